@@ -1,0 +1,53 @@
+"""How a long step shows itself: a bar on a terminal, plain lines a few seconds apart elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+PLAIN_SECONDS = 5.0
+
+console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """One line to the person who runs the job, on standard error."""
+    console.print(text)
+
+
+class Bar:
+    """Counts towards a total; use as a context manager."""
+
+    def __init__(self, label: str, total: int, unit: str) -> None:
+        self.label, self.total, self.unit = label, total, unit
+        self.done = 0
+        self._note = ""
+        self._spoken = time.monotonic()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        if console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, TextColumn("{task.fields[note]}"), console=console, transient=True)
+            self._bar.start()
+            self._bar.add_task(f"  {self.label}", total=self.total, note="")
+        return self
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """Count `amount` more of the unit; `note` is what there is to say of them."""
+        self.done += amount
+        self._note = note or self._note
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self.done, note=self._note)
+        elif time.monotonic() - self._spoken >= PLAIN_SECONDS or (note and self.done >= self.total):
+            self._spoken = time.monotonic()
+            say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()

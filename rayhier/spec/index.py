@@ -1,0 +1,18 @@
+"""`index:` the leaf map on storage."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rayhier.spec.section import Section
+
+
+class IndexSpec(Section):
+    """How documents lie in leaves and leaves in files."""
+
+    shards: Annotated[int, Field(ge=1, le=100_000)] = 4
+    """Files of the leaf map; each holds a contiguous range of leaves."""
+    leaves_per_document: Literal[1] = 1
+    """Leaves that hold a document."""
+    vectors: Literal["float16", "float32"] = "float16"
+    """Stored precision of the trained document vectors."""

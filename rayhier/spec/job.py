@@ -1,0 +1,39 @@
+"""The whole spec: one section a stage."""
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from rayhier.spec.cluster import ClusterSpec
+from rayhier.spec.corpus import CorpusSpec
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.spec.evaluate import EvaluateSpec
+from rayhier.spec.index import IndexSpec
+from rayhier.spec.router import RouterSpec
+from rayhier.spec.search import SearchSpec
+from rayhier.spec.section import Section
+from rayhier.spec.train import TrainSpec
+
+
+class JobSpec(Section):
+    """Everything one job does."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    """Of the job, in reports. Never part of a fingerprint."""
+    workdir: Annotated[str, Field(min_length=1)]
+    """Folder that holds every artifact. Never part of a fingerprint."""
+    corpus: CorpusSpec
+    encoder: EncoderSpec
+    router: RouterSpec
+    train: TrainSpec = TrainSpec()
+    index: IndexSpec = IndexSpec()
+    search: SearchSpec = SearchSpec()
+    evaluate: EvaluateSpec = EvaluateSpec()
+    cluster: ClusterSpec = ClusterSpec()
+
+    @field_validator("workdir")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        if "://" in value:
+            raise ValueError("a path on this machine (s3:// and gs:// are not built yet)")
+        return value

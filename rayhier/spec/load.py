@@ -1,0 +1,276 @@
+"""YAML and `--set` pairs -> `JobSpec`, or an `InputError` that names key, line, what was given and what is allowed."""
+
+import difflib
+import re
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from rayhier.spec.errors import InputError
+from rayhier.spec.job import JobSpec
+
+MAX_BYTES = 1_000_000
+MAX_SHOWN = 12
+
+KeyPath = tuple[str | int, ...]
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
+    """Read one spec file and lay `KEY=VALUE` overrides over it.
+
+    Raises InputError, one line a mistake: `FILE:LINE: KEY: got VALUE; allowed: WHAT`.
+    """
+    file = Path(path)
+    node = _compose(_read(file), str(file))
+    lines = dict(_lines(node))
+    tree = _construct(node, str(file))
+    if not isinstance(tree, dict):
+        raise InputError(f"{file}: got {_show(tree)}; allowed: a mapping with the keys {_names(JobSpec)}")
+    sources = {}
+    for override in overrides:
+        key = _set(tree, override)
+        sources[key] = f"--set {override}"
+    try:
+        return JobSpec.model_validate(tree)
+    except ValidationError as error:
+        raise InputError("\n".join(_messages(error, tree, str(file), lines, sources))) from None
+
+
+# YAML
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads 1e-3 as a number, as YAML 1.2 does."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise InputError(f"{file}: larger than a spec may be ({MAX_BYTES} bytes)")
+        return data.decode("utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{file}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _compose(text: str, name: str) -> yaml.Node:
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError(f"{name}{line}: not YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{name}: not YAML: {error}") from None
+    if node is None:
+        raise InputError(f"{name}: empty; allowed: a mapping with the keys {_names(JobSpec)}")
+    _refuse_repeats(node, name)
+    return node
+
+
+def _refuse_repeats(node: yaml.Node, name: str) -> None:
+    """Two equal keys, an alias or a key that is no word: YAML would let each pass silently."""
+    seen: set[int] = set()
+    stack = [node]
+    while stack:
+        here = stack.pop()
+        if id(here) in seen:
+            raise InputError(f"{name}:{here.start_mark.line + 1}: aliases (*) are not allowed in a spec")
+        seen.add(id(here))
+        if isinstance(here, yaml.SequenceNode):
+            stack.extend(here.value)
+        if isinstance(here, yaml.MappingNode):
+            keys: dict[str, int] = {}
+            for key, value in here.value:
+                line = key.start_mark.line + 1
+                if not isinstance(key, yaml.ScalarNode):
+                    raise InputError(f"{name}:{line}: a key must be a word")
+                if key.value in keys:
+                    first = keys[key.value]
+                    raise InputError(
+                        f"{name}:{line}: {key.value}: given twice (first on line {first}); allowed: each key once"
+                    )
+                keys[key.value] = line
+                stack.append(value)
+
+
+def _construct(node: yaml.Node, name: str) -> Any:
+    loader = _Loader("")
+    try:
+        return loader.construct_document(node)
+    except (yaml.YAMLError, ValueError) as error:
+        problem = getattr(error, "problem", None) or error
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise InputError(f"{name}{line}: not YAML: {problem}") from None
+
+
+def _lines(node: yaml.Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
+    """Key path -> line of the file, 1 the first."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield (*path, key.value), key.start_mark.line + 1
+            yield from _lines(value, (*path, key.value))
+    if isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            yield (*path, number), value.start_mark.line + 1
+            yield from _lines(value, (*path, number))
+
+
+# --set
+
+
+def _set(tree: dict[str, Any], override: str) -> KeyPath:
+    key, equals, text = override.partition("=")
+    name = f"--set {override}"
+    if not equals or not key or "" in key.split("."):
+        raise InputError(f"{name}: got {_show(override)}; allowed: KEY=VALUE, for instance train.epochs=5")
+    value = _construct(_compose(text, name), name) if text else None
+    path = tuple(key.split("."))
+    here = tree
+    for part in path[:-1]:
+        if here.get(part) is None:
+            here[part] = {}
+        here = here[part]
+        if not isinstance(here, dict):
+            raise InputError(f"{name}: {part} holds {_show(here)}; allowed: a key below a section")
+    here[path[-1]] = value
+    return path
+
+
+# Messages
+
+
+def _messages(
+    error: ValidationError,
+    tree: dict[str, Any],
+    file: str,
+    lines: dict[KeyPath, int],
+    sources: dict[KeyPath, str],
+) -> Iterator[str]:
+    """One line a key, the several alternatives of a union joined by "or"."""
+    allowed: dict[KeyPath, list[str]] = {}
+    for problem in error.errors(include_url=False):
+        path = _clean(problem["loc"], tree)
+        allowed.setdefault(path, []).append(_allowed(dict(problem), path))
+    for path, texts in list(allowed.items())[:MAX_SHOWN]:
+        key = ".".join(str(part) for part in path)
+        given, found = _at(tree, path)
+        got = f"got {_show(given)}" if found else "missing"
+        place = _place(path, file, lines, sources)
+        yield f"{place}: {key or 'the spec'}: {got}; allowed: {' or '.join(dict.fromkeys(texts))}"
+    if len(allowed) > MAX_SHOWN:
+        yield f"… and {len(allowed) - MAX_SHOWN} more"
+
+
+def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[KeyPath, str]) -> str:
+    for size in range(len(path), 0, -1):
+        if path[:size] in sources:
+            return sources[path[:size]]
+        if path[:size] in lines:
+            return f"{file}:{lines[path[:size]]}"
+    return file
+
+
+def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
+    """Pydantic's location without the names of union members, which are no keys of the file."""
+    path: list[str | int] = []
+    here = tree
+    for number, part in enumerate(location):
+        last = number == len(location) - 1
+        if isinstance(here, dict) and (part in here or (last and part not in _TAGS and here.get("type") != part)):
+            path.append(part)
+            here = here.get(part)
+        elif isinstance(here, list) and isinstance(part, int):
+            path.append(part)
+            here = here[part] if part < len(here) else None
+    return tuple(path)
+
+
+_TAGS = {"int", "float", "str", "literal['auto']", "constrained-int"}
+
+
+def _allowed(problem: dict[str, Any], path: KeyPath) -> str:
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "extra_forbidden":
+            section = _section(path[:-1])
+            close = difflib.get_close_matches(str(path[-1]), list(section), n=1)
+            hint = f" (did you mean {close[0]}?)" if close else ""
+            return ", ".join(section) + hint
+        case "union_tag_invalid":
+            return f"type: {context['expected_tags']}"
+        case "union_tag_not_found":
+            return "a mapping with a type"
+        case "literal_error":
+            return str(context["expected"])
+        case "value_error":
+            return str(context["error"])
+        case "missing":
+            return "a value: this key is required"
+        case "model_type" | "model_attributes_type":
+            return f"a mapping with the keys {', '.join(_section(path))}"
+        case "int_parsing" | "int_type" | "int_from_float":
+            return "a whole number"
+        case "float_parsing" | "float_type":
+            return "a number"
+        case "string_type":
+            return "text"
+        case _:
+            message = str(problem["msg"])
+            return re.sub(r"^(Input|String|Value|List) should (be|have|match) ", "", message)
+
+
+def _section(path: KeyPath) -> dict[str, Any]:
+    """Fields of the section at a key path; of every alternative, where it is a union."""
+    fields: dict[str, Any] = dict(JobSpec.model_fields)
+    for part in path:
+        if part not in fields:
+            return {}
+        fields = {
+            name: field for model in _models(fields[str(part)].annotation) for name, field in model.model_fields.items()
+        }
+    return fields
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if get_origin(annotation) is Annotated:
+        yield from _models(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from _models(member)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+
+
+def _names(model: type[BaseModel]) -> str:
+    return ", ".join(model.model_fields)
+
+
+def _at(tree: Any, path: KeyPath) -> tuple[Any, bool]:
+    for part in path:
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):
+            return None, False
+    return tree, True
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

@@ -1,0 +1,63 @@
+"""`train:` the joint training of encoder and router."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rayhier.spec.section import Section
+
+Rate = Annotated[float, Field(gt=0, le=10)]
+Weight = Annotated[float, Field(ge=0, le=1000)]
+
+
+class Loss(Section):
+    """EHI's three losses (Eq. 2-6): L = semantic·λ1 + indexing·λ2 + intra_leaf·λ3."""
+
+    semantic: Weight = 0.2
+    """λ1: triplets on the encoder's vectors."""
+    indexing: Weight = 0.8
+    """λ2: triplets on the path embeddings."""
+    intra_leaf: Weight = 0.2
+    """λ3: unlike documents must not share a leaf."""
+    margin: Annotated[float, Field(ge=0, le=2)] = 0.3
+    """γ of both triplet losses."""
+    unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
+    """τ: documents less similar than this are unlike."""
+    intra_leaf_form: Literal["product", "triplet"] = "product"
+    """`product`: Eq. 5 of the paper. `triplet`: the gated triplet of its Algorithm 1."""
+
+
+class HardNegatives(Section):
+    """One mined negative a query, found with the index as it stands."""
+
+    source: Literal["query_leaves", "positive_leaf", "none"] = "query_leaves"
+    """`query_leaves`: best wrong documents in the leaves of the query (Algorithm 1).
+    `positive_leaf`: in the leaf of the positive (Appendix C.2)."""
+    top: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Drawn uniformly from this many best."""
+    beam: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Leaves searched for them."""
+    refresh: Annotated[int, Field(ge=1)] = 5
+    """Mine again after so many of `unit`."""
+    unit: Literal["auto", "epochs", "steps"] = "auto"
+    """`auto`: epochs where one has at most 1,000 steps, else hundreds of steps."""
+
+
+class TrainSpec(Section):
+    """Batches, learning rates, losses."""
+
+    objective: Literal["auto", "supervised", "documents"] = "auto"
+    """`supervised`: judged pairs. `documents`: each document is a query for its nearest neighbours.
+    `auto`: supervised where train judgements exist."""
+    epochs: Annotated[int, Field(ge=1, le=100_000)] = 20
+    """Passes over the training pairs."""
+    batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 64
+    """Pairs a step, over all workers."""
+    encoder_lr: Rate = 1e-3
+    """AdamW, encoder's group."""
+    router_lr: Rate = 3e-3
+    """AdamW, router's group."""
+    loss: Loss = Loss()
+    """Weights and margins."""
+    hard_negatives: HardNegatives = HardNegatives()
+    """Mined negatives."""

@@ -1,0 +1,128 @@
+"""Published artifacts: `WORKDIR/KIND/FP/`, where record.json is all that a reader trusts."""
+
+import shutil
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rayhier.spec import InputError
+from rayhier.storage import files
+from rayhier.storage.files import File
+
+Kind = Literal["corpus", "vectors", "model", "index", "evaluate"]
+FORMAT = 1
+RECORD = "record.json"
+LIBRARIES = ("rayhier", "torch", "transformers", "ray", "pyarrow")
+
+
+class Record(BaseModel):
+    """record.json: what was published, from what, with what."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Kind
+    format: int = FORMAT
+    fingerprint: str
+    attempt: str
+    """Folder of the files, beside record.json."""
+    inputs: dict[str, str]
+    """Kind -> fingerprint of the artifacts read."""
+    files: list[File]
+    counts: dict[str, Any]
+    versions: dict[str, str]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an artifact lives, published or not."""
+
+    folder: Path
+
+    @property
+    def kind(self) -> str:
+        """The kind, as the folder above names it."""
+        return self.folder.parent.name
+
+    def published(self) -> "Artifact | None":
+        """The artifact, or None while there is no record.json."""
+        try:
+            record = Record.model_validate_json((self.folder / RECORD).read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise InputError(f"{self.folder / RECORD}: not a record of format {FORMAT}: {_first(error)}") from None
+        if record.format > FORMAT:
+            raise InputError(
+                f"{self.folder / RECORD}: format {record.format} is newer than this version reads ({FORMAT})"
+            )
+        return Artifact(self.folder, record)
+
+    def remove(self) -> None:
+        """Unpublish, record.json first, then every attempt."""
+        (self.folder / RECORD).unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A published artifact: its record, and its files below `root`."""
+
+    folder: Path
+    record: Record
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The artifact published at `folder`; InputError where there is none."""
+        found = Place(folder).published()
+        if found is None:
+            raise InputError(f"{folder}: nothing is published there")
+        return cls(found.folder, found.record)
+
+    @property
+    def root(self) -> Path:
+        """Folder of the files."""
+        return self.folder / self.record.attempt
+
+    def names(self, prefix: str) -> list[str]:
+        """Names of the files below a folder of the artifact, sorted."""
+        return sorted(file.name for file in self.record.files if file.name.startswith(prefix))
+
+    def path(self, name: str) -> Path:
+        """Path of one file."""
+        return self.root / name
+
+    def verify(self) -> None:
+        """Read every file; InputError by name where one is not what record.json lists."""
+        for file in self.record.files:
+            check(self.root, file, f"remove it with --fresh --stage {stage_of(self.record.kind)}")
+
+
+def check(root: Path, file: File, mend: str) -> None:
+    """InputError where `root/file.name` is not the listed file; `mend` says what to do."""
+    path = root / file.name
+    if not path.is_file():
+        raise InputError(f"{path}: listed in {RECORD}, missing on storage; {mend}")
+    size = path.stat().st_size
+    if size != file.bytes:
+        raise InputError(f"{path}: {size} bytes, {file.bytes} in {RECORD}; {mend}")
+    found = files.digest(path)
+    if found != file.sha256:
+        raise InputError(f"{path}: SHA-256 {found[:12]}…, {file.sha256[:12]}… in {RECORD}; {mend}")
+
+
+def stage_of(kind: str) -> str:
+    """The stage that makes a kind of artifact."""
+    return {"vectors": "embed", "model": "train"}.get(kind, kind)
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries an artifact was made with."""
+    return {name: metadata.version(name) for name in LIBRARIES}
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

@@ -1,0 +1,179 @@
+"""Unpublished work: `FP/ATTEMPT/` with a heartbeat, so that a rerun can take over what a dead run left.
+
+`owner.json` holds host, pid and heartbeat. Taking over is a race that one put-if-absent of
+`claims/N` decides: N counts the owners so far. What is not meant for readers (ledgers, Ray's
+checkpoints, parts) lies below `scratch/` and is gone before the record is published.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rayhier.spec import InputError
+from rayhier.storage import files
+from rayhier.storage.artifact import RECORD, Artifact, Kind, Place, Record, versions
+from rayhier.storage.files import File
+
+OWNER = "owner.json"
+CLAIMS = "claims"
+SCRATCH = "scratch"
+HEARTBEAT_SECONDS = 5.0
+SILENT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a stage wrote below its attempt."""
+
+    counts: dict[str, Any]
+    """For record.json."""
+    files: tuple[File, ...] = ()
+    """Files whose digest was taken when they were written; publishing hashes the others."""
+
+
+class Attempt:
+    """A folder to write below, owned by this process until it is published or left.
+
+    Use as a context manager; leaving it without `publish` releases the folder for the next run.
+    """
+
+    def __init__(self, place: Place, root: Path, claim: int) -> None:
+        self.place = place
+        self.root = root
+        self.scratch = root / SCRATCH
+        self._claim = claim
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._began = time.monotonic()
+
+    @classmethod
+    def start(cls, place: Place, clock: Callable[[], float] = time.time) -> Self:
+        """Adopt an attempt whose owner is gone, else begin a new one."""
+        for root in _attempts(place.folder):
+            claim = _claim(root, clock)
+            if claim is not None:
+                return cls(place, root, claim)
+        root = place.folder / f"attempt-{uuid.uuid4().hex[:8]}"
+        files.create(root / CLAIMS / "0", b"")
+        return cls(place, root, 0)
+
+    def __enter__(self) -> Self:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        self._write_owner(os.getpid())
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.root.exists() and self._mine():
+            self._write_owner(0)
+
+    def publish(self, kind: Kind, inputs: dict[str, str], made: Made) -> Artifact:
+        """Publish every file below `root` but scratch. The first of racing runs wins; all return its artifact."""
+        if not self._mine():
+            raise InputError(f"{self.root}: another run took this attempt over while this one was silent")
+        shutil.rmtree(self.scratch)
+        entries = {file.name: file for file in made.files}
+        for path in sorted(self.root.rglob("*")):
+            name = path.relative_to(self.root).as_posix()
+            hidden = name == OWNER or name.startswith(f"{CLAIMS}/") or path.name.endswith(".tmp")
+            if path.is_file() and not hidden and name not in entries:
+                entries[name] = files.describe(self.root, name)
+        record = Record(
+            kind=kind,
+            fingerprint=self.place.folder.name,
+            attempt=self.root.name,
+            inputs=inputs,
+            files=[entries[name] for name in sorted(entries)],
+            counts=made.counts,
+            versions=versions(),
+            seconds=round(time.monotonic() - self._began, 3),
+        )
+        won = files.create(self.place.folder / RECORD, files.to_json(record.model_dump(mode="json")))
+        self._sweep(lost=not won)
+        return Artifact.open(self.place.folder)
+
+    def _sweep(self, lost: bool) -> None:
+        """Remove what nobody will read: this attempt where it lost, and attempts of the dead."""
+        if lost:
+            shutil.rmtree(self.root, ignore_errors=True)
+        for root in _attempts(self.place.folder):
+            if root != self.root and _claim(root, time.time) is not None:
+                shutil.rmtree(root, ignore_errors=True)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                if self._mine():
+                    self._write_owner(os.getpid())
+
+    def _mine(self) -> bool:
+        return not (self.root / CLAIMS / str(self._claim + 1)).exists()
+
+    def _write_owner(self, pid: int) -> None:
+        owner = {
+            "host": socket.gethostname(),
+            "pid": pid,
+            "started": _started(pid),
+            "heartbeat": time.time(),
+            "claim": self._claim,
+        }
+        files.write_json(self.root / OWNER, owner)
+
+
+def _attempts(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("attempt-*") if path.is_dir())
+
+
+def _claim(root: Path, clock: Callable[[], float]) -> int | None:
+    """The number under which this process now owns a dead attempt; None where it is alive or lost to another."""
+    try:
+        owner = files.read_json(root / OWNER)
+        claim = int(owner["claim"]) + 1
+        silent = clock() - float(owner["heartbeat"]) > SILENT_SECONDS
+        gone = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not (silent or gone) or not files.create(root / CLAIMS / str(claim), b""):
+        return None
+    return claim
+
+
+def _alive(pid: int, started: str) -> bool:
+    return pid > 0 and _started(pid) == started != ""
+
+
+def _started(pid: int) -> str:
+    """When the process began, so that a pid used again is told apart; "" where there is none."""
+    if pid <= 0:
+        return ""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return _started_elsewhere(pid)
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _started_elsewhere(pid: int) -> str:
+    """Systems without /proc tell only whether the process lives."""
+    if Path("/proc/self").exists():
+        return ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "running"

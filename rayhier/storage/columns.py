@@ -1,0 +1,31 @@
+"""Between parquet columns and numpy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Floats = npt.NDArray[np.float32]
+
+
+def vector_column(vectors: npt.NDArray[Any], value: pa.DataType) -> pa.FixedSizeListArray:
+    """[n, m] numbers as a fixed-size-list column of `value`s."""
+    flat = np.ascontiguousarray(vectors, dtype=value.to_pandas_dtype()).reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat, type=value), vectors.shape[1])
+
+
+def matrix(column: pa.ChunkedArray) -> Floats:
+    """A fixed-size-list column as float32 [n, m]."""
+    size = column.type.list_size
+    chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    flat = np.concatenate(chunks) if chunks else np.empty(0, np.float32)
+    return flat.astype(np.float32, copy=False).reshape(-1, size)
+
+
+def read(paths: Sequence[Path], columns: Sequence[str]) -> pa.Table:
+    """Columns of several files of one schema, in the order given."""
+    return pa.concat_tables([pq.read_table(path, columns=list(columns)) for path in paths])

@@ -1,0 +1,49 @@
+"""`WORKDIR/current.json`: the artifacts that search, index and serve open."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import files
+from rayhier.storage.artifact import Artifact
+
+NAME = "current.json"
+
+
+class Current(BaseModel):
+    """The spec of the newest run that built an index, and the fingerprints of what it built."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    format: int = 1
+    spec: JobSpec
+    artifacts: dict[str, str]
+    """Kind -> fingerprint, of the first seed."""
+    seeds: dict[str, dict[str, str]] = {}
+    """Other seed -> kind -> fingerprint."""
+
+
+def write(workdir: Path, current: Current) -> None:
+    """Replace current.json in one step."""
+    value: dict[str, Any] = current.model_dump(mode="json")
+    files.write_json(workdir / NAME, value)
+
+
+def read(workdir: Path) -> Current:
+    """What is current; InputError where no run has built an index in this workdir."""
+    try:
+        return Current.model_validate_json((workdir / NAME).read_bytes())
+    except FileNotFoundError:
+        raise InputError(
+            f"{workdir / NAME}: no such file; build an index with python -m rayhier.run SPEC first"
+        ) from None
+    except ValidationError as error:
+        raise InputError(f"{workdir / NAME}: cannot be read: {error.errors(include_url=False)[0]['msg']}") from None
+
+
+def artifact(workdir: Path, current: Current, kind: str) -> Artifact:
+    """The current artifact of a kind."""
+    if kind not in current.artifacts:
+        raise InputError(f"{workdir / NAME}: names no {kind}; run the stages that make it")
+    return Artifact.open(workdir / kind / current.artifacts[kind])

@@ -1,0 +1,77 @@
+"""The leaf map: documents in parquet shards sorted by leaf, and the manifests that say which files count."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+from rayhier.spec import InputError
+from rayhier.storage import files
+from rayhier.storage.artifact import check
+from rayhier.storage.files import File
+
+FORMAT = 1
+MANIFESTS = "manifests"
+LEAVES = "leaves.parquet"
+
+
+class Shard(BaseModel):
+    """A contiguous range of leaves in one parquet file; no row group ends inside a leaf's rows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    file: File
+    rows: int
+    first_leaf: int
+    offsets: list[int]
+    """Row where each leaf begins, and the number of rows last: leaves + 1 numbers."""
+
+
+class Manifest(BaseModel):
+    """One version of a leaf map."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    format: int = FORMAT
+    version: int
+    parent: int | None
+    model: str
+    """Fingerprint of the model that routed the documents."""
+    dimension: int
+    metric: Literal["inner_product"]
+    vectors: Literal["float16", "float32"]
+    documents: int
+    counts: list[int]
+    """Documents of each leaf."""
+    shards: list[Shard]
+
+
+@dataclass(frozen=True)
+class LeafMap:
+    """A leaf map opened at one version."""
+
+    root: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, root: Path) -> Self:
+        """The newest version below `root`; InputError where there is none or it is too new."""
+        found = sorted((root / MANIFESTS).glob("v*.json"))
+        if not found:
+            raise InputError(f"{root / MANIFESTS}: holds no manifest")
+        saved = files.read_json(found[-1])
+        if saved.get("format", 0) > FORMAT:
+            raise InputError(f"{found[-1]}: format {saved['format']} is newer than this version reads ({FORMAT})")
+        return cls(root, Manifest.model_validate(saved))
+
+    def read(self, shard: Shard, columns: list[str]) -> pa.Table:
+        """Columns of one shard, sorted by leaf; InputError by name where the file is not the listed one."""
+        check(self.root, shard.file, "rebuild it with --fresh --stage index")
+        return pq.read_table(self.root / shard.file.name, columns=columns)
+
+
+def publish(root: Path, manifest: Manifest) -> bool:
+    """Commit a version by put-if-absent; False where another writer took its number."""
+    path = root / MANIFESTS / f"v{manifest.version:06d}.json"
+    return files.create(path, files.to_json(manifest.model_dump(mode="json")))
