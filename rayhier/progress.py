@@ -46,6 +46,10 @@ class Bar:
             self._spoken = time.monotonic()
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 
+    def reach(self, done: int, note: str = "") -> None:
+        """Count up to `done`, where what counts may begin again after a failure."""
+        self.advance(done - self.done, note)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from rayhier.spec.cluster import ClusterSpec
 from rayhier.spec.corpus import CorpusSpec
 from rayhier.spec.encoder import EncoderSpec
+from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import EvaluateSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import RouterSpec
@@ -37,3 +38,12 @@ class JobSpec(Section):
         if "://" in value:
             raise ValueError("a path on this machine (s3:// and gs:// are not built yet)")
         return value
+
+    def check_leaves(self, documents: int) -> None:
+        """InputError where the tree has more leaves than there are documents."""
+        leaves = self.router.leaves(documents)
+        if leaves > documents:
+            raise InputError(
+                f"router.branching: got {self.router.branching} with height {self.router.height}, {leaves} leaves; "
+                f"allowed: at most as many leaves as documents ({documents})"
+            )

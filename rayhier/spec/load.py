@@ -33,7 +33,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
     sources = {}
     for override in overrides:
         key = _set(tree, override)
-        sources[key] = f"--set {override}"
+        sources[key] = f"--set {_cut(override)}"
     try:
         return JobSpec.model_validate(tree)
     except ValidationError as error:
@@ -44,9 +44,16 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 as a number, as YAML 1.2 does."""
+    """SafeLoader that reads 1e-3 as a number, as YAML 1.2 does, and leaves `yes` and dates as the text they are.
+
+    Pydantic would read a truth value as 1.
+    """
 
 
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":timestamp"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -73,10 +80,12 @@ def _compose(text: str, name: str) -> yaml.Node:
     try:
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{name}{line}: not YAML: {error.problem}") from None
+        problem = ", ".join(text for text in (error.context, error.problem) if text)
+        raise InputError(f"{_spot(name, error.problem_mark)}: not YAML: {problem}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{name}: not YAML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{name}: nested too deeply for a spec") from None
     if node is None:
         raise InputError(f"{name}: empty; allowed: a mapping with the keys {_names(JobSpec)}")
     _refuse_repeats(node, name)
@@ -98,8 +107,9 @@ def _refuse_repeats(node: yaml.Node, name: str) -> None:
             keys: dict[str, int] = {}
             for key, value in here.value:
                 line = key.start_mark.line + 1
-                if not isinstance(key, yaml.ScalarNode):
-                    raise InputError(f"{name}:{line}: a key must be a word")
+                if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
+                    given = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is no text"
+                    raise InputError(f"{name}:{line}: got a key {given}; allowed: a word")
                 if key.value in keys:
                     first = keys[key.value]
                     raise InputError(
@@ -115,9 +125,12 @@ def _construct(node: yaml.Node, name: str) -> Any:
         return loader.construct_document(node)
     except (yaml.YAMLError, ValueError) as error:
         problem = getattr(error, "problem", None) or error
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise InputError(f"{name}{line}: not YAML: {problem}") from None
+        raise InputError(f"{_spot(name, getattr(error, 'problem_mark', None))}: not YAML: {problem}") from None
+
+
+def _spot(name: str, mark: yaml.Mark | None) -> str:
+    """FILE:LINE; a `--set` is one line anyway."""
+    return name if mark is None or name.startswith("--set ") else f"{name}:{mark.line + 1}"
 
 
 def _lines(node: yaml.Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
@@ -137,7 +150,7 @@ def _lines(node: yaml.Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]
 
 def _set(tree: dict[str, Any], override: str) -> KeyPath:
     key, equals, text = override.partition("=")
-    name = f"--set {override}"
+    name = f"--set {_cut(override)}"
     if not equals or not key or "" in key.split("."):
         raise InputError(f"{name}: got {_show(override)}; allowed: KEY=VALUE, for instance train.epochs=5")
     value = _construct(_compose(text, name), name) if text else None
@@ -167,6 +180,8 @@ def _messages(
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
         path = _clean(problem["loc"], tree)
+        if problem["type"] == "too_short" and _at(tree, path)[0]:
+            continue  # its items are refused one by one, and pydantic counts what is left
         allowed.setdefault(path, []).append(_allowed(dict(problem), path))
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
         key = ".".join(str(part) for part in path)
@@ -179,12 +194,16 @@ def _messages(
 
 
 def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[KeyPath, str]) -> str:
-    for size in range(len(path), 0, -1):
-        if path[:size] in sources:
-            return sources[path[:size]]
-        if path[:size] in lines:
-            return f"{file}:{lines[path[:size]]}"
-    return file
+    """What wrote the key: a `--set` of it or of what holds it, else its line, else a `--set` below it."""
+    prefixes = [path[:size] for size in range(len(path), 0, -1)]
+    for prefix in prefixes:
+        if prefix in sources:
+            return sources[prefix]
+    for prefix in prefixes:
+        if prefix in lines:
+            return f"{file}:{lines[prefix]}"
+    below = (name for key, name in sources.items() if path and key[: len(path)] == path)
+    return next(below, file)
 
 
 def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
@@ -231,6 +250,10 @@ def _allowed(problem: dict[str, Any], path: KeyPath) -> str:
             return "a number"
         case "string_type":
             return "text"
+        case "tuple_type":
+            return "a list"
+        case "too_short":
+            return f"at least {context['min_length']} of them"
         case _:
             message = str(problem["msg"])
             return re.sub(r"^(Input|String|Value|List) should (be|have|match) ", "", message)
@@ -272,5 +295,8 @@ def _at(tree: Any, path: KeyPath) -> tuple[Any, bool]:
 
 
 def _show(value: Any) -> str:
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "…"

@@ -11,13 +11,13 @@ Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
 class Loss(Section):
-    """EHI's three losses (Eq. 2-6): L = semantic·λ1 + indexing·λ2 + intra_leaf·λ3."""
+    """EHI's three losses (Eq. 2-6) and their weights λ; its Table 8 tunes them for each collection."""
 
-    semantic: Weight = 0.2
+    semantic: Weight = 1.0
     """λ1: triplets on the encoder's vectors."""
-    indexing: Weight = 0.8
+    indexing: Weight = 1.0
     """λ2: triplets on the path embeddings."""
-    intra_leaf: Weight = 0.2
+    intra_leaf: Weight = 1.0
     """λ3: unlike documents must not share a leaf."""
     margin: Annotated[float, Field(ge=0, le=2)] = 0.3
     """γ of both triplet losses."""
@@ -39,8 +39,8 @@ class HardNegatives(Section):
     """Leaves searched for them."""
     refresh: Annotated[int, Field(ge=1)] = 5
     """Mine again after so many of `unit`."""
-    unit: Literal["auto", "epochs", "steps"] = "auto"
-    """`auto`: epochs where one has at most 1,000 steps, else hundreds of steps."""
+    unit: Literal["epochs", "steps"] = "epochs"
+    """Of `refresh`: the paper's section 3.5 says steps, its Table 8 reads as epochs."""
 
 
 class TrainSpec(Section):

@@ -48,17 +48,19 @@ class Place:
 
     def published(self) -> "Artifact | None":
         """The artifact, or None while there is no record.json."""
+        path = self.folder / RECORD
         try:
-            record = Record.model_validate_json((self.folder / RECORD).read_bytes())
+            saved = files.read_json(path)
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            raise InputError(f"{path}: not JSON: {error}") from None
+        if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
+            raise InputError(f"{path}: format {saved['format']}; this version reads {FORMAT}")
+        try:
+            return Artifact(self.folder, Record.model_validate(saved))
         except ValidationError as error:
-            raise InputError(f"{self.folder / RECORD}: not a record of format {FORMAT}: {_first(error)}") from None
-        if record.format > FORMAT:
-            raise InputError(
-                f"{self.folder / RECORD}: format {record.format} is newer than this version reads ({FORMAT})"
-            )
-        return Artifact(self.folder, record)
+            raise InputError(f"{path}: not a record of format {FORMAT}: {_first(error)}") from None
 
     def remove(self) -> None:
         """Unpublish, record.json first, then every attempt."""

@@ -60,7 +60,7 @@ class Attempt:
         """Adopt an attempt whose owner is gone, else begin a new one."""
         for root in _attempts(place.folder):
             claim = _claim(root, clock)
-            if claim is not None:
+            if claim is not None and not _is_published(place, root):
                 return cls(place, root, claim)
         root = place.folder / f"attempt-{uuid.uuid4().hex[:8]}"
         files.create(root / CLAIMS / "0", b"")
@@ -75,15 +75,13 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._rest()
         if self.root.exists() and self._mine():
             self._write_owner(0)
 
     def publish(self, kind: Kind, inputs: dict[str, str], made: Made) -> Artifact:
         """Publish every file below `root` but scratch. The first of racing runs wins; all return its artifact."""
-        if not self._mine():
-            raise InputError(f"{self.root}: another run took this attempt over while this one was silent")
+        self._check_mine()
         shutil.rmtree(self.scratch)
         entries = {file.name: file for file in made.files}
         for path in sorted(self.root.rglob("*")):
@@ -101,17 +99,27 @@ class Attempt:
             versions=versions(),
             seconds=round(time.monotonic() - self._began, 3),
         )
-        won = files.create(self.place.folder / RECORD, files.to_json(record.model_dump(mode="json")))
-        self._sweep(lost=not won)
-        return Artifact.open(self.place.folder)
+        self._check_mine()
+        files.create(self.place.folder / RECORD, files.to_json(record.model_dump(mode="json")))
+        self._rest()
+        artifact = Artifact.open(self.place.folder)
+        self._sweep(artifact)
+        return artifact
 
-    def _sweep(self, lost: bool) -> None:
+    def _sweep(self, artifact: Artifact) -> None:
         """Remove what nobody will read: this attempt where it lost, and attempts of the dead."""
-        if lost:
-            shutil.rmtree(self.root, ignore_errors=True)
         for root in _attempts(self.place.folder):
-            if root != self.root and _claim(root, time.time) is not None:
+            if root != artifact.root and (root == self.root or _claim(root, time.time) is not None):
                 shutil.rmtree(root, ignore_errors=True)
+
+    def _check_mine(self) -> None:
+        if not self._mine():
+            raise InputError(f"{self.root}: another run took this attempt over while this one was silent")
+
+    def _rest(self) -> None:
+        """No heartbeat from here on: one more would bring a removed folder back."""
+        self._stop.set()
+        self._thread.join()
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT_SECONDS):
@@ -135,6 +143,12 @@ class Attempt:
 
 def _attempts(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("attempt-*") if path.is_dir())
+
+
+def _is_published(place: Place, root: Path) -> bool:
+    """Whether readers rely on this attempt. To be asked after the claim: its owner may have published just before."""
+    artifact = place.published()
+    return artifact is not None and artifact.root == root
 
 
 def _claim(root: Path, clock: Callable[[], float]) -> int | None:

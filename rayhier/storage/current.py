@@ -10,13 +10,14 @@ from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 
 NAME = "current.json"
+FORMAT = 1
 
 
 class Current(BaseModel):
     """The spec of the newest run that built an index, and the fingerprints of what it built."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    format: int = 1
+    format: int = FORMAT
     spec: JobSpec
     artifacts: dict[str, str]
     """Kind -> fingerprint, of the first seed."""
@@ -33,11 +34,17 @@ def write(workdir: Path, current: Current) -> None:
 def read(workdir: Path) -> Current:
     """What is current; InputError where no run has built an index in this workdir."""
     try:
-        return Current.model_validate_json((workdir / NAME).read_bytes())
+        saved = files.read_json(workdir / NAME)
     except FileNotFoundError:
         raise InputError(
             f"{workdir / NAME}: no such file; build an index with python -m rayhier.run SPEC first"
         ) from None
+    except ValueError as error:
+        raise InputError(f"{workdir / NAME}: not JSON: {error}") from None
+    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
+        raise InputError(f"{workdir / NAME}: format {saved['format']}; this version reads {FORMAT}")
+    try:
+        return Current.model_validate(saved)
     except ValidationError as error:
         raise InputError(f"{workdir / NAME}: cannot be read: {error.errors(include_url=False)[0]['msg']}") from None
 

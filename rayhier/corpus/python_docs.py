@@ -1,0 +1,165 @@
+"""Docstrings of a Python's standard library as a corpus: query = the summary, document = the rest.
+
+Files are parsed, never imported.
+"""
+
+import ast
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rayhier.corpus.check import Entry, Judgement, Reason, RowError, digest, entry
+from rayhier.spec.corpus import Limits
+
+SKIPPED = frozenset(
+    {
+        "site-packages",
+        "dist-packages",
+        "test",
+        "tests",
+        "idle_test",
+        "idlelib",
+        "lib2to3",
+        "turtledemo",
+        "ensurepip",
+        "__pycache__",
+    }
+)
+SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
+SHORTEST_REST = 40
+LONGEST_SUMMARY = 200
+"""Characters. A longer first sentence gives way to its first line."""
+
+Defined = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """One docstring and where it stands."""
+
+    source: str
+    """File, below the folder of the library."""
+    line: int
+    name: str
+    """Qualified name, `asyncio.events.AbstractEventLoop.call_soon`; `#2` is the second of one name."""
+    text: str
+
+
+@dataclass(slots=True)
+class Pairs:
+    """Documents and their queries, in the same order, and what was rejected as (file, line, reason)."""
+
+    read: int = 0
+    """Docstrings, and files that do not parse."""
+    documents: list[Entry] = field(default_factory=list)
+    queries: list[Entry] = field(default_factory=list)
+    rejected: list[tuple[str, int, Reason]] = field(default_factory=list)
+
+    def judgements(self) -> list[Judgement]:
+        """Each query's own document."""
+        return [Judgement(query.key, one.key, 1) for query, one in zip(self.queries, self.documents, strict=True)]
+
+
+def pairs(library: Path, limits: Limits) -> Pairs:
+    """Everything below a folder of Python files, sorted by file. A file that does not parse is one rejected row."""
+    found = Pairs()
+    texts: set[bytes] = set()
+    names: Counter[str] = Counter()
+    for path in python_files(library):
+        source = path.relative_to(library).as_posix()
+        try:
+            docstrings = list(read(path.read_bytes(), source))
+        except RowError as error:
+            found.read += 1
+            found.rejected.append((source, 1, error.reason))
+            continue
+        for docstring in docstrings:
+            found.read += 1
+            names[docstring.name] += 1
+            try:
+                document, query = pair(docstring, names[docstring.name], limits)
+                text = digest(_normal(document.text))
+                if text in texts:
+                    raise RowError(Reason.REPEATED_TEXT)
+            except RowError as error:
+                found.rejected.append((source, docstring.line, error.reason))
+                continue
+            texts.add(text)
+            found.documents.append(document)
+            found.queries.append(query)
+    return found
+
+
+def python_files(library: Path) -> list[Path]:
+    """Modules below a folder, without tests, tools and installed packages."""
+    found = []
+    for path in library.rglob("*.py"):
+        parts = path.relative_to(library).with_suffix("").parts
+        if not SKIPPED.intersection(parts) and all(part.isidentifier() for part in parts) and path.is_file():
+            found.append(path)
+    return sorted(found)
+
+
+def read(code: bytes, source: str) -> Iterator[Docstring]:
+    """Docstrings of a module, its classes and functions, in the order of the file. RowError where it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise RowError(Reason.NOT_PYTHON) from None
+    parts = source.removesuffix(".py").split("/")
+    yield from _walk(tree, ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts), source)
+
+
+def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
+    """(document, query) of a docstring. RowError where they would not make a fair question."""
+    summary, rest = divide(docstring.text)
+    if not rest:
+        raise RowError(Reason.SUMMARY_ONLY)
+    if len(_normal(rest)) < SHORTEST_REST:
+        raise RowError(Reason.SHORT_REST)
+    key = docstring.name if recurrence == 1 else f"{docstring.name}#{recurrence}"
+    if len(f"q:{key}") > limits.id:
+        raise RowError(Reason.ID_TOO_LONG)
+    document = entry(key, docstring.name, rest, limits)
+    query = entry(f"q:{key}", "", summary, limits)
+    if any(_normal(query.text) in _normal(shown) for shown in (document.title, document.text)):
+        raise RowError(Reason.CONTAINS_QUERY)
+    return document, query
+
+
+def divide(docstring: str) -> tuple[str, str]:
+    """(summary, rest): the first sentence of the first paragraph on one line, and all that follows."""
+    text = docstring.strip()
+    paragraph = re.split(r"\n\s*\n", text, maxsplit=1)[0]
+    sentence = re.search(SENTENCE_END, paragraph)
+    end = sentence.end() if sentence else len(paragraph)
+    if end > LONGEST_SUMMARY:
+        end = len(paragraph.split("\n", 1)[0])
+    return " ".join(text[:end].split()), text[end:].strip()
+
+
+def _walk(node: Defined, name: str, source: str) -> Iterator[Docstring]:
+    text = ast.get_docstring(node)
+    if text and text.strip():
+        yield Docstring(source, node.body[0].lineno, name, text)
+    for child in _definitions(node):
+        yield from _walk(child, f"{name}.{child.name}", source)
+
+
+def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Classes and functions inside, also below `if` and `try`, but not those inside one another."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+        else:
+            yield from _definitions(child)
+
+
+def _normal(text: str) -> str:
+    """For comparing: case, blanks and a final stop make no difference."""
+    return " ".join(text.casefold().split()).rstrip(".!?:;, ")

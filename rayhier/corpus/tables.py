@@ -1,0 +1,102 @@
+"""What the driver writes beside the documents: queries, judgements, rejected rows; and the counts of all of it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rayhier.corpus import check
+from rayhier.corpus.check import Entry, Judgement, Reason
+from rayhier.corpus.parts import groups
+from rayhier.corpus.split import cut_dev
+from rayhier.storage import files, schemas
+from rayhier.storage.files import File
+from rayhier.storage.source import SPLITS
+
+
+@dataclass(frozen=True)
+class Found:
+    """A source, read and checked. Documents lie in files by now; queries and judgements are held here."""
+
+    documents: Sequence[File]
+    queries: Sequence[Entry]
+    judgements: Mapping[str, Sequence[Judgement]]
+    """As published: before a dev split is cut."""
+    rejected: Sequence[pa.Table]
+    counts: dict[str, Any]
+    """documents, queries and judgements, each read = accepted + rejected."""
+
+
+def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[Judgement]]:
+    """Train, dev and test; where dev has none, it is cut from train."""
+    found = {split: judgements.get(split, ()) for split in SPLITS}
+    if not found["dev"]:
+        found["train"], found["dev"] = cut_dev(found["train"])
+    return found
+
+
+def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
+    """Queries, judgements and those above 0, of each split."""
+    return {
+        split: {
+            "queries": len({one.query_id for one in rows}),
+            "judgements": len(rows),
+            "relevant": sum(one.grade > 0 for one in rows),
+        }
+        for split, rows in judgements.items()
+    }
+
+
+def rejected(rows: Iterable[tuple[str, int, Reason]]) -> pa.Table:
+    """Rejected rows: file, line, reason."""
+    listed = list(rows)
+    columns = [[row[0] for row in listed], [row[1] for row in listed], [str(row[2]) for row in listed]]
+    return pa.table(columns, schema=schemas.REJECTED)
+
+
+def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
+    """Counts of rows of any kind."""
+    return check.count(read, len(accepted), Counter(map(str, reasons)))
+
+
+def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason]) -> dict[str, Any]:
+    """Counts of documents or queries."""
+    return count(read, accepted, reasons) | {"cut": sum(one.cut for one in accepted)}
+
+
+def write(root: Path, found: Found, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
+    """Write everything but the documents."""
+    queries = pa.table(
+        [[one.key for one in found.queries], [one.text for one in found.queries]], schema=schemas.QUERIES
+    )
+    made = [files.write_parquet(root, "queries.parquet", groups(queries), schemas.QUERIES)]
+    for split, rows in judgements.items():
+        table = pa.table(
+            [[one.query_id for one in rows], [one.doc_id for one in rows], [one.grade for one in rows]],
+            schema=schemas.JUDGEMENTS,
+        )
+        made.append(files.write_parquet(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
+    rejects = (table for table in found.rejected if table.num_rows)
+    made.append(files.write_parquet(root, "rejected.parquet", rejects, schemas.REJECTED))
+    return made
+
+
+def lines(counts: Mapping[str, Any]) -> list[str]:
+    """The counts as people read them."""
+    rows = {"documents": counts["documents"], "queries": counts["queries"]}
+    rows |= {f"{split} judgements": counts["judgements"][split] for split in SPLITS}
+    said = [f"  {name}: {_line(row)}" for name, row in rows.items() if row["read"]]
+    written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
+    return [*said, f"  queries (judgements) by split: {', '.join(written)}"]
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    reasons = ", ".join(f"{reason} {number:,}" for reason, number in row["rejected"].items())
+    said = [f"{row['read']:,} read", f"{row['accepted']:,} accepted"]
+    if row.get("cut"):
+        said.append(f"{row['cut']:,} cut to the limits")
+    said.append(f"{row['read'] - row['accepted']:,} rejected{f' ({reasons})' if reasons else ''}")
+    return ", ".join(said)

@@ -1,0 +1,1 @@
+"""Text -> vectors: the one encoding path of every stage."""

@@ -1,0 +1,69 @@
+"""What a run ends with on the terminal: a table, five questions with their answers, where the plots are."""
+
+from pathlib import Path
+
+from rayhier.evaluate import report
+from rayhier.evaluate.plots import deepest_recall
+from rayhier.search.searcher import Searcher
+from rayhier.spec import JobSpec
+from rayhier.storage import columns, current, files
+
+QUESTIONS = 5
+ANSWERS = 3
+WIDTH = 100
+
+
+def closing(spec: JobSpec, workdir: Path, root: Path) -> str:
+    """The closing lines for an evaluation published below `root`."""
+    saved = files.read_json(root / "report.json")
+    header, rows = report.table(saved, spec.evaluate.visited, deepest_recall(spec))
+    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (header, *rows)
+    ]
+    plots = sorted(path.name for path in (root / report.PLOTS).glob("*.png"))
+    return "\n".join(
+        [
+            "",
+            *lines,
+            "",
+            *samples(spec, workdir),
+            f"plots: {root / report.PLOTS}/{{{','.join(plots)}}}",
+            f"report: {workdir / 'report.md'}",
+            "",
+        ]
+    )
+
+
+def samples(spec: JobSpec, workdir: Path) -> list[str]:
+    """Five questions of the evaluated split, evenly spaced by id, each with the best answers found."""
+    corpus = current.artifact(workdir, current.read(workdir), "corpus")
+    judged = columns.read([corpus.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
+    right = {(row["query_id"], row["doc_id"]) for row in judged.to_pylist() if row["grade"] > 0}
+    asked = set(judged["query_id"].to_pylist())
+    queries = [
+        row
+        for row in columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).to_pylist()
+        if row["query_id"] in asked
+    ]
+    queries.sort(key=lambda row: str(row["query_id"]))
+    chosen = queries[:: max(1, len(queries) // QUESTIONS)][:QUESTIONS]
+    lines = []
+    for row, answer in zip(
+        chosen, Searcher.open(workdir).search([row["text"] for row in chosen], ANSWERS), strict=True
+    ):
+        lines.append(f"? {_short(row['text'])}  ({answer.documents:,} documents visited, {answer.fraction:.1%})")
+        for hit in answer.hits:
+            mark = "*" if (row["query_id"], hit.id) in right else " "
+            lines.append(f" {mark} {hit.score:.3f}  {_short(f'{hit.title or hit.id}: {hit.text}')}")
+    return [*lines, "* judged relevant", ""]
+
+
+def _short(text: str) -> str:
+    """One line of at most `WIDTH` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"

@@ -1,0 +1,99 @@
+"""Three plots of an evaluation, as SVG and PNG."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from rayhier.evaluate.evaluation import Evaluation
+from rayhier.spec import JobSpec
+from rayhier.storage import files
+
+TITLES = {
+    "recall_visited": "Recall against documents visited",
+    "leaf_sizes": "Leaf sizes",
+    "training": "Training curves",
+}
+WIDTH, HEIGHT, DPI = 7.0, 4.2, 130
+STYLES = ("-o", "--s", ":^", "-.d")
+
+
+def write(spec: JobSpec, evaluation: Evaluation, folder: Path) -> None:
+    """Write `recall_visited`, `leaf_sizes` and `training` below `folder`."""
+    draw: dict[str, Callable[[Axes], None]] = {
+        "recall_visited": lambda axes: recall_visited(axes, evaluation, deepest_recall(spec)),
+        "leaf_sizes": lambda axes: leaf_sizes(axes, evaluation),
+        "training": lambda axes: training(axes, evaluation),
+    }
+    for name, fill in draw.items():
+        figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+        axes = figure.subplots()
+        axes.set_title(TITLES[name])
+        axes.grid(alpha=0.3)
+        fill(axes)
+        for suffix in ("svg", "png"):
+            data = io.BytesIO()
+            figure.savefig(data, format=suffix, dpi=DPI, metadata={"Date": None} if suffix == "svg" else None)
+            files.replace(folder / f"{name}.{suffix}", data.getvalue())
+
+
+def deepest_recall(spec: JobSpec) -> str:
+    """The recall with the largest cut-off; the first measure where there is no recall."""
+    recalls = [measure for measure in spec.evaluate.measures if measure.startswith("R@")]
+    return max(recalls, key=lambda measure: int(measure[2:]), default=spec.evaluate.measures[0])
+
+
+def recall_visited(axes: Axes, evaluation: Evaluation, measure: str) -> None:
+    """One curve a system, mean over seeds; exact search as level lines."""
+    for number, name in enumerate(evaluation.seeds[0].curves):
+        curves = [result.curves[name] for result in evaluation.seeds]
+        x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)
+        y = np.mean([[point.measures[measure] for point in curve] for curve in curves], axis=0)
+        lists = (
+            f" ({evaluation.lists[name]} lists)"
+            if name in evaluation.lists
+            else f" ({len(evaluation.seeds[0].sizes)} leaves)"
+        )
+        axes.plot(x, y, STYLES[number % len(STYLES)], markersize=3.5, label=name + lists)
+    for name in evaluation.seeds[0].exact:
+        level = float(np.mean([result.exact[name][measure] for result in evaluation.seeds]))
+        axes.axhline(level, color="0.45", linewidth=1, linestyle="-" if "same" in name else ":", label=name)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    axes.set_xlabel("documents visited, share of the corpus")
+    axes.set_ylabel(measure)
+    axes.legend(fontsize=8)
+
+
+def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
+    """Documents of each leaf, largest first, one line a seed."""
+    for result in evaluation.seeds:
+        sizes = sorted(result.sizes, reverse=True)
+        axes.plot(
+            range(1, len(sizes) + 1), sizes, label=f"seed {result.seed}, imbalance {result.balance['imbalance']:.2f}"
+        )
+    even = evaluation.documents / len(evaluation.seeds[0].sizes)
+    axes.axhline(even, color="0.45", linewidth=1, linestyle=":", label=f"even: {even:.1f}")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("leaf, largest first")
+    axes.set_ylabel("documents")
+    axes.legend(fontsize=8)
+
+
+def training(axes: Axes, evaluation: Evaluation) -> None:
+    """Dev measure and loss over epochs, one pair of lines a seed."""
+    losses = axes.twinx()
+    for number, result in enumerate(evaluation.seeds):
+        color = f"C{number % 10}"
+        epochs = [row["epoch"] for row in result.history]
+        axes.plot(epochs, [row["dev"] for row in result.history], color=color, label=f"seed {result.seed}")
+        trained = [row for row in result.history if "loss_total" in row]
+        losses.plot([row["epoch"] for row in trained], [row["loss_total"] for row in trained], ":", color=color)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("dev (line)")
+    losses.set_ylabel("loss (dotted)")
+    axes.legend(fontsize=8, loc="center right")

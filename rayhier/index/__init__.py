@@ -1,0 +1,1 @@
+"""Vectors -> leaves -> the leaf map on storage."""

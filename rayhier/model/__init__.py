@@ -1,0 +1,1 @@
+"""The mathematics in plain torch: encoder, head, routers, losses. Nothing here knows Ray or storage formats."""

@@ -1,0 +1,112 @@
+"""EHI's router (Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", 3.3).
+
+At height h (1..H) the input is x = [onehot(i_{h-1}); …; onehot(i_1); E(t)], then k = x + ReLU(U_h x) and
+p̂_h = softmax(W_h k); a child's probability is p̂_h times its parent's. W_h and U_h serve all nodes of a level.
+
+Shapes: N texts, M embedding size, B branching, H height, K beam.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rayhier.model.encoded import Encoded
+
+WARM_SCALE = 20.0
+U_STD = 1e-3
+
+
+class EhiRouter(nn.Module):
+    """A tree of B^H leaves over unit vectors of size M."""
+
+    def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
+        super().__init__()
+        self.dimension, self.branching, self.height, self.residual = dimension, branching, height, residual
+        widths = [dimension + branching * level for level in range(height)]
+        self.W = nn.ModuleList(nn.Linear(width, branching, bias=False) for width in widths)
+        self.U = nn.ModuleList(nn.Linear(width, width, bias=False) for width in widths if residual == "relu")
+        for linear in self.U:
+            # Exactly zero would stay zero: ReLU'(0) = 0.
+            nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
+
+    @property
+    def reads(self) -> Literal["vectors"]:
+        """The text's vector alone."""
+        return "vectors"
+
+    @property
+    def n_leaves(self) -> int:
+        """B^H."""
+        return int(self.branching**self.height)
+
+    @property
+    def levels(self) -> int:
+        """H."""
+        return self.height
+
+    def config(self) -> dict[str, Any]:
+        """What rebuilds this router before its weights are loaded."""
+        return {
+            "type": "ehi",
+            "dimension": self.dimension,
+            "branching": self.branching,
+            "height": self.height,
+            "residual": self.residual,
+        }
+
+    @torch.no_grad()
+    def warm_start(self, centroids_BM: Tensor) -> None:
+        """Begin as IVF: W_1 = 20 x unit centroids [B, M], so that the best child is the nearest centroid."""
+        self.W[0].weight.copy_(WARM_SCALE * centroids_BM)  # type: ignore[operator]
+
+    def path_embedding(self, x_NM: Tensor) -> Tensor:
+        """T(t) = [p_1; …; p_H], [N, B·H]: each level's distribution along the argmax path only."""
+        taken_N1 = x_NM.new_ones(len(x_NM), 1)
+        input_ND = x_NM
+        levels = []
+        for level in range(self.height):
+            p_NB = self._log_softmax(level, input_ND).exp() * taken_N1
+            levels.append(p_NB)
+            taken_N1, child_N1 = p_NB.max(dim=1, keepdim=True)
+            input_ND = torch.cat([self._onehot(child_N1.squeeze(1)), input_ND], dim=1)
+        return torch.cat(levels, dim=1)
+
+    def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
+        """Beam search: the best `beam` children of every level's survivors.
+
+        Returns leaf ids [N, K] (the path as digits to base B, the root's child first), best first, and
+        log-probabilities [N, K], K = min(beam, B^H).
+        """
+        x_NM = encoded.vectors
+        leaf_NK = torch.zeros(len(x_NM), 1, dtype=torch.long, device=x_NM.device)
+        logp_NK = x_NM.new_zeros(len(x_NM), 1)
+        input_NKD = x_NM.unsqueeze(1)
+        for level in range(self.height):
+            children_NKB = logp_NK.unsqueeze(2) + self._log_softmax(level, input_NKD)
+            kept = min(beam, children_NKB[0].numel()) if len(x_NM) else beam
+            logp_NK, flat_NK = children_NKB.flatten(1).topk(kept, dim=1)
+            parent_NK, child_NK = flat_NK // self.branching, flat_NK % self.branching
+            leaf_NK = leaf_NK.gather(1, parent_NK) * self.branching + child_NK
+            if level + 1 < self.height:
+                width = input_NKD.shape[2]
+                above_NKD = input_NKD.gather(1, parent_NK.unsqueeze(2).expand(-1, -1, width))
+                input_NKD = torch.cat([self._onehot(child_NK), above_NKD], dim=2)
+        return leaf_NK, logp_NK
+
+    def multiply_adds(self, beam: int) -> int:
+        """Of one text: U_h and W_h at every node expanded."""
+        total = 0
+        for level in range(self.height):
+            width = self.dimension + self.branching * level
+            nodes = min(beam, self.branching**level)
+            total += nodes * width * (self.branching + (width if self.residual == "relu" else 0))
+        return total
+
+    def _log_softmax(self, level: int, x: Tensor) -> Tensor:
+        k = x + F.relu(self.U[level](x)) if self.residual == "relu" else x
+        return F.log_softmax(self.W[level](k), dim=-1)
+
+    def _onehot(self, child: Tensor) -> Tensor:
+        return F.one_hot(child, self.branching).to(self.W[0].weight.dtype)  # type: ignore[arg-type]

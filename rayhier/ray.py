@@ -1,0 +1,59 @@
+"""What every Ray adapter here shares: joining a cluster, and streaming shards through a pool of actors."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import ray
+import ray.data
+
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.cluster import OneWorker, Workers
+
+
+def join(spec: JobSpec) -> None:
+    """Connect to the cluster the spec names; once connected, stay."""
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    address = None if spec.cluster.address == "auto" else spec.cluster.address
+    try:
+        ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {error}") from None
+
+
+def check_resources(spec: JobSpec) -> None:
+    """InputError where a stage asks for more CPUs than the cluster has, before it waits for them in vain."""
+    has = int(ray.cluster_resources().get("CPU", 0))
+    largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+    for stage in ("corpus", "embed", "train", "index"):
+        workers: Workers | OneWorker = getattr(spec.cluster, stage)
+        asked = workers.workers * workers.cpus
+        where = f"cluster.{stage}: got {workers.workers} workers x {workers.cpus} CPUs = {asked}"
+        if asked > has:
+            raise InputError(f"{where}; allowed: at most the cluster's {has} CPUs")
+        if workers.cpus > largest:
+            raise InputError(f"{where}; allowed: at most {largest} CPUs a worker, the largest node's")
+
+
+def stream(
+    items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], workers: Workers
+) -> Iterator[dict[str, Any]]:
+    """What `actor(**arguments)(item)` returns for each item, as it comes, from a pool of so many actors."""
+    if not items:
+        return
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    size = min(workers.workers, len(items))
+    yield from (
+        ray.data.from_items(list(items), override_num_blocks=len(items))
+        .map(
+            actor,
+            fn_constructor_kwargs=arguments,
+            compute=ray.data.ActorPoolStrategy(size=size),
+            num_cpus=workers.cpus,
+        )
+        .iter_rows()
+    )

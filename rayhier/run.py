@@ -1,0 +1,206 @@
+"""`python -m rayhier.run SPEC`: load -> check -> plan -> run the steps."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rayhier.plan import STAGES, Plan, Step, check_corpus, make_plan, show
+from rayhier.progress import say
+from rayhier.spec import InputError, load
+from rayhier.storage import current, files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.attempt import Attempt, Made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code is 2 for a mistake of the user's, 0 otherwise."""
+    given = _parser().parse_args(arguments)
+    try:
+        spec = load(given.spec, given.set)
+        if given.check:
+            print(f"{given.spec}: ok")
+            return 0
+        plan = make_plan(spec)
+        if given.plan:
+            print(show(plan))
+            return 0
+        print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rayhier.run", description="Train, index and measure what a spec describes.", allow_abbrev=False
+    )
+    parser.add_argument("spec", help="YAML file, for instance specs/quickstart.yaml")
+    parser.add_argument(
+        "--stage", action="append", choices=STAGES, metavar="NAME", help=f"only this: {', '.join(STAGES)}"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a value of the spec")
+    parser.add_argument("--fresh", action="store_true", help="make the named steps again (all, without --stage)")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="check the spec alone: no data, no cluster")
+    only.add_argument("--plan", action="store_true", help="show steps, places, sizes and resources; run nothing")
+    return parser
+
+
+def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> dict[str, Any]:
+    """Make every artifact of the named stages that is not published yet; returns the summary.
+
+    Raises InputError where an input is missing, a published file is not what its record lists, or the
+    cluster is too small: all of it before any step runs.
+    """
+    began = time.monotonic()
+    _prepare(plan, stages, fresh=fresh)
+    summary: list[dict[str, Any]] = []
+    for step in plan.steps:
+        if step.stage not in stages:
+            continue
+        found = step.place.published()
+        state = "published" if found else "built"
+        artifact = found or _make(plan, step)
+        if step.kind == "corpus":
+            check_corpus(plan.spec, artifact.record.counts)
+        say(f"{step.title}: {state} {step.place.folder} ({artifact.record.seconds:.1f} s)")
+        summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
+        _make_current(plan)
+    _show_report(plan)
+    return {
+        "name": plan.spec.name,
+        "workdir": str(plan.workdir),
+        "steps": summary,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
+    """Everything that can fail before work begins."""
+    try:
+        plan.workdir.mkdir(parents=True, exist_ok=True)
+        files.replace(plan.workdir / ".writable", b"")
+        (plan.workdir / ".writable").unlink()
+    except OSError as error:
+        raise InputError(f"workdir: {plan.workdir} cannot be written: {error.strerror}") from None
+    if fresh:
+        for step in plan.steps:
+            if step.stage in stages:
+                step.place.remove()
+    _check_published(plan, stages)
+    if any(step.stage in stages and step.place.published() is None for step in plan.steps):
+        import rayhier.cluster.library  # noqa: F401  says at once where faiss is missing
+        from rayhier.ray import check_resources, join
+
+        join(plan.spec)
+        check_resources(plan.spec)
+
+
+def _check_published(plan: Plan, stages: Sequence[str]) -> None:
+    """Published files are as their records say, and what the named stages read is or will be published."""
+    for step in plan.steps:
+        artifact = step.place.published()
+        if artifact is not None:
+            artifact.verify()
+            if step.kind == "corpus":
+                check_corpus(plan.spec, artifact.record.counts)
+        elif step.stage not in stages and _needed(plan, step, stages):
+            raise InputError(
+                f"--stage: {step.title} is not published in {plan.workdir}, and {', '.join(stages)} reads it; "
+                f"add --stage {step.stage}"
+            )
+
+
+def _needed(plan: Plan, step: Step, stages: Sequence[str]) -> bool:
+    return any(
+        other.stage in stages and other.place.published() is None and step.fingerprint in other.inputs.values()
+        for other in plan.steps
+    )
+
+
+def _make(plan: Plan, step: Step) -> Artifact:
+    """Run one step below an attempt and publish what it wrote."""
+    say(f"{step.title}: {step.place.folder}")
+    with Attempt.start(step.place) as attempt:
+        return attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
+
+
+def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Made]:
+    """What makes a step's files: the one place where stages meet."""
+    spec = plan.spec
+    opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
+    match step.stage:
+        case "corpus":
+            from rayhier.corpus.ray import build as build_corpus
+
+            return lambda attempt: build_corpus(spec, attempt)
+        case "embed":
+            from rayhier.embed.ray import build as build_vectors
+
+            return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt)
+        case "train":
+            from rayhier.train.ray import build as build_model
+
+            seed = step.seed or 0
+            return lambda attempt: build_model(spec, seed, plan.model, opened["corpus"], opened["vectors"], attempt)
+        case "index":
+            from rayhier.index.ray import build as build_index
+
+            return lambda attempt: build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
+        case _:
+            from rayhier.evaluate.report import build as build_report
+
+            trained = {
+                seed: (
+                    Artifact.open(plan.step("model", seed).place.folder),
+                    Artifact.open(plan.step("index", seed).place.folder),
+                )
+                for seed in spec.evaluate.seeds
+            }
+            return lambda attempt: build_report(spec, opened["corpus"], opened["vectors"], trained, attempt)
+
+
+def _feeds(other: Step, step: Step) -> bool:
+    return other.fingerprint in step.inputs.values() and other.seed in (None, step.seed)
+
+
+def _make_current(plan: Plan) -> None:
+    """Once every index is published, searches open this run's artifacts; a report is copied beside them."""
+    published = [step for step in plan.steps if step.place.published()]
+    if any(step.kind == "index" and step not in published for step in plan.steps):
+        return
+    first = plan.spec.evaluate.seeds[0]
+    seeds: dict[str, dict[str, str]] = {}
+    for step in published:
+        if step.seed not in (None, first):
+            seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
+    named = {step.kind: step.fingerprint for step in published if step.seed in (None, first)}
+    current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=dict(named), seeds=seeds))
+    report = plan.step("evaluate").place.published()
+    if report is not None:
+        below = os.path.relpath(report.root, plan.workdir)
+        text = report.path("report.md").read_text().replace("](plots/", f"]({below}/plots/")
+        files.replace(plan.workdir / "report.md", text.encode())
+        files.write_json(
+            plan.workdir / "report.json", {**files.read_json(report.path("report.json")), "name": plan.spec.name}
+        )
+
+
+def _show_report(plan: Plan) -> None:
+    """The table, five questions with their answers, and where the plots are."""
+    report = plan.step("evaluate").place.published()
+    if report is None:
+        return
+    from rayhier.evaluate.closing import closing
+
+    print(closing(plan.spec, plan.workdir, Path(report.root)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The one retrieval path of evaluation and serving: route, scan leaves, rank."""

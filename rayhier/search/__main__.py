@@ -1,0 +1,46 @@
+"""`python -m rayhier.search WORKDIR "question" -k 10`: one query from the shell."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rayhier.spec import InputError
+
+SHOWN = 100
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print hits with leaf, score and title, and how many documents were visited."""
+    parser = argparse.ArgumentParser(prog="python -m rayhier.search", description="Search a built index.")
+    parser.add_argument("workdir", type=Path, help="folder a run has built an index in")
+    parser.add_argument("question", help="what to look for")
+    parser.add_argument("-k", type=_count, default=10, help="results (default 10)")
+    parser.add_argument("--beam", type=_count, default=None, help="leaves visited (default: the spec's)")
+    given = parser.parse_args(arguments)
+    try:
+        from rayhier.search.searcher import Searcher
+
+        if not given.question.strip():
+            raise InputError("question: got no words; allowed: any text")
+        answer = Searcher.open(given.workdir).search([given.question], given.k, given.beam)[0]
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for place, hit in enumerate(answer.hits, start=1):
+        shown = hit.title or " ".join(hit.text.split())
+        print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {hit.id}  {shown[:SHOWN]}")
+    leaves = ", ".join(str(leaf) for leaf in answer.leaves)
+    print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in leaves {leaves}")
+    return 0
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 10_000:
+        raise argparse.ArgumentTypeError(f"got {value}; allowed: 1 to 10000")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

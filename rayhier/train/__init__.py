@@ -1,0 +1,1 @@
+"""Joint training of encoder and router."""

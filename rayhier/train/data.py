@@ -1,0 +1,38 @@
+"""Training pairs and dev queries from published artifacts."""
+
+import numpy as np
+
+from rayhier.evaluate.data import Documents, held_out, load_queries, neighbours
+from rayhier.evaluate.measures import Queries
+from rayhier.spec.train import TrainSpec
+from rayhier.storage.artifact import Artifact
+from rayhier.train.examples import Examples
+
+POSITIVES = 3
+
+
+def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:
+    """Judged pairs, or every document with its nearest neighbours, as `train.objective` says."""
+    queries = load_queries(corpus, vectors, "train")
+    supervised = spec.objective == "supervised" or (spec.objective == "auto" and len(queries) > 0)
+    return judged_pairs(queries, documents) if supervised else document_pairs(documents)
+
+
+def judged_pairs(queries: Queries, documents: Documents) -> Examples:
+    """Every (query, document) judged above zero."""
+    row = {document: number for number, document in enumerate(documents.ids)}
+    pairs = [
+        (number, row[document])
+        for number, query in enumerate(queries.ids)
+        for document, grade in queries.grades[query].items()
+        if grade > 0
+    ]
+    return Examples(queries.vector_QM, documents.vector_NM, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+
+
+def document_pairs(documents: Documents) -> Examples:
+    """Documents that are not held out as queries for their three nearest others."""
+    rows = np.setdiff1d(np.arange(len(documents.ids)), held_out(documents.ids))
+    near = neighbours(documents.vector_NM, rows, POSITIVES)
+    pairs = np.stack([np.repeat(rows, POSITIVES), near.reshape(-1)], axis=1)
+    return Examples(documents.vector_NM, documents.vector_NM, pairs[pairs[:, 1] >= 0])

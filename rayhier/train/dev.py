@@ -1,0 +1,47 @@
+"""The queries a run is tuned on, and the measure that picks the best epoch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rayhier.evaluate.balance import balance
+from rayhier.evaluate.curve import System, measure_at, read
+from rayhier.evaluate.measures import Judge, Queries
+from rayhier.train.trainer import Snapshot
+
+MEASURES = ("R@10", "R@100")
+VISITED = (0.05, 0.1, 0.2)
+DEPTH = 100
+
+
+class DevMeasure:
+    """Dev measures of an index: recall at 5, 10 and 20% visited, and how evenly documents lie in leaves."""
+
+    def __init__(self, queries: Queries, document_ids: Sequence[str]) -> None:
+        self.queries = queries
+        self.judge = Judge(queries, document_ids, MEASURES)
+
+    def __call__(self, now: Snapshot) -> dict[str, float]:
+        """`dev`: the mean of R@10 and R@100 over 5, 10 and 20% visited, each beside it; imbalance; empty leaves."""
+        queries = self.queries.with_vectors(now.encode(self.queries.vector_QM))
+        system = System("dev", now.lists, lambda beam: now.leaves(queries.vector_QM, beam), lambda _: 0.0)
+        curve = []
+        for beam in doublings(now.router.n_leaves):
+            curve.append(measure_at(system, queries, self.judge, DEPTH, beam)[0])
+            if curve[-1].visited_mean >= max(VISITED):
+                break
+        values = {
+            f"{measure}@{share:.0%}": read(curve, max(share, curve[0].visited_mean), measure)
+            for measure in MEASURES
+            for share in VISITED
+        }
+        return {"dev": float(np.mean(list(values.values()))), **values, **balance(now.lists.sizes)}
+
+
+def doublings(leaves: int) -> list[int]:
+    """Beams sparse enough to be measured every epoch.
+
+    >>> doublings(40)
+    [1, 2, 4, 8, 16, 32, 40]
+    """
+    return [*(1 << power for power in range((leaves - 1).bit_length())), leaves]

@@ -1,0 +1,33 @@
+"""Hard negatives from the index as it stands (EHI's Algorithm 1 and Appendix C.2)."""
+
+import numpy as np
+
+from rayhier.search.lists import Ints, LeafLists
+from rayhier.storage.columns import Floats
+from rayhier.train.examples import Known
+
+CHUNK = 4096
+
+
+def mine(lists: LeafLists, query_PM: Floats, leaves_PB: Ints, query_P: Ints, known: Known, top: int) -> Ints:
+    """For each pair the `top` best documents in the given leaves that are no known positive of its query.
+
+    `query_PM` are the trained vectors of the pairs' queries, `query_P` their rows. Returns rows [p, top], best
+    first; where a leaf holds fewer, -1 fills up.
+    """
+    found = np.full((len(query_P), top), -1, dtype=np.int64)
+    for start in range(0, len(query_P), CHUNK):
+        part = slice(start, start + CHUNK)
+        _, row_PK = lists.search(query_PM[part], leaves_PB[part], top + known.most())
+        wrong_PK = (row_PK >= 0) & ~known(query_P[part, None], row_PK)
+        order = np.argsort(~wrong_PK, axis=1, kind="stable")[:, :top]
+        best = np.take_along_axis(np.where(wrong_PK, row_PK, -1), order, axis=1)
+        found[part, : best.shape[1]] = best
+    return found
+
+
+def draw(mined_PT: Ints, generator: np.random.Generator) -> Ints:
+    """One of the mined negatives of each pair [p], uniformly; -1 where it has none."""
+    count_P = (mined_PT >= 0).sum(axis=1)
+    place_P = (generator.random(len(mined_PT)) * np.maximum(count_P, 1)).astype(np.int64)
+    return np.asarray(np.take_along_axis(mined_PT, place_P[:, None], axis=1)[:, 0])

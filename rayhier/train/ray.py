@@ -1,0 +1,112 @@
+"""The train stage on Ray Train: one worker, a checkpoint an epoch, restarted where it stopped."""
+
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import ray.train
+import torch
+from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+from ray.util.queue import Empty, Queue
+from torch.utils.tensorboard import SummaryWriter
+
+from rayhier.evaluate.data import load_dev, load_documents
+from rayhier.model.encoder import save_encoder
+from rayhier.model.router import save_router
+from rayhier.progress import Bar
+from rayhier.spec import JobSpec
+from rayhier.storage import files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.model_folder import ModelFolder
+from rayhier.train.data import load_examples
+from rayhier.train.dev import DevMeasure
+from rayhier.train.trainer import Trainer
+
+MAX_FAILURES = 3
+METRICS = "metrics.json"
+
+
+def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Made:
+    """Train head and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
+    progress = Queue(actor_options={"num_cpus": 0})
+    trainer = TorchTrainer(
+        train_worker,
+        train_loop_config={
+            "spec": spec.model_dump(mode="json"),
+            "seed": seed,
+            "model": str(model.path),
+            "corpus": str(corpus.folder),
+            "vectors": str(vectors.folder),
+            "root": str(attempt.root),
+            "progress": progress,
+        },
+        scaling_config=ScalingConfig(
+            num_workers=spec.cluster.train.workers, resources_per_worker={"CPU": spec.cluster.train.cpus}
+        ),
+        run_config=RunConfig(
+            name=attempt.place.folder.name,
+            storage_path=str(attempt.scratch / "ray"),
+            failure_config=FailureConfig(max_failures=MAX_FAILURES),
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    with Bar(f"train seed {seed}", spec.train.epochs, "epochs") as bar:
+        finished = threading.Event()
+        follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
+        follower.start()
+        try:
+            trainer.fit()
+        finally:
+            finished.set()
+            follower.join()
+            progress.shutdown()
+    history = files.read_json(attempt.root / METRICS)
+    best = max(history, key=lambda row: row["dev"])
+    return Made({"epochs": spec.train.epochs, "best": best})
+
+
+def train_worker(config: dict[str, Any]) -> None:
+    """One Ray Train worker: go on from the newest checkpoint, train, write the best model."""
+    spec = JobSpec.model_validate(config["spec"])
+    torch.set_num_threads(spec.cluster.train.cpus)
+    root = Path(config["root"])
+    corpus, vectors = Artifact.open(Path(config["corpus"])), Artifact.open(Path(config["vectors"]))
+    documents = load_documents(vectors)
+    measure = DevMeasure(load_dev(corpus, vectors, documents), documents.ids)
+    examples = load_examples(spec.train, corpus, vectors, documents)
+    trainer = Trainer(examples, spec.router, spec.train, config["seed"], measure)
+    checkpoint = ray.train.get_checkpoint()
+    if checkpoint is not None:
+        with checkpoint.as_directory() as folder:
+            trainer.load(Path(folder))
+    with SummaryWriter(str(root / "tensorboard"), purge_step=trainer.epoch) as board:
+        while not trainer.finished:
+            row = trainer.run_epoch() if trainer.history else trainer.start()
+            for name, value in row.items():
+                board.add_scalar(name, value, trainer.epoch)
+            _report(trainer, row)
+            config["progress"].put_nowait(row)
+    trainer.restore_best()
+    save_encoder(Path(config["model"]), trainer.head, spec.encoder.max_length, root / "encoder")
+    save_router(trainer.router, root / "router")
+    files.write_json(root / METRICS, trainer.history)
+
+
+def _report(trainer: Trainer, row: dict[str, float]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        trainer.save(Path(folder))
+        ray.train.report(row, checkpoint=Checkpoint.from_directory(folder))
+
+
+def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
+    """Show what the worker notes until the run is over."""
+    while not finished.is_set():
+        try:
+            row = progress.get(timeout=0.5)
+        except Empty:
+            continue
+        loss = f"loss {row['loss_total']:.4f}  " if "loss_total" in row else ""
+        bar.reach(int(row["epoch"]), f"{loss}dev {row['dev']:.4f}  imbalance {row['imbalance']:.2f}")

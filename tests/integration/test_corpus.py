@@ -1,0 +1,211 @@
+"""The corpus stage on the cluster."""
+
+import json
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier.corpus import beir
+from rayhier.corpus import ray as corpus
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import schemas
+from rayhier.storage.artifact import Place
+from rayhier.storage.attempt import SCRATCH, Attempt
+from rayhier.storage.columns import read
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def job(source, branching=2, **sections):
+    tree = {
+        "name": "test",
+        "workdir": "unused",
+        "corpus": source,
+        "encoder": {"model": "unused"},
+        "router": {"type": "ehi", "branching": branching},
+    }
+    return JobSpec.model_validate(tree | sections)
+
+
+def build(spec, place):
+    with Attempt.start(place) as attempt:
+        made = corpus.build(spec, attempt)
+        artifact = attempt.publish("corpus", {}, made)
+    artifact.verify()
+    return artifact
+
+
+def rows(artifact, name):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path(name)).to_pylist()]
+
+
+def document(key, text, **more):
+    return json.dumps({"_id": key, "text": text, **more}).encode() + b"\n"
+
+
+@pytest.fixture
+def messy(tmp_path, monkeypatch):
+    """Eight lines in ranges of 64 bytes: every line is a part, or nearly."""
+    monkeypatch.setattr(beir, "SMALLEST_RANGE", 64)
+    folder = tmp_path / "messy"
+    (folder / "qrels").mkdir(parents=True)
+    lines = [
+        document("a", "first of its name " * 4, title="A"),
+        b"\n",
+        document("b", "bytes that are no text \xff".encode("latin-1").decode("latin-1")).replace(b"\\u00ff", b"\xff"),
+        document("c", "x" * 200),
+        document("a", "second of its name " * 4),
+        document("d", " "),
+        document("e", "the last one that counts " * 4),
+        document("c", "again, and the only row of its part " * 4),
+    ]
+    (folder / "corpus.jsonl").write_bytes(b"".join(lines))
+    queries = [document("q1", "which"), document("q2", "what"), document("q2", "twice"), document("q3", "")]
+    (folder / "queries.jsonl").write_bytes(b"".join(queries))
+    train = "query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t1\nq3\ta\t1\nq2\tc\t2\nq2\tc\t1\nq1\te\n"
+    (folder / "qrels" / "train.tsv").write_text(train)
+    (folder / "qrels" / "test.tsv").write_text("q1\te\t1\nq2\ta\t0\nq2\td\tone\n")
+    return folder
+
+
+def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_path):
+    spec = job({"type": "beir", "path": str(messy), "limits": {"text": 150}})
+    artifact = build(spec, Place(tmp_path / "corpus" / "one"))
+
+    documents = read([artifact.path(name) for name in artifact.names("documents/")], schemas.DOCUMENTS.names)
+    assert documents["doc_id"].to_pylist() == ["a", "c", "e"]
+    assert documents["text"][0].as_py().startswith("first")
+    assert all(pq.read_metadata(artifact.path(name)).num_rows for name in artifact.names("documents/"))
+    assert rows(artifact, "queries.parquet") == [("q1", "which"), ("q2", "what")]
+    assert rows(artifact, "rejected.parquet") == [
+        ("corpus.jsonl", 3, "invalid UTF-8"),
+        ("corpus.jsonl", 5, "duplicate id"),
+        ("corpus.jsonl", 6, "empty text"),
+        ("corpus.jsonl", 8, "duplicate id"),
+        ("queries.jsonl", 3, "duplicate id"),
+        ("queries.jsonl", 4, "empty text"),
+        ("qrels/train.tsv", 3, "unknown document"),
+        ("qrels/train.tsv", 4, "unknown query"),
+        ("qrels/train.tsv", 6, "duplicate judgement"),
+        ("qrels/train.tsv", 7, "wrong number of columns"),
+        ("qrels/test.tsv", 3, "wrong type"),
+    ]
+    judged = Counter(rows(artifact, "judgements/train.parquet") + rows(artifact, "judgements/dev.parquet"))
+    assert judged == Counter([("q1", "a", 1), ("q2", "c", 2)])
+    assert rows(artifact, "judgements/test.parquet") == [("q1", "e", 1), ("q2", "a", 0)]
+    counts = artifact.record.counts
+    assert counts["documents"] == {
+        "read": 7,
+        "accepted": 3,
+        "rejected": {"duplicate id": 2, "empty text": 1, "invalid UTF-8": 1},
+        "cut": 1,
+    }
+    assert counts["queries"]["accepted"] == 2
+    assert counts["judgements"]["train"]["read"] == 6
+    assert counts["splits"]["test"] == {"queries": 2, "judgements": 2, "relevant": 1}
+    assert {file.name.partition("/")[0] for file in artifact.record.files} == {
+        "documents",
+        "judgements",
+        "queries.parquet",
+        "rejected.parquet",
+    }
+
+
+def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypatch):
+    spec = job({"type": "beir", "path": str(messy)})
+    whole = build(spec, Place(tmp_path / "corpus" / "whole"))
+    place = Place(tmp_path / "corpus" / "crashed")
+
+    def crash(*arguments):
+        raise OSError("the machine went away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(corpus.tables, "write", crash)
+        with pytest.raises(OSError, match="went away"), Attempt.start(place) as attempt:
+            corpus.build(spec, attempt)
+    root = attempt.root
+    first, *others = sorted((root / "documents").iterdir())
+    first.unlink()
+    kept = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in others}
+
+    made = []
+    stream = corpus.stream
+    monkeypatch.setattr(corpus, "stream", lambda items, *rest: stream(made.extend(items) or items, *rest))
+    resumed = build(spec, place)
+
+    assert resumed.root == root
+    assert 0 in {item["part"] for item in made}
+    assert len(made) < len(beir.ranges((messy / "corpus.jsonl").stat().st_size))
+    assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in others} == kept
+    assert resumed.record.files == whole.record.files
+    assert resumed.record.counts == whole.record.counts
+
+
+def test_settling_twice_changes_nothing(messy, tmp_path):
+    spec = job({"type": "beir", "path": str(messy)})
+    with Attempt.start(Place(tmp_path / "corpus" / "twice")) as attempt:
+        once = corpus.build(spec, attempt)
+        again = corpus.build(spec, attempt)
+    assert again == once
+    assert (attempt.root / SCRATCH).is_dir()
+
+
+def test_scifact(data, tmp_path):
+    spec = job({"type": "beir", "path": str(data("scifact"))}, branching="auto")
+    artifact = build(spec, Place(tmp_path / "corpus" / "scifact"))
+
+    names = artifact.names("documents/")
+    documents = read([artifact.path(name) for name in names], schemas.DOCUMENTS.names)
+    assert len(names) == 8
+    assert len(documents) == 5_183
+    with (data("scifact") / "corpus.jsonl").open() as opened:
+        assert documents["doc_id"].to_pylist() == [json.loads(line)["_id"] for line in opened]
+    counts = artifact.record.counts
+    assert counts["documents"] == {"read": 5_183, "accepted": 5_183, "rejected": {}, "cut": 0}
+    splits = counts["splits"]
+    assert splits["train"]["queries"] + splits["dev"]["queries"] == 809
+    assert splits["train"]["judgements"] + splits["dev"]["judgements"] == 919
+    assert 50 <= splits["dev"]["queries"] <= 110
+    assert splits["test"] == {"queries": 300, "judgements": 339, "relevant": 339}
+
+
+def test_python_docs(tmp_path):
+    spec = job({"type": "python_docs"}, branching="auto")
+    artifact = build(spec, Place(tmp_path / "corpus" / "python"))
+
+    names = artifact.names("documents/")
+    documents = read([artifact.path(name) for name in names], schemas.DOCUMENTS.names)
+    assert pq.read_metadata(artifact.path(names[0])).num_rows == 1_000
+    ids = set(documents["doc_id"].to_pylist())
+    assert len(ids) == len(documents) >= 3_000
+    judged = [row for split in ("train", "dev", "test") for row in rows(artifact, f"judgements/{split}.parquet")]
+    assert sorted(judged) == sorted((f"q:{doc_id}", doc_id, 1) for doc_id in ids)
+    assert artifact.record.counts["splits"]["test"]["queries"] >= 250
+    assert pq.read_metadata(artifact.path("rejected.parquet")).num_rows == sum(
+        artifact.record.counts["documents"]["rejected"].values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"branching": 1000}, "router.branching, router.height: 1000 at height 1 makes 1,000 leaves for 3 accepted"),
+        ({"evaluate": {"split": "dev"}}, "evaluate.split: got 'dev'.*allowed here: test"),
+        ({"train": {"objective": "supervised"}}, "train.objective: got 'supervised'.*allowed: auto, documents"),
+    ],
+)
+def test_a_spec_that_asks_for_what_the_corpus_lacks_is_refused(messy, tmp_path, change, message):
+    (messy / "qrels" / "train.tsv").unlink()
+    spec = job({"type": "beir", "path": str(messy)}, **change)
+    with pytest.raises(InputError, match=message):
+        build(spec, Place(tmp_path / "corpus" / "refused"))
+
+
+def test_an_empty_corpus_is_refused(messy, tmp_path):
+    (messy / "corpus.jsonl").write_bytes(b"not json\n\xff\n\n")
+    spec = job({"type": "beir", "path": str(messy)})
+    place = Place(tmp_path / "corpus" / "empty")
+    with pytest.raises(InputError, match=r"messy/corpus.jsonl: no document accepted \(2 read; .*not JSON 1.*; allowed"):
+        build(spec, place)
+    assert place.published() is None

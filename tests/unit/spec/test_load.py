@@ -1,0 +1,251 @@
+"""A spec file and `--set` pairs become one JobSpec, or a message that names key, place, what was given and allowed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rayhier.spec import InputError, JobSpec, load
+
+SPECS = Path(__file__).parents[3] / "specs"
+
+SMALLEST = """\
+name: a
+workdir: runs/a
+corpus: {type: beir, path: data/a}
+encoder: {model: models/a}
+router: {type: ehi}
+"""
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """`file(TEXT)` writes ./spec.yaml and returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str | bytes) -> str:
+        Path("spec.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
+        return "spec.yaml"
+
+    return write
+
+
+def test_smallest_spec_has_every_default(file):
+    spec = load(file(SMALLEST))
+    assert (spec.name, spec.corpus.type, spec.router.branching) == ("a", "beir", "auto")
+    assert spec.evaluate.measures == ("nDCG@10", "RR@10", "R@10", "R@100")
+
+
+REFUSED = {
+    # case: (text, overrides, fragments of the message, in order)
+    "unknown key": (
+        SMALLEST + "train: {epoch: 3}\n",
+        [],
+        ["spec.yaml:6: train.epoch: got 3; allowed: objective, epochs", "(did you mean epochs?)"],
+    ),
+    "unknown section": (SMALLEST + "corpuss: x\n", [], ["spec.yaml:6: corpuss: got 'x'", "did you mean corpus?"]),
+    "unknown key of a union": (
+        SMALLEST.replace("path: data/a", "path: a, pth: b"),
+        [],
+        ["spec.yaml:3: corpus.pth: got 'b'; allowed: type, path, limits (did you mean path?)"],
+    ),
+    "mistyped value": (
+        SMALLEST + "train:\n  epochs: many\n",
+        [],
+        ["spec.yaml:7: train.epochs: got 'many'; allowed: a whole number"],
+    ),
+    "half a number": (SMALLEST + "train: {epochs: 1.5}\n", [], ["train.epochs: got 1.5; allowed: a whole number"]),
+    "a truth value is no number": (
+        SMALLEST + "train: {epochs: yes}\n",
+        [],
+        ["train.epochs: got 'yes'; allowed: a whole number"],
+    ),
+    "not a number": (SMALLEST + "train: {encoder_lr: .nan}\n", [], ["train.encoder_lr: got nan; allowed: a finite"]),
+    "out of range": (SMALLEST + "search: {k: 0}\n", [], ["search.k: got 0; allowed: greater than or equal to 1"]),
+    "deep key": (
+        SMALLEST + "train:\n  loss:\n    semantic: -1\n",
+        [],
+        ["spec.yaml:8: train.loss.semantic: got -1; allowed: greater than or equal to 0"],
+    ),
+    "item of a list": (
+        SMALLEST + "evaluate:\n  measures:\n  - R@10\n  - R10\n",
+        [],
+        ["spec.yaml:9: evaluate.measures.1: got 'R10'; allowed: pattern"],
+    ),
+    "text for a list": (SMALLEST + "evaluate: {measures: R@10}\n", [], ["got 'R@10'; allowed: a list"]),
+    "value twice": (SMALLEST + "evaluate: {seeds: [0, 0]}\n", [], ["evaluate.seeds: got [0, 0]; allowed: each value"]),
+    "empty list": (SMALLEST + "evaluate: {seeds: []}\n", [], ["evaluate.seeds: got []; allowed: at least 1"]),
+    "either of two kinds": (
+        SMALLEST + "evaluate: {lists: some}\n",
+        [],
+        ["evaluate.lists: got 'some'; allowed: a whole number or 'auto'"],
+    ),
+    "section that is text": (SMALLEST + "train: fast\n", [], ["spec.yaml:6: train: got 'fast'; allowed: a mapping"]),
+    "wrong union tag": (
+        SMALLEST.replace("beir", "bier"),
+        [],
+        ["spec.yaml:3: corpus: got {'type': 'bier'", "allowed: type: 'beir', 'python_docs'"],
+    ),
+    "no union tag": (
+        SMALLEST.replace("type: beir, ", ""),
+        [],
+        ["spec.yaml:3: corpus", "allowed: a mapping with a type"],
+    ),
+    "missing keys": (
+        "name: a\nworkdir: b\ncorpus: {type: beir}\nencoder: {model: c}\n",
+        [],
+        ["spec.yaml:3: corpus.path: missing", "spec.yaml: router: missing", "required"],
+    ),
+    "two heights from k-means": (
+        SMALLEST.replace("type: ehi", "type: ehi, height: 2"),
+        [],
+        ["spec.yaml:5: router: got", "allowed: height 1 with warm_start kmeans"],
+    ),
+    "object storage": (SMALLEST, ["workdir=s3://bucket/a"], ["workdir: got 's3://bucket/a'; allowed: a path on this"]),
+    "duplicate key": (SMALLEST + "name: b\n", [], ["spec.yaml:6: name: given twice (first on line 1)"]),
+    "duplicate deep key": (
+        SMALLEST + "train: {epochs: 1, epochs: 2}\n",
+        [],
+        ["spec.yaml:6: epochs: given twice (first on line 6)"],
+    ),
+    "alias": ("name: &a x\nworkdir: *a\n", [], ["aliases (*) are not allowed"]),
+    "merge": (SMALLEST + "<<: {train: {epochs: 3}}\n", [], ["spec.yaml:6: got a key '<<'"]),
+    "key that is a number": (SMALLEST + "1: x\n", [], ["spec.yaml:6: got a key '1'; allowed: a word"]),
+    "key that is a list": (SMALLEST + "? [a]\n: x\n", [], ["spec.yaml:6: got a key"]),
+    "not YAML": (SMALLEST + "train: {epochs: 3\n", [], ["spec.yaml:7: not YAML: ", "expected ',' or '}'"]),
+    "two documents": (SMALLEST + "---\nb: 1\n", [], ["spec.yaml:6: not YAML: expected a single document"]),
+    "code": (SMALLEST + "a: !!python/object:os.system x\n", [], ["spec.yaml:6: not YAML: could not determine"]),
+    "control character": ("name: a\x00\n", [], ["spec.yaml: not YAML: ", "special characters"]),
+    "nested too deeply": ("[" * 50_000, [], ["spec.yaml: nested too deeply"]),
+    "too large": ("#" * 1_000_001, [], ["spec.yaml: larger than a spec may be"]),
+    "not UTF-8": (b"name: \xff\n", [], ["spec.yaml: not UTF-8 text", "byte 6"]),
+    "empty": ("", [], ["spec.yaml: empty; allowed: a mapping with the keys name, workdir, corpus"]),
+    "only a comment": ("# later\n", [], ["spec.yaml: empty"]),
+    "a list": ("- name\n", [], ["spec.yaml: got ['name']; allowed: a mapping"]),
+    "--set without =": (SMALLEST, ["train.epochs"], ["--set train.epochs: got", "allowed: KEY=VALUE"]),
+    "--set without key": (SMALLEST, ["=3"], ["--set =3: got '=3'; allowed: KEY=VALUE"]),
+    "--set with an empty part": (SMALLEST, ["train..epochs=3"], ["--set train..epochs=3: got", "allowed: KEY=VALUE"]),
+    "--set into text": (SMALLEST, ["name.x=3"], ["--set name.x=3: name holds 'a'; allowed: a key below a section"]),
+    "--set of an unknown key": (
+        SMALLEST,
+        ["train.epoch=3"],
+        ["--set train.epoch=3: train.epoch: got 3", "did you mean epochs?"],
+    ),
+    "--set below an unknown section": (SMALLEST, ["tran.epochs=3"], ["--set tran.epochs=3: tran: got", "mean train?"]),
+    "--set of a mistyped value": (
+        SMALLEST,
+        ["train.epochs=x"],
+        ["--set train.epochs=x: train.epochs: got 'x'; allowed: a whole number"],
+    ),
+    "--set of a section, not the line it replaces": (
+        SMALLEST.replace("type: ehi", "type: ehi, height: 1"),
+        ["router={type: ehi, height: x}"],
+        ["--set router={type: ehi, height: x}: router.height: got 'x'"],
+    ),
+    "--set of nothing": (SMALLEST, ["name="], ["--set name=: name: got None; allowed: text"]),
+    "--set that is not YAML": (SMALLEST, ["name=[a"], ["--set name=[a: not YAML: "]),
+    "--set longer than a screen": (SMALLEST, ["train.epochs=" + "9" * 5000], ["--set train.epochs=99", "…: not YAML"]),
+}
+
+
+@pytest.mark.parametrize(("text", "overrides", "fragments"), REFUSED.values(), ids=REFUSED)
+def test_refused(file, text, overrides, fragments):
+    with pytest.raises(InputError) as caught:
+        load(file(text), overrides)
+    message = str(caught.value)
+    for fragment in fragments:
+        assert fragment in message
+    assert message.count("\n") < 24
+    assert len(message) < 2000
+
+
+def test_every_mistake_has_its_line(file):
+    with pytest.raises(InputError) as caught:
+        load(file(SMALLEST + "train: {epochs: x, batch_size: y}\n"), ["search.k=z"])
+    assert [line.split(": got")[0] for line in str(caught.value).splitlines()] == [
+        "spec.yaml:6: train.epochs",
+        "spec.yaml:6: train.batch_size",
+        "--set search.k=z: search.k",
+    ]
+
+
+def test_many_mistakes_stay_on_one_screen(file):
+    with pytest.raises(InputError) as caught:
+        load(file(SMALLEST + "".join(f"key{number}: x\n" for number in range(100))))
+    assert str(caught.value).splitlines()[-1] == "… and 88 more"
+
+
+def test_no_such_file(tmp_path):
+    with pytest.raises(InputError, match=r"absent\.yaml: no such file"):
+        load(tmp_path / "absent.yaml")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+def test_exponents_are_numbers(file):
+    spec = load(file(SMALLEST + "train: {encoder_lr: 1e-3, router_lr: 2E-2, batch_size: 1e2}\n"))
+    assert (spec.train.encoder_lr, spec.train.router_lr, spec.train.batch_size) == (1e-3, 2e-2, 100)
+
+
+def test_words_that_yaml_takes_for_more_stay_text(file):
+    assert load(file(SMALLEST), ["name=no"]).name == "no"
+    assert load(file(SMALLEST), ["name=2024-01-01"]).name == "2024-01-01"
+
+
+def test_byte_order_mark_is_no_mistake(file):
+    assert load(file("\ufeff" + SMALLEST)).name == "a"
+
+
+SETTABLE = {
+    "name=b": ("name", "b"),
+    "workdir=runs/b=c": ("workdir", "runs/b=c"),
+    "corpus.path=data/b": ("corpus.path", "data/b"),
+    "corpus.limits.text=5": ("corpus.limits.text", 5),
+    "encoder.max_length=64": ("encoder.max_length", 64),
+    "router.branching=7": ("router.branching", 7),
+    "train.loss.margin=0.5": ("train.loss.margin", 0.5),
+    "index.vectors=float32": ("index.vectors", "float32"),
+    "search.beam=2": ("search.beam", 2),
+    "evaluate.seeds=[3, 4]": ("evaluate.seeds", (3, 4)),
+    "cluster.embed.workers=5": ("cluster.embed.workers", 5),
+}
+
+
+@pytest.mark.parametrize(("override", "key", "value"), [(given, *found) for given, found in SETTABLE.items()])
+def test_set_reaches_every_section(file, override, key, value):
+    found = load(file(SMALLEST), [override])
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
+def test_every_section_is_set_once_above():
+    assert {override.partition("=")[0].partition(".")[0] for override in SETTABLE} == set(JobSpec.model_fields)
+
+
+def test_set_replaces_a_section_and_the_last_one_wins(file):
+    spec = load(file(SMALLEST), ["corpus={type: python_docs}", "train.epochs=1", "train.epochs=2"])
+    assert (spec.corpus.type, spec.train.epochs) == ("python_docs", 2)
+
+
+@pytest.mark.parametrize("path", sorted(SPECS.glob("*.yaml")), ids=lambda path: path.name)
+def test_shipped_specs_parse(path):
+    assert load(path).name
+
+
+def test_shipped_specs_are_there():
+    assert {"quickstart.yaml", "scifact.yaml"} <= {path.name for path in SPECS.glob("*.yaml")}
+
+
+def test_scifact_takes_another_folder_by_set():
+    assert load(SPECS / "scifact.yaml", ["corpus.path=data/b"]).corpus.path == "data/b"
+
+
+def test_loading_brings_neither_torch_nor_ray():
+    code = "import sys, rayhier.spec; print(*{'faiss', 'numpy', 'pyarrow', 'ray', 'torch'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == ""

@@ -1,0 +1,81 @@
+"""record.json is all that a reader trusts, and every file must be the one it lists."""
+
+import json
+
+import pytest
+
+from rayhier.spec import InputError
+from rayhier.storage.artifact import Artifact, Place
+from rayhier.storage.attempt import Attempt, Made
+
+
+@pytest.fixture
+def artifact(tmp_path):
+    """An index of two files, published."""
+    with Attempt.start(Place(tmp_path / "index" / "0123456789ab")) as attempt:
+        (attempt.root / "data").mkdir()
+        (attempt.root / "data" / "a.bin").write_bytes(b"aaaa")
+        (attempt.root / "b.bin").write_bytes(b"bbbb")
+        return attempt.publish("index", {"model": "m" * 12}, Made({"documents": 2}))
+
+
+def test_reading_back(artifact):
+    found = Artifact.open(artifact.folder)
+    found.verify()
+    assert found.record == artifact.record
+    assert found.record.counts == {"documents": 2}
+    assert found.names("") == ["b.bin", "data/a.bin"]
+    assert found.names("data/") == ["data/a.bin"]
+    assert found.path("data/a.bin").read_bytes() == b"aaaa"
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.write_bytes(b"aaab"), r"a\.bin: SHA-256 \w+…, \w+… in record\.json"),
+        (lambda path: path.write_bytes(b"aaa"), r"a\.bin: 3 bytes, 4 in record\.json"),
+        (lambda path: path.unlink(), r"a\.bin: listed in record\.json, missing on storage"),
+    ],
+    ids=["flipped byte", "truncated", "missing"],
+)
+def test_verify_names_the_file_that_differs(artifact, damage, message):
+    damage(artifact.path("data/a.bin"))
+    with pytest.raises(InputError, match=message) as caught:
+        artifact.verify()
+    assert "--fresh --stage index" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"format": 2, "new": "field"}, r"record\.json: format 2; this version reads 1"),
+        ({"new": "field"}, r"record\.json: not a record of format 1: new"),
+        ({"files": None}, r"record\.json: not a record of format 1: files"),
+    ],
+)
+def test_a_record_of_another_format_is_refused(artifact, changed, message):
+    record = artifact.folder / "record.json"
+    record.write_text(json.dumps(json.loads(record.read_bytes()) | changed))
+    with pytest.raises(InputError, match=message):
+        Place(artifact.folder).published()
+
+
+def test_a_damaged_record_is_refused(artifact):
+    (artifact.folder / "record.json").write_text('{"kind": ')
+    with pytest.raises(InputError, match=r"record\.json: not JSON"):
+        Place(artifact.folder).published()
+
+
+def test_nothing_published(tmp_path):
+    place = Place(tmp_path / "corpus" / "0123456789ab")
+    assert place.published() is None
+    assert place.kind == "corpus"
+    with pytest.raises(InputError, match="nothing is published there"):
+        Artifact.open(place.folder)
+
+
+def test_remove(artifact):
+    place = Place(artifact.folder)
+    place.remove()
+    assert place.published() is None
+    assert not artifact.folder.exists()

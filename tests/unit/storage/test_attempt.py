@@ -1,0 +1,206 @@
+"""Unpublished work is adopted from the dead, never from the living, by one run; racing runs publish one result."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rayhier.spec import InputError
+from rayhier.storage.artifact import Place
+from rayhier.storage.attempt import SILENT_SECONDS, Attempt, Made
+
+OWN = """
+import sys
+from pathlib import Path
+from rayhier.storage.artifact import Place
+from rayhier.storage.attempt import Attempt
+with Attempt.start(Place(Path(sys.argv[1]))) as attempt:
+    (attempt.scratch / "half").write_text("done")
+    print(attempt.root.name, flush=True)
+    sys.stdin.read()
+"""
+
+START_ALL = """
+import sys
+from pathlib import Path
+from rayhier.storage.artifact import Place
+from rayhier.storage.attempt import Attempt
+folders = sorted(Path(sys.argv[1]).iterdir())
+print("ready", flush=True)
+sys.stdin.readline()
+print(*(Attempt.start(Place(folder)).root.name for folder in folders), flush=True)
+"""
+
+
+def python(code, *arguments):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path / "index" / "0123456789ab")
+
+
+@pytest.fixture
+def owner(place):
+    """A living process that owns an attempt; its first line of output is the attempt's name."""
+    with python(OWN, place.folder) as process:
+        yield process
+        process.kill()
+
+
+def later(seconds):
+    return lambda: time.time() + seconds
+
+
+def write(attempt, name, content):
+    (attempt.root / name).write_text(content)
+
+
+def attempts(place):
+    return sorted(path.name for path in place.folder.glob("attempt-*"))
+
+
+# Taking over
+
+
+def test_the_attempt_of_a_killed_owner_is_adopted_with_its_work(place, owner):
+    name = owner.stdout.readline().strip()
+    owner.kill()
+    owner.wait()
+    with Attempt.start(place) as attempt:
+        assert attempt.root.name == name
+        assert (attempt.scratch / "half").read_text() == "done"
+
+
+def test_a_zombie_is_dead(place, owner):
+    name = owner.stdout.readline().strip()
+    owner.kill()
+    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has taken its exit code
+    with Attempt.start(place) as attempt:
+        assert attempt.root.name == name
+
+
+def test_a_living_owner_keeps_its_attempt(place, owner):
+    name = owner.stdout.readline().strip()
+    with Attempt.start(place, clock=later(SILENT_SECONDS - 10)) as attempt:
+        assert attempt.root.name != name
+    assert len(attempts(place)) == 2
+
+
+def test_a_silent_owner_loses_its_attempt(place, owner):
+    name = owner.stdout.readline().strip()
+    with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as attempt:
+        assert attempt.root.name == name
+
+
+def test_who_was_taken_over_cannot_publish(place):
+    with Attempt.start(place) as old:
+        write(old, "a", "old")
+        with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as new:
+            assert new.root == old.root
+            with pytest.raises(InputError, match="another run took this attempt over"):
+                old.publish("index", {}, Made({}))
+            artifact = new.publish("index", {}, Made({}))
+    assert artifact.names("") == ["a"]
+    artifact.verify()
+
+
+def test_two_processes_adopt_each_dead_attempt_once(tmp_path):
+    dead = []
+    for number in range(25):
+        with Attempt.start(Place(tmp_path / f"{number:02d}")) as attempt:
+            dead.append(attempt.root.name)
+    with python(START_ALL, tmp_path) as one, python(START_ALL, tmp_path) as other:
+        for process in (one, other):
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, other):
+            process.stdin.write("\n")
+            process.stdin.flush()
+        got = [process.stdout.readline().split() for process in (one, other)]
+    for name, first, second in zip(dead, *got, strict=True):
+        assert [first, second].count(name) == 1
+
+
+def test_an_exception_releases_the_attempt(place):
+    def fail():
+        with Attempt.start(place) as attempt:
+            roots.append(attempt.root)
+            raise RuntimeError("shard lost")
+
+    roots = []
+    with pytest.raises(RuntimeError, match="shard lost"):
+        fail()
+    with Attempt.start(place) as attempt:
+        assert attempt.root == roots[0]
+
+
+# Publishing
+
+
+def test_publishing_lists_every_file_but_scratch(place):
+    with Attempt.start(place) as attempt:
+        write(attempt, "a", "x")
+        write(attempt, ".b.1234.tmp", "left by a killed write")
+        (attempt.scratch / "part").write_text("x")
+        artifact = attempt.publish("index", {"model": "m"}, Made({"documents": 1}))
+    assert artifact.names("") == ["a"]
+    assert not attempt.scratch.exists()
+    assert artifact.record.fingerprint == place.folder.name
+    assert artifact.record.inputs == {"model": "m"}
+    artifact.verify()
+
+
+def test_the_second_of_two_racing_publishes_returns_the_winners(place):
+    with Attempt.start(place) as first, Attempt.start(place) as second:
+        write(first, "a", "first")
+        write(second, "a", "second")
+        won = first.publish("index", {}, Made({}))
+        found = second.publish("index", {}, Made({}))
+        assert found == won
+        assert not second._thread.is_alive()  # a heartbeat would bring the folder back
+    assert attempts(place) == [first.root.name]
+    assert won.path("a").read_text() == "first"
+    won.verify()
+
+
+def test_a_loser_leaves_a_winner_that_has_left(place):
+    with Attempt.start(place) as second:
+        with Attempt.start(place) as first:
+            write(first, "a", "first")
+            won = first.publish("index", {}, Made({}))
+        write(second, "a", "second")
+        assert second.publish("index", {}, Made({})) == won
+    assert attempts(place) == [first.root.name]
+    won.verify()
+
+
+def test_a_published_attempt_is_nobodys_to_adopt(place):
+    with Attempt.start(place) as first:
+        write(first, "a", "first")
+        won = first.publish("index", {}, Made({}))
+    with Attempt.start(place) as second:
+        assert second.root != first.root
+        assert second.publish("index", {}, Made({})) == won
+    won.verify()
+
+
+def test_publishing_sweeps_attempts_of_the_dead(place, owner):
+    name = owner.stdout.readline().strip()
+    with Attempt.start(place) as attempt:
+        owner.kill()
+        owner.wait()
+        write(attempt, "a", "x")
+        attempt.publish("index", {}, Made({}))
+    assert name not in attempts(place)
+
+
+def test_publishing_spares_attempts_of_the_living(place, owner):
+    name = owner.stdout.readline().strip()
+    with Attempt.start(place) as attempt:
+        write(attempt, "a", "x")
+        attempt.publish("index", {}, Made({}))
+    assert name in attempts(place)

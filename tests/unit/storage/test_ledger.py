@@ -1,0 +1,33 @@
+"""A finished output counts only while its files are whole."""
+
+import pytest
+
+from rayhier.storage import files
+from rayhier.storage.ledger import Entry, Ledger
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return Ledger(tmp_path / "scratch" / "ledger", tmp_path)
+
+
+@pytest.fixture
+def entry(tmp_path, ledger):
+    (tmp_path / "a.bin").write_bytes(b"aaaa")
+    return ledger.enter("shard-0", Entry((files.describe(tmp_path, "a.bin"),), {"rows": 4}))
+
+
+def test_resumes_what_is_whole(ledger, entry):
+    assert ledger.done("shard-0") == entry
+    assert ledger.done("shard-1") is None
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"aa")])
+def test_makes_again_what_is_not(tmp_path, ledger, entry, damage):
+    damage(tmp_path / entry.files[0].name)
+    assert ledger.done("shard-0") is None
+
+
+def test_entering_again_is_harmless(ledger, entry):
+    ledger.enter("shard-0", entry)
+    assert ledger.done("shard-0") == entry
