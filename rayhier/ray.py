@@ -1,6 +1,7 @@
 """What every Ray adapter here shares: joining a cluster, and streaming shards through a pool of actors."""
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 

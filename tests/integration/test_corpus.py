@@ -11,7 +11,7 @@ from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import SCRATCH, Attempt
+from rayhier.storage.attempt import Attempt
 from rayhier.storage.columns import read
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -53,7 +53,7 @@ def messy(tmp_path, monkeypatch):
     lines = [
         document("a", "first of its name " * 4, title="A"),
         b"\n",
-        document("b", "bytes that are no text \xff".encode("latin-1").decode("latin-1")).replace(b"\\u00ff", b"\xff"),
+        document("b", "not a text: ?").replace(b"?", b"\xff"),
         document("c", "x" * 200),
         document("a", "second of its name " * 4),
         document("d", " "),
@@ -142,15 +142,6 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
     assert resumed.record.counts == whole.record.counts
 
 
-def test_settling_twice_changes_nothing(messy, tmp_path):
-    spec = job({"type": "beir", "path": str(messy)})
-    with Attempt.start(Place(tmp_path / "corpus" / "twice")) as attempt:
-        once = corpus.build(spec, attempt)
-        again = corpus.build(spec, attempt)
-    assert again == once
-    assert (attempt.root / SCRATCH).is_dir()
-
-
 def test_scifact(data, tmp_path):
     spec = job({"type": "beir", "path": str(data("scifact"))}, branching="auto")
     artifact = build(spec, Place(tmp_path / "corpus" / "scifact"))
@@ -185,21 +176,6 @@ def test_python_docs(tmp_path):
     assert pq.read_metadata(artifact.path("rejected.parquet")).num_rows == sum(
         artifact.record.counts["documents"]["rejected"].values()
     )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"branching": 1000}, "router.branching, router.height: 1000 at height 1 makes 1,000 leaves for 3 accepted"),
-        ({"evaluate": {"split": "dev"}}, "evaluate.split: got 'dev'.*allowed here: test"),
-        ({"train": {"objective": "supervised"}}, "train.objective: got 'supervised'.*allowed: auto, documents"),
-    ],
-)
-def test_a_spec_that_asks_for_what_the_corpus_lacks_is_refused(messy, tmp_path, change, message):
-    (messy / "qrels" / "train.tsv").unlink()
-    spec = job({"type": "beir", "path": str(messy)}, **change)
-    with pytest.raises(InputError, match=message):
-        build(spec, Place(tmp_path / "corpus" / "refused"))
 
 
 def test_an_empty_corpus_is_refused(messy, tmp_path):

@@ -1,0 +1,77 @@
+"""Specs that ask for what a corpus lacks."""
+
+import copy
+
+import pytest
+
+from rayhier.corpus import fits
+from rayhier.spec import InputError, JobSpec
+
+ROWS = {"read": 30, "accepted": 20, "rejected": {"unknown query": 10}}
+COUNTS = {
+    "documents": {"read": 30, "accepted": 20, "rejected": {"empty text": 7, "not JSON": 3}, "cut": 0},
+    "judgements": dict.fromkeys(("train", "dev", "test"), ROWS),
+    "splits": {split: {"queries": 9, "judgements": 20, "relevant": 10} for split in ("train", "dev", "test")},
+}
+
+
+def job(**sections):
+    tree = {
+        "name": "test",
+        "workdir": "unused",
+        "corpus": {"type": "beir", "path": "folder"},
+        "encoder": {"model": "unused"},
+        "router": {"type": "ehi"},
+    }
+    return JobSpec.model_validate(tree | sections)
+
+
+def counts(**relevant):
+    """COUNTS with so many judgements above 0 in these splits."""
+    changed = copy.deepcopy(COUNTS)
+    for split, number in relevant.items():
+        changed["splits"][split]["relevant"] = number
+    return changed
+
+
+def refusal(spec, held):
+    with pytest.raises(InputError) as caught:
+        fits.check(spec, held)
+    return str(caught.value)
+
+
+def test_what_fits_passes():
+    fits.check(job(), COUNTS)
+    fits.check(job(train={"objective": "supervised"}), counts(dev=0))
+    fits.check(job(router={"type": "ehi", "branching": 20}), COUNTS)
+
+
+def test_more_leaves_than_documents():
+    message = refusal(job(router={"type": "ehi", "branching": 21}), COUNTS)
+    assert "router.branching" in message
+    assert "21 leaves for 20 accepted documents" in message
+    tall = job(router={"type": "ehi", "branching": 3, "height": 3, "warm_start": "none"})
+    assert "3 at height 3 makes 27 leaves" in refusal(tall, COUNTS)
+
+
+def test_supervised_without_train_judgements():
+    message = refusal(job(train={"objective": "supervised"}), counts(train=0))
+    assert message.startswith("train.objective: got 'supervised'")
+    assert "unknown query 10" in message
+    assert message.endswith("allowed: auto, documents")
+    fits.check(job(), counts(train=0))
+
+
+def test_nothing_to_evaluate_on():
+    assert refusal(job(), counts(test=0)).endswith("allowed here: dev")
+    assert refusal(job(evaluate={"split": "dev"}), counts(dev=0)).endswith("allowed here: test")
+    assert "judgements for neither" in refusal(job(), counts(dev=0, test=0))
+
+
+def test_no_documents():
+    held = counts()
+    held["documents"] = {"read": 10, "accepted": 0, "rejected": {"empty text": 7, "not JSON": 3}, "cut": 0}
+    message = refusal(job(), held)
+    assert "folder/corpus.jsonl" in message
+    assert "10 read; rejected: empty text 7, not JSON 3" in message
+    assert '"_id"' in message

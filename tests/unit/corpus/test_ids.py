@@ -1,0 +1,34 @@
+"""Sets of ids as digests."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayhier.corpus import ids
+from rayhier.corpus.check import digest
+
+
+def test_a_digest_that_ends_in_zeros_is_told_apart():
+    ending, other = b"a" * 15 + b"\0", b"a" * 15 + b"b"
+    found = ids.array(pa.chunked_array([pa.array([ending, other], ids.DIGEST), pa.array([ending], ids.DIGEST)]))
+    assert found.tobytes() == ending + other + ending
+    assert ids.later(found).tolist() == [2]
+
+
+def test_a_sliced_column_starts_where_the_slice_does():
+    column = pa.chunked_array([pa.array([b"a" * 16, b"b" * 16, b"c" * 16], ids.DIGEST)]).slice(1, 1)
+    assert ids.array(column).tolist() == [b"b" * 16]
+
+
+def test_no_ids():
+    none = ids.array(pa.chunked_array([], ids.DIGEST))
+    assert ids.later(none).tolist() == []
+    assert "a" not in ids.Known(none)
+
+
+@given(st.lists(st.text(max_size=2)), st.text(max_size=2))
+def test_like_a_set_of_strings(keys, probe):
+    digests = np.array([digest(key) for key in keys], "S16")
+    assert ids.later(digests).tolist() == [n for n, key in enumerate(keys) if key in keys[:n]]
+    assert (probe in ids.Known(digests)) == (probe in keys)
