@@ -82,16 +82,6 @@ def make_plan(spec: JobSpec) -> Plan:
     return plan
 
 
-def check_corpus(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """What only the accepted documents and judgements tell; InputError before anything is encoded."""
-    spec.check_leaves(int(counts["documents"]["accepted"]))
-    judgements = counts["judgements"]
-    if spec.train.objective == "supervised" and not judgements["train"]["accepted"]:
-        raise InputError(NO_JUDGEMENTS)
-    if not judgements[spec.evaluate.split]["accepted"]:
-        raise InputError(_no_split(spec, sorted(split for split, found in judgements.items() if found["accepted"])))
-
-
 NO_JUDGEMENTS = (
     "train.objective: got 'supervised', but the corpus has no train judgements; "
     "allowed: 'documents' or 'auto', or a qrels/train.tsv that names its queries and documents"

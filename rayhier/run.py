@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rayhier.plan import STAGES, Plan, Step, check_corpus, make_plan, show
+from rayhier.corpus import fits
+from rayhier.plan import STAGES, Plan, Step, make_plan, show
 from rayhier.progress import say
 from rayhier.spec import InputError, load
 from rayhier.storage import current, files
@@ -67,8 +68,6 @@ def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> d
         found = step.place.published()
         state = "published" if found else "built"
         artifact = found or _make(plan, step)
-        if step.kind == "corpus":
-            check_corpus(plan.spec, artifact.record.counts)
         say(f"{step.title}: {state} {step.place.folder} ({artifact.record.seconds:.1f} s)")
         summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
         _make_current(plan)
@@ -104,20 +103,25 @@ def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
 
 def _check_published(plan: Plan, stages: Sequence[str]) -> None:
     """Published files are as their records say, and what the named stages read is or will be published."""
+    missing: list[Step] = []
     for step in plan.steps:
         artifact = step.place.published()
         if artifact is not None:
             artifact.verify()
             if step.kind == "corpus":
-                check_corpus(plan.spec, artifact.record.counts)
+                fits.check(plan.spec, artifact.record.counts)
         elif step.stage not in stages and _needed(plan, step, stages):
-            raise InputError(
-                f"--stage: {step.title} is not published in {plan.workdir}, and {', '.join(stages)} reads it; "
-                f"add --stage {step.stage}"
-            )
+            missing.append(step)
+    if missing:
+        add = dict.fromkeys(f"--stage {step.stage}" for step in missing)
+        raise InputError(
+            f"--stage: {', '.join(stages)} needs {', '.join(step.title for step in missing)}, not published "
+            f"in {plan.workdir}; add {' '.join(add)}"
+        )
 
 
 def _needed(plan: Plan, step: Step, stages: Sequence[str]) -> bool:
+    """Whether a step that will run reads this one's artifact."""
     return any(
         other.stage in stages and other.place.published() is None and step.fingerprint in other.inputs.values()
         for other in plan.steps

@@ -10,12 +10,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
     documents = counts["documents"]["accepted"]
     if documents == 0:
         raise InputError(_empty(spec, counts["documents"]))
-    leaves = spec.router.leaves(documents)
-    if leaves > documents:
-        raise InputError(
-            f"router.branching, router.height: {spec.router.branching} at height {spec.router.height} makes "
-            f"{leaves:,} leaves for {documents:,} accepted documents; allowed: at most as many leaves as documents"
-        )
+    spec.check_leaves(documents)
     if spec.train.objective == "supervised" and counts["splits"]["train"]["relevant"] == 0:
         raise InputError(
             f"train.objective: got 'supervised', but the corpus has no train judgement above 0 "

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -182,11 +184,19 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
 
 
 def _trec(system: str, run: dict[str, dict[str, float]]) -> str:
+    """A run file; it separates by blanks, so blanks inside an id are percent-encoded."""
     lines = []
     for query, scores in run.items():
         ranked = sorted(scores.items(), key=lambda item: -item[1])
-        lines += [f"{query} Q0 {document} {rank} {score:.6f} {system}" for rank, (document, score) in enumerate(ranked)]
+        lines += [
+            f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {score:.6f} {system}"
+            for rank, (document, score) in enumerate(ranked)
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _unspaced(name: str) -> str:
+    return re.sub(r"\s", lambda blank: quote(blank[0]), name)
 
 
 def _mean(rows: Sequence[dict[str, float]]) -> dict[str, Any]:

@@ -49,9 +49,9 @@ def test_what_fits_passes():
 def test_more_leaves_than_documents():
     message = refusal(job(router={"type": "ehi", "branching": 21}), COUNTS)
     assert "router.branching" in message
-    assert "21 leaves for 20 accepted documents" in message
+    assert "21 leaves; allowed: at most as many leaves as documents (20)" in message
     tall = job(router={"type": "ehi", "branching": 3, "height": 3, "warm_start": "none"})
-    assert "3 at height 3 makes 27 leaves" in refusal(tall, COUNTS)
+    assert "got 3 with height 3, 27 leaves" in refusal(tall, COUNTS)
 
 
 def test_supervised_without_train_judgements():

@@ -1,0 +1,132 @@
+"""What bad input gets: one message, exit code 2, and no work lost."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rayhier import run
+from rayhier.storage import current
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+ONE_SCREEN = 24
+
+
+@dataclass(frozen=True)
+class Case:
+    """Lines of the spec that differ, changes made beforehand, and what the message must say."""
+
+    said: list[str]
+    lines: dict[str, str] | None = None
+    overrides: tuple[str, ...] = ()
+    prepare: Callable[[Path, Path], object] = lambda corpus, work: None
+
+
+def pickled(corpus: Path, work: Path) -> None:
+    folder = corpus.parent / "pickled"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"hidden_size": 32}))
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04")
+
+
+def empty_texts(corpus: Path, work: Path) -> None:
+    (corpus / "corpus.jsonl").write_text('{"_id": "a", "title": "", "text": " "}\n' * 300)
+
+
+def unknown_judgements(corpus: Path, work: Path) -> None:
+    (corpus / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tnowhere\t1\n")
+
+
+CASES = {
+    "unknown key": Case(
+        ["router.branchin", "got 8", "did you mean branching?"], {"router": "{type: ehi, branchin: 8}"}
+    ),
+    "mistyped value": Case(["train.epochs", "'many'", "a whole number"], {"train": "{epochs: many}"}),
+    "duplicate key": Case(["twice", "each key once"], {"train": "{epochs: 3, epochs: 4}"}),
+    "missing corpus file": Case(
+        ["queries.jsonl is missing"], prepare=lambda corpus, work: (corpus / "queries.jsonl").unlink()
+    ),
+    "missing corpus folder": Case(["corpus.path", "no such folder"], {"corpus": "{type: beir, path: nowhere}"}),
+    "blank corpus": Case(
+        ["corpus.jsonl is empty"], prepare=lambda corpus, work: (corpus / "corpus.jsonl").write_text("\n")
+    ),
+    "empty corpus": Case(["no document accepted", "empty text 300"], prepare=empty_texts),
+    "no train judgements": Case(
+        ["train.objective", "no train judgements", "documents"],
+        {"train": "{objective: supervised}"},
+        prepare=lambda corpus, work: (corpus / "qrels" / "train.tsv").unlink(),
+    ),
+    "no accepted train judgements": Case(
+        ["train.objective", "unknown document 1"], {"train": "{objective: supervised}"}, prepare=unknown_judgements
+    ),
+    "more leaves than documents": Case(["router.branching", "241", "240"], {"router": "{type: ehi, branching: 241}"}),
+    "more leaves than documents, two levels": Case(
+        ["router.branching", "256", "240"], {"router": "{type: ehi, branching: 16, height: 2, warm_start: none}"}
+    ),
+    "wrong hash": Case(["encoder.sha256", "allowed: 00000"], overrides=(f"encoder.sha256='{'0' * 64}'",)),
+    "a pickle": Case(
+        ["pytorch_model.bin, a pickle", "model.safetensors"], {"encoder": "{model: CORPUS/../pickled}"}, prepare=pickled
+    ),
+    "cluster too small": Case(
+        ["cluster.embed", "got 9 workers x 1 CPUs", "8 CPUs"], overrides=("cluster.embed.workers=9",)
+    ),
+    "unwritable workdir": Case(["workdir", "cannot be written"], overrides=("workdir=/proc/nowhere",)),
+    "workdir below a file": Case(
+        ["workdir", "is not a folder"],
+        {"workdir": "CORPUS/corpus.jsonl/work"},
+    ),
+    "stage without its input": Case(
+        ["--stage", "corpus, embed, train seed 0, not published", "add --stage corpus --stage embed --stage train"],
+        overrides=("--stage", "index"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bad_input(
+    name: str,
+    tiny_spec: Callable[..., Path],
+    tiny_corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    case = CASES[name]
+    case.prepare(tiny_corpus, tmp_path / "work")
+    lines = {key: value.replace("CORPUS", str(tiny_corpus)) for key, value in (case.lines or {}).items()}
+    arguments = [str(tiny_spec(**lines))]
+    for override in case.overrides:
+        arguments += [override] if override.startswith("--") or arguments[-1] == "--stage" else ["--set", override]
+    assert run.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    message = error[error.index("error: ") :]
+    assert len(message.splitlines()) <= ONE_SCREEN
+    for fragment in case.said:
+        assert fragment in message
+    assert not list(tmp_path.glob("work/*/*/record.json"))
+
+
+def test_a_changed_artifact_is_refused_by_name(
+    tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, work = tiny_spec(), tmp_path / "work"
+    assert run.main([str(spec), "--stage", "corpus"]) == 0
+    root = next((work / "corpus").glob("*/attempt-*"))
+    part = root / "documents" / "part-00000.parquet"
+    data = bytearray(part.read_bytes())
+    data[len(data) // 2] ^= 1
+    part.write_bytes(data)
+    assert run.main([str(spec)]) == 2
+    error = capsys.readouterr().err
+    assert "part-00000.parquet: SHA-256" in error
+    assert "--fresh --stage corpus" in error
+    assert not (work / current.NAME).exists()
+    assert run.main([str(spec), "--fresh", "--stage", "corpus"]) == 0
+
+
+def test_a_cluster_that_does_not_answer(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main([str(tiny_spec(cluster="{address: '127.0.0.1:1', workers: 2}"))]) == 2
+    assert "cluster.workers" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""Killed in the middle: the rerun finishes, with every document exactly once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier import run
+from rayhier.storage import current, files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import LeafMap
+
+POLL_SECONDS = 0.02
+PATIENCE_SECONDS = 240.0
+EPOCHS = 12
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def docs_spec(tiny_spec: Callable[..., Path]) -> Path:
+    """The docstrings of Python, several parts, under the tiny encoder."""
+    return tiny_spec(
+        corpus="{type: python_docs}",
+        router="{type: ehi, branching: 32}",
+        train=f"{{epochs: {EPOCHS}}}",
+        evaluate="{measures: [R@10], lists: 8}",
+        cluster="{embed: {workers: 1}, train: {workers: 1, cpus: 1}, index: {workers: 1}}",
+    )
+
+
+def start(spec: Path, out: Path) -> subprocess.Popen[bytes]:
+    """A run in a process and a cluster of its own; its standard output goes to `out`."""
+    environment = {**os.environ, "RAY_ADDRESS": "local", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rayhier.run", str(spec)]
+    with out.open("wb") as opened:
+        return subprocess.Popen(command, env=environment, stdout=opened, stderr=subprocess.DEVNULL)
+
+
+def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> None:
+    """SIGKILL the driver as soon as `seen`; it must still be running then."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
+        if seen():
+            break
+        assert process.poll() is None, "the run ended before it could be killed"
+        pause.wait(POLL_SECONDS)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_the_driver_killed_in_train_and_in_index(docs_spec: Path, tmp_path: Path) -> None:
+    work, out = tmp_path / "work", tmp_path / "out"
+
+    kill_once(start(docs_spec, out), lambda: len(list(work.glob("model/*/*/scratch/ray/*/checkpoint_*"))) >= 2)
+    model = next((work / "model").iterdir())
+    assert not (model / "record.json").exists()
+    kill_once(start(docs_spec, out), lambda: bool(list(work.glob("index/*/*/scratch/ledger/routed-*.json"))))
+    assert (model / "record.json").exists()
+    assert not list(work.glob("index/*/record.json"))
+
+    assert start(docs_spec, out).wait(timeout=PATIENCE_SECONDS) == 0
+    summary = json.loads(out.read_bytes().splitlines()[-1])
+    assert [step["state"] for step in summary["steps"]] == ["published"] * 3 + ["built"] * 2
+    assert [len(list((work / kind).glob("*/attempt-*"))) for kind in ("model", "index")] == [1, 1]
+    now = current.read(work)
+    history = files.read_json(current.artifact(work, now, "model").path("metrics.json"))
+    assert [row["epoch"] for row in history] == list(range(EPOCHS + 1))
+    assert indexed(work) == expected(work)
+
+
+def indexed(work: Path) -> list[str]:
+    leaf_map = LeafMap.open(current.artifact(work, current.read(work), "index").root)
+    return sorted(
+        one for shard in leaf_map.manifest.shards for one in leaf_map.read(shard, ["doc_id"])["doc_id"].to_pylist()
+    )
+
+
+def expected(work: Path) -> list[str]:
+    corpus = current.artifact(work, current.read(work), "corpus")
+    return sorted(
+        one for name in corpus.names("documents/") for one in pq.read_table(corpus.path(name))["doc_id"].to_pylist()
+    )
+
+
+def train_workers() -> Iterator[int]:
+    """Process ids of Ray Train workers on this machine."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                title = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if title.startswith(b"ray::") and b"TrainWorker" in title:
+                yield int(entry.name)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_killed_train_worker_goes_on_from_its_checkpoint(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill(work: Path, over: threading.Event) -> None:
+        while not over.wait(POLL_SECONDS) and not killed:
+            if list(work.glob("model/*/*/scratch/ray/*/checkpoint_*")):
+                for pid in train_workers():
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    histories = []
+    for name in ("disturbed", "undisturbed"):
+        work, over = tmp_path / name, threading.Event()
+        killer = threading.Thread(target=kill, args=(work, over))
+        if name == "disturbed":
+            killer.start()
+        spec = str(tiny_spec(workdir=str(work), train="{epochs: 40, batch_size: 2}"))
+        assert run.main([spec, "--stage", "corpus", "--stage", "embed", "--stage", "train"]) == 0
+        over.set()
+        if name == "disturbed":
+            killer.join()
+        histories.append(files.read_json(only(work / "model").path("metrics.json")))
+    assert killed
+    for one, other in zip(*histories, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    heads = [load(only(tmp_path / name / "model")) for name in ("disturbed", "undisturbed")]
+    np.testing.assert_allclose(heads[0], heads[1], atol=1e-5)
+
+
+def only(kind: Path) -> Artifact:
+    return Artifact.open(next(kind.iterdir()))
+
+
+def load(model: Artifact) -> np.ndarray:
+    from safetensors.numpy import load_file
+
+    return load_file(model.path("encoder/2_Dense/model.safetensors"))["linear.weight"]

@@ -1,0 +1,115 @@
+"""The whole command on a tiny corpus: what it leaves on storage, and that a second run has nothing to do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier import run
+from rayhier.search import __main__ as search_command
+from rayhier.search.searcher import Searcher
+from rayhier.storage import current
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import LeafMap
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@pytest.fixture
+def ran(tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, Path, str]:
+    """Spec, workdir and standard output of one run."""
+    spec = tiny_spec()
+    assert run.main([str(spec)]) == 0
+    return spec, tmp_path / "work", capsys.readouterr().out
+
+
+def artifact(work: Path, kind: str) -> Artifact:
+    return current.artifact(work, current.read(work), kind)
+
+
+def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    spec, work, out = ran
+    summary = json.loads(out.splitlines()[-1])
+    assert [step["state"] for step in summary["steps"]] == ["built"] * 5
+    for kind in ("corpus", "vectors", "model", "index", "evaluate"):
+        artifact(work, kind).verify()
+        assert not list((work / kind).rglob("scratch"))
+    _every_document_once(work)
+    _report_is_whole(work)
+    _search_is_the_evaluated_one(work)
+    assert "judged relevant" in out
+    assert "visited" in out
+
+    assert run.main([str(spec)]) == 0
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [step["state"] for step in again["steps"]] == ["published"] * 5
+    assert [step["fingerprint"] for step in again["steps"]] == [step["fingerprint"] for step in summary["steps"]]
+
+    assert run.main([str(spec), "--fresh", "--stage", "evaluate"]) == 0
+    fresh = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [(step["stage"], step["state"]) for step in fresh["steps"]] == [("evaluate", "built")]
+
+    assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert lines[-1].startswith("visited ")
+
+
+def _every_document_once(work: Path) -> None:
+    corpus, leaf_map = artifact(work, "corpus"), LeafMap.open(artifact(work, "index").root)
+    expected = sorted(
+        one for name in corpus.names("documents/") for one in pq.read_table(corpus.path(name))["doc_id"].to_pylist()
+    )
+    found: list[str] = []
+    for shard in leaf_map.manifest.shards:
+        table = leaf_map.read(shard, ["doc_id", "leaf", "rank", "leaves"])
+        leaves = table["leaf"].to_numpy()
+        assert (np.diff(leaves) >= 0).all()
+        for number, (begin, end) in enumerate(zip(shard.offsets, shard.offsets[1:], strict=False)):
+            assert (leaves[begin:end] == shard.first_leaf + number).all()
+        assert table["leaves"].to_pylist() == [[leaf] for leaf in leaves]
+        found += table["doc_id"].to_pylist()
+    assert sorted(found) == expected
+    assert sum(leaf_map.manifest.counts) == len(expected)
+    sizes = pq.read_table(leaf_map.root / "leaves.parquet")["size"].to_pylist()
+    assert sizes == leaf_map.manifest.counts
+
+
+def _report_is_whole(work: Path) -> None:
+    report = json.loads((work / "report.json").read_text())
+    names = {"ehi", "exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder"}
+    assert set(report["systems"]) == names
+    assert set(report["curves"]) == {"ehi", "faiss_ivf", "faiss_ivf_same_encoder"}
+    for system, level in {"ehi": "exact_same_encoder", "faiss_ivf": "exact"}.items():
+        last = report["curves"][system][-1]
+        assert last["visited_mean"] == 1.0
+        assert last["R@10"] == pytest.approx(report["systems"][level]["R@10"], abs=1e-6)
+    root = artifact(work, "evaluate").root
+    qrels = pq.read_table(artifact(work, "corpus").path("judgements/test.parquet")).to_pylist()
+    for system in names:
+        run_file = list(ir_measures.read_trec_run(str(root / "runs" / f"{system}.seed0.trec")))
+        judged = [ir_measures.Qrel(row["query_id"], row["doc_id"], row["grade"]) for row in qrels]
+        measured = ir_measures.calc_aggregate([ir_measures.parse_measure("nDCG@10")], judged, run_file)
+        assert next(iter(measured.values())) == pytest.approx(report["systems"][system]["nDCG@10"], abs=1e-4)
+    for plot in ("recall_visited", "leaf_sizes", "training"):
+        assert (root / "plots" / f"{plot}.svg").stat().st_size > 1000
+        assert (root / "plots" / f"{plot}.png").read_bytes().startswith(b"\x89PNG")
+    text = (work / "report.md").read_text()
+    assert all((work / link.split(")")[0]).is_file() for link in text.split("](")[1:])
+
+
+def _search_is_the_evaluated_one(work: Path) -> None:
+    """The searcher, from text, finds what the evaluation's TREC run has, from stored vectors."""
+    corpus = artifact(work, "corpus")
+    texts = {row["query_id"]: row["text"] for row in pq.read_table(corpus.path("queries.parquet")).to_pylist()}
+    ranked: dict[str, list[tuple[str, float]]] = {}
+    for row in ir_measures.read_trec_run(str(artifact(work, "evaluate").root / "runs" / "ehi.seed0.trec")):
+        ranked.setdefault(row.query_id, []).append((row.doc_id, row.score))
+    answers = Searcher.open(work).search([texts[query] for query in ranked])
+    for answer, expected in zip(answers, ranked.values(), strict=True):
+        assert [hit.score for hit in answer.hits] == pytest.approx([score for _, score in expected], abs=1e-5)
+        assert {hit.leaf for hit in answer.hits} <= set(answer.leaves)
