@@ -7,30 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-WORDS = (
-    "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
-).split()
-    "leaf",
-    "root",
-    "branch",
-    "tree",
-    "river",
-    "stone",
-    "cloud",
-    "rain",
-    "bird",
-    "fish",
-    "moss",
-    "fern",
-    "pine",
-    "oak",
-    "ash",
-    "elm",
-    "wolf",
-    "bear",
-    "deer",
-    "hare",
-]
+TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
+WORDS = TEXT.split()
 DOCUMENTS, QUERIES = 240, 120
 
 
