@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import ray.data
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import OneWorker, Workers
 
+ANSWER_SECONDS = 10.0
+
 
 def join(spec: JobSpec) -> None:
     """Connect to the cluster the spec names; once connected, stay."""
@@ -18,10 +21,25 @@ def join(spec: JobSpec) -> None:
         return
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     address = None if spec.cluster.address == "auto" else spec.cluster.address
+    _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
     try:
-        ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {error}") from None
+
+
+def _check_answers(address: str) -> None:
+    """InputError where nobody listens at HOST:PORT: Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(
+            f"cluster.address: got {address!r}; nobody answers there ({error}); "
+            "allowed: auto, local, or HOST:PORT of a running cluster"
+        ) from None
 
 
 def check_resources(spec: JobSpec) -> None:

@@ -100,8 +100,8 @@ def table(report: dict[str, Any], visited: Sequence[float], measure: str) -> tup
         rows.append([label(report, name), *(_cell(read(points, share, measure)) for share in visited)])
     for name, values in report["systems"].items():
         if name not in report["curves"]:
-            cells = ["" for share in visited[:-1]]
-            rows.append([label(report, name), *cells, _cell(values[measure])])
+            cells = [_cell(values[measure]) if share == values["visited"] else "" for share in visited]
+            rows.append([label(report, name), *cells])
     return header, rows
 
 
@@ -184,12 +184,12 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
 
 
 def _trec(system: str, run: dict[str, dict[str, float]]) -> str:
-    """A run file; it separates by blanks, so blanks inside an id are percent-encoded."""
+    """A run file, scores to the last bit of a float32; blanks, which separate, are percent-encoded inside an id."""
     lines = []
     for query, scores in run.items():
         ranked = sorted(scores.items(), key=lambda item: -item[1])
         lines += [
-            f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {score:.6f} {system}"
+            f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {score:.9g} {system}"
             for rank, (document, score) in enumerate(ranked)
         ]
     return "\n".join(lines) + "\n"

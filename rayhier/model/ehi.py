@@ -3,7 +3,7 @@
 At height h (1..H) the input is x = [onehot(i_{h-1}); …; onehot(i_1); E(t)], then k = x + ReLU(U_h x) and
 p̂_h = softmax(W_h k); a child's probability is p̂_h times its parent's. W_h and U_h serve all nodes of a level.
 
-Shapes: N texts, M embedding size, B branching, H height, K beam.
+Shapes: N texts, M embedding size, B branching, H height, K beam, C children.
 """
 
 from typing import Any, Literal
@@ -84,9 +84,8 @@ class EhiRouter(nn.Module):
         logp_NK = x_NM.new_zeros(len(x_NM), 1)
         input_NKD = x_NM.unsqueeze(1)
         for level in range(self.height):
-            children_NKB = logp_NK.unsqueeze(2) + self._log_softmax(level, input_NKD)
-            kept = min(beam, children_NKB[0].numel()) if len(x_NM) else beam
-            logp_NK, flat_NK = children_NKB.flatten(1).topk(kept, dim=1)
+            children_NC = (logp_NK.unsqueeze(2) + self._log_softmax(level, input_NKD)).flatten(1)
+            logp_NK, flat_NK = children_NC.topk(min(beam, children_NC.shape[1]), dim=1)
             parent_NK, child_NK = flat_NK // self.branching, flat_NK % self.branching
             leaf_NK = leaf_NK.gather(1, parent_NK) * self.branching + child_NK
             if level + 1 < self.height:

@@ -21,8 +21,10 @@ class OneWorker(Section):
 
     workers: Annotated[int, Field(ge=1, le=1)] = 1
     """Processes."""
-    cpus: Annotated[int, Field(ge=1, le=1_000)] = 2
-    """CPUs, and threads, of each."""
+    cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
+    """CPUs, and threads, of each. More help only where batches are large."""
+    checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
+    """Least time between two checkpoints, which come at ends of epochs; Ray Train takes about 2 s for each."""
 
 
 class ClusterSpec(Section):

@@ -5,13 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayhier.evaluate.balance import balance
-from rayhier.evaluate.curve import System, measure_at, read
+from rayhier.evaluate.curve import Point, System, measure_at, read
 from rayhier.evaluate.measures import Judge, Queries
 from rayhier.train.trainer import Snapshot
 
 MEASURES = ("R@10", "R@100")
 VISITED = (0.05, 0.1, 0.2)
 DEPTH = 100
+# Where a curve begins: an index that cannot visit as little as asked, a collapsed one, is read on the line from here.
+NOTHING = Point(0, 0.0, 0.0, 0.0, 0.0, dict.fromkeys(MEASURES, 0.0))
 
 
 class DevMeasure:
@@ -25,16 +27,12 @@ class DevMeasure:
         """`dev`: the mean of R@10 and R@100 over 5, 10 and 20% visited, each beside it; imbalance; empty leaves."""
         queries = self.queries.with_vectors(now.encode(self.queries.vector_QM))
         system = System("dev", now.lists, lambda beam: now.leaves(queries.vector_QM, beam), lambda _: 0.0)
-        curve = []
+        curve = [NOTHING]
         for beam in doublings(now.router.n_leaves):
             curve.append(measure_at(system, queries, self.judge, DEPTH, beam)[0])
             if curve[-1].visited_mean >= max(VISITED):
                 break
-        values = {
-            f"{measure}@{share:.0%}": read(curve, max(share, curve[0].visited_mean), measure)
-            for measure in MEASURES
-            for share in VISITED
-        }
+        values = {f"{measure}@{share:.0%}": read(curve, share, measure) for measure in MEASURES for share in VISITED}
         return {"dev": float(np.mean(list(values.values()))), **values, **balance(now.lists.sizes)}
 
 

@@ -1,7 +1,8 @@
-"""The train stage on Ray Train: one worker, a checkpoint an epoch, restarted where it stopped."""
+"""The train stage on Ray Train: one worker, restarted from its newest checkpoint."""
 
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +83,23 @@ def train_worker(config: dict[str, Any]) -> None:
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             trainer.load(Path(folder))
+    saved = time.monotonic()
     with SummaryWriter(str(root / "tensorboard"), purge_step=trainer.epoch) as board:
         while not trainer.finished:
             row = trainer.run_epoch() if trainer.history else trainer.start()
             for name, value in row.items():
                 board.add_scalar(name, value, trainer.epoch)
-            _report(trainer, row)
             config["progress"].put_nowait(row)
+            if trainer.finished or time.monotonic() - saved >= spec.cluster.train.checkpoint_seconds:
+                _checkpoint(trainer, row)
+                saved = time.monotonic()
     trainer.restore_best()
     save_encoder(Path(config["model"]), trainer.head, spec.encoder.max_length, root / "encoder")
     save_router(trainer.router, root / "router")
     files.write_json(root / METRICS, trainer.history)
 
 
-def _report(trainer: Trainer, row: dict[str, float]) -> None:
+def _checkpoint(trainer: Trainer, row: dict[str, float]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trainer.save(Path(folder))
         ray.train.report(row, checkpoint=Checkpoint.from_directory(folder))

@@ -1,6 +1,8 @@
 """What bad input gets: one message, exit code 2, and no work lost."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +129,19 @@ def test_a_changed_artifact_is_refused_by_name(
     assert run.main([str(spec), "--fresh", "--stage", "corpus"]) == 0
 
 
-def test_a_cluster_that_does_not_answer(tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run.main([str(tiny_spec(cluster="{address: '127.0.0.1:1', workers: 2}"))]) == 2
-    assert "cluster.workers" in capsys.readouterr().err
+ELSEWHERE = {
+    "a cluster that does not answer": ("", "cluster.address=127.0.0.1:1", "nobody answers there"),
+    "no faiss": ("sys.modules['faiss'] = None", "cluster.address=local", "rayhier[cpu]"),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_bad_surroundings(name: str, tiny_spec: Callable[..., Path]) -> None:
+    """In a process that has no cluster yet."""
+    before, override, said = ELSEWHERE[name]
+    code = f"import sys; {before}\nfrom rayhier import run\nsys.exit(run.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, str(tiny_spec()), "--set", override]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

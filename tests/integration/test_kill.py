@@ -19,8 +19,8 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
 POLL_SECONDS = 0.02
-PATIENCE_SECONDS = 240.0
-EPOCHS = 12
+PATIENCE_SECONDS = 200.0
+EPOCHS = 6
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -33,7 +33,7 @@ def docs_spec(tiny_spec: Callable[..., Path]) -> Path:
         router="{type: ehi, branching: 32}",
         train=f"{{epochs: {EPOCHS}}}",
         evaluate="{measures: [R@10], lists: 8}",
-        cluster="{embed: {workers: 1}, train: {workers: 1, cpus: 1}, index: {workers: 1}}",
+        cluster="{embed: {workers: 1}, train: {checkpoint_seconds: 0}, index: {workers: 1}}",
     )
 
 
@@ -120,7 +120,9 @@ def test_a_killed_train_worker_goes_on_from_its_checkpoint(tiny_spec: Callable[.
         killer = threading.Thread(target=kill, args=(work, over))
         if name == "disturbed":
             killer.start()
-        spec = str(tiny_spec(workdir=str(work), train="{epochs: 40, batch_size: 2}"))
+        spec = str(
+            tiny_spec(workdir=str(work), train="{epochs: 6, batch_size: 2}", cluster="{train: {checkpoint_seconds: 0}}")
+        )
         assert run.main([spec, "--stage", "corpus", "--stage", "embed", "--stage", "train"]) == 0
         over.set()
         if name == "disturbed":

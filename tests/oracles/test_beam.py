@@ -1,0 +1,163 @@
+"""The router against brute force: every path of the tree by the paper's formula, in numpy."""
+
+from itertools import product
+
+import faiss
+import numpy as np
+import pytest
+import torch
+
+from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.router import route_all
+
+M, TEXTS = 6, 20
+SHAPES = [(5, 1), (3, 2), (2, 3)]
+ALL = pytest.mark.parametrize(
+    ("branching", "height", "residual"), [(*shape, residual) for shape in SHAPES for residual in ("relu", "none")]
+)
+
+
+class Reference:
+    """EHI 3.3 on one text: weights as numpy, no tensors, no batches."""
+
+    def __init__(self, router):
+        self.B, self.H = router.branching, router.height
+        self.W = [linear.weight.detach().numpy() for linear in router.W]
+        self.U = [linear.weight.detach().numpy() for linear in router.U]
+
+    def children(self, x, path):
+        """p̂ of the children of the node at `path`, digits from the root."""
+        onehots = [np.eye(self.B)[digit] for digit in reversed(path)]
+        x = np.concatenate([*onehots, x])
+        k = x + np.maximum(self.U[len(path)] @ x, 0) if self.U else x
+        z = np.exp(self.W[len(path)] @ k)
+        return z / z.sum()
+
+    def probability(self, x, path):
+        return np.prod([self.children(x, path[:h])[path[h]] for h in range(len(path))])
+
+    def leaves(self, x):
+        """Probability of every leaf, by number."""
+        found = np.empty(self.B**self.H)
+        for path in product(range(self.B), repeat=self.H):
+            number = sum(digit * self.B ** (self.H - 1 - h) for h, digit in enumerate(path))
+            found[number] = self.probability(x, path)
+        return found
+
+    def beam(self, x, beam):
+        """Leaf numbers that a beam search keeps."""
+        kept = [()]
+        for _ in range(self.H):
+            candidates = [(*path, child) for path in kept for child in range(self.B)]
+            kept = sorted(candidates, key=lambda path: -self.probability(x, path))[:beam]
+        return [int("".join(str(digit) for digit in path), self.B) for path in kept]
+
+    def path_embedding(self, x):
+        path, taken, parts = (), 1.0, []
+        for _ in range(self.H):
+            parts.append(taken * self.children(x, path))
+            path, taken = (*path, int(parts[-1].argmax())), parts[-1].max()
+        return np.concatenate(parts)
+
+
+def build(branching, height, residual):
+    torch.manual_seed(branching)
+    router = EhiRouter(M, branching, height, residual).double()
+    for parameter in router.parameters():
+        torch.nn.init.normal_(parameter)
+    return router.requires_grad_(requires_grad=False)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    vectors = np.random.default_rng(0).normal(size=(TEXTS, M))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def route(router, texts, beam):
+    leaves, logp = router.route(Encoded(torch.from_numpy(texts)), beam)
+    return leaves.numpy(), logp.numpy()
+
+
+@ALL
+def test_a_beam_of_all_leaves_is_every_path(branching, height, residual, texts):
+    router = build(branching, height, residual)
+    leaves, logp = route(router, texts, router.n_leaves)
+    wanted = np.stack([Reference(router).leaves(x) for x in texts])
+    found = np.full_like(wanted, np.nan)
+    np.put_along_axis(found, leaves, np.exp(logp), axis=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(logp).sum(axis=1), 1.0)
+
+
+@ALL
+@pytest.mark.parametrize("beam", [1, 2, 3, 5, 1000])
+def test_every_beam_keeps_what_a_beam_search_keeps(branching, height, residual, beam, texts):
+    router = build(branching, height, residual)
+    leaves, logp = route(router, texts, beam)
+    assert leaves.shape == logp.shape == (TEXTS, min(beam, router.n_leaves))
+    reference = Reference(router)
+    assert leaves.tolist() == [reference.beam(x, beam) for x in texts]
+    wanted = np.take_along_axis(np.stack([reference.leaves(x) for x in texts]), leaves, axis=1)
+    np.testing.assert_allclose(np.exp(logp), wanted, rtol=1e-9)
+    assert (np.diff(logp, axis=1) <= 0).all()
+
+
+@ALL
+def test_a_beam_as_wide_as_the_last_inner_level_finds_the_best_leaves(branching, height, residual, texts):
+    router = build(branching, height, residual)
+    beam = max(2, branching ** (height - 1))
+    wanted = [np.argsort(-Reference(router).leaves(x))[:beam].tolist() for x in texts]
+    assert route(router, texts, beam)[0].tolist() == wanted
+
+
+@ALL
+def test_path_embedding(branching, height, residual, texts):
+    router = build(branching, height, residual)
+    wanted = np.stack([Reference(router).path_embedding(x) for x in texts])
+    assert wanted.shape == (TEXTS, branching * height)
+    np.testing.assert_allclose(router.path_embedding(torch.from_numpy(texts)).numpy(), wanted, rtol=1e-9)
+
+
+def test_route_all_in_batches_is_route(texts):
+    router = build(3, 2, "relu")
+    leaves, logp = route_all(router, torch.from_numpy(texts), 4, batch=7)
+    wanted = route(router, texts, 4)
+    assert leaves.tolist() == wanted[0].tolist()
+    np.testing.assert_allclose(logp.numpy(), wanted[1])
+
+
+@pytest.mark.parametrize("beam", [1, 4, 100])
+@pytest.mark.parametrize(("branching", "height"), SHAPES)
+def test_no_texts(branching, height, beam):
+    router = build(branching, height, "relu")
+    leaves, logp = route(router, np.empty((0, M)), beam)
+    assert leaves.shape == logp.shape == (0, min(beam, router.n_leaves))
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    """Unit vectors, their centroids, and every centroid by nearness as faiss orders them."""
+    vectors = np.random.default_rng(2).normal(size=(400, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    centroids = spherical_kmeans(vectors, 12, seed=0)
+    index = faiss.IndexFlatIP(16)
+    index.add(centroids)
+    return torch.from_numpy(vectors), torch.from_numpy(centroids), index.search(vectors, 12)[1]
+
+
+def test_a_warm_start_without_residual_is_nearest_centroid(clustered):
+    vectors, centroids, nearest = clustered
+    router = EhiRouter(16, 12, 1, "none")
+    router.warm_start(centroids)
+    assert (route_all(router, vectors, 12)[0].numpy() == nearest).mean() > 0.999
+
+
+def test_a_warm_start_with_residual_begins_close_to_nearest_centroid(clustered):
+    vectors, centroids, nearest = clustered
+    torch.manual_seed(0)
+    router = EhiRouter(16, 12, 1, "relu")
+    router.warm_start(centroids)
+    assert (route_all(router, vectors, 1)[0].numpy() == nearest[:, :1]).mean() > 0.98

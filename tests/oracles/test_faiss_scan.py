@@ -1,0 +1,105 @@
+"""Leaf lists against faiss's own indexes."""
+
+import faiss
+import numpy as np
+import pytest
+
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.evaluate.baselines import exact, faiss_ivf
+from rayhier.search.lists import LeafLists
+
+N, M, L, Q, K = 600, 12, 24, 30, 20
+
+
+def unit(rng, *shape):
+    vectors = rng.normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return unit(np.random.default_rng(0), N, M)
+
+
+@pytest.fixture(scope="module")
+def queries():
+    return unit(np.random.default_rng(1), Q, M)
+
+
+def flat(vectors, queries, k):
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    return index.search(queries, k)
+
+
+def ivf(vectors, centroids, queries, k, nprobe):
+    quantizer = faiss.IndexFlatIP(M)
+    quantizer.add(centroids)
+    index = faiss.IndexIVFFlat(quantizer, M, len(centroids), faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add(vectors)
+    index.nprobe = nprobe
+    return index.search(queries, k)
+
+
+def every_leaf(count):
+    return np.tile(np.arange(L), (count, 1))
+
+
+@pytest.mark.parametrize("empty", [0, 9])
+def test_all_leaves_are_a_flat_index(vectors, queries, empty):
+    leaves = np.random.default_rng(2).integers(empty, L, N)
+    scores, rows = LeafLists(vectors, leaves, L).search(queries, every_leaf(Q), K)
+    wanted_scores, wanted_rows = flat(vectors, queries, K)
+    np.testing.assert_allclose(scores, wanted_scores, atol=1e-5)
+    assert rows.tolist() == wanted_rows.tolist()
+
+
+def test_equal_vectors_in_any_order_have_the_flat_scores(vectors, queries):
+    doubled = np.concatenate([vectors, vectors])
+    leaves = np.random.default_rng(3).integers(0, L, 2 * N)
+    scores, rows = LeafLists(doubled, leaves, L).search(queries, every_leaf(Q), K)
+    np.testing.assert_allclose(scores, flat(doubled, queries, K)[0], atol=1e-5)
+    assert (rows % N).tolist() == np.repeat(flat(vectors, queries, K // 2)[1], 2, axis=1).tolist()
+
+
+@pytest.mark.parametrize("nprobe", [1, 3, 10, L])
+def test_nearest_centroids_as_leaves_are_faiss_ivf(vectors, queries, nprobe):
+    centroids = spherical_kmeans(vectors, L, seed=4)
+    lists = LeafLists(vectors, nearest(vectors, centroids, 1)[0][:, 0], L)
+    scores, rows = lists.search(queries, nearest(queries, centroids, nprobe)[0], K)
+    wanted_scores, wanted_rows = ivf(vectors, centroids, queries, K, nprobe)
+    assert rows.tolist() == wanted_rows.tolist()
+    np.testing.assert_allclose(scores[rows >= 0], wanted_scores[rows >= 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("nprobe", [1, 5, L])
+def test_the_ivf_control_is_faiss_ivf(vectors, queries, nprobe):
+    system = faiss_ivf("ivf", queries, vectors, L, seed=4)
+    _, rows = system.lists.search(queries, system.probe(nprobe), K)
+    assert rows.tolist() == ivf(vectors, spherical_kmeans(vectors, L, seed=4), queries, K, nprobe)[1].tolist()
+    assert system.routing(nprobe) == L
+
+
+@pytest.mark.parametrize("nprobe", [1, 4])
+def test_given_leaves_are_a_scan_of_their_members(vectors, queries, nprobe):
+    rng = np.random.default_rng(5)
+    leaf_of = rng.integers(0, L, N)
+    probes = np.stack([rng.permutation(L)[:nprobe] for _ in range(Q)])
+    _, rows = LeafLists(vectors, leaf_of, L).search(queries, probes, K)
+    for query, leaves, found in zip(queries, probes, rows, strict=True):
+        members = np.flatnonzero(np.isin(leaf_of, leaves))
+        wanted = members[np.argsort(-(vectors[members] @ query))][:K]
+        assert found[found >= 0].tolist() == wanted.tolist()
+
+
+def test_exact_is_an_argsort(vectors, queries):
+    ranking = exact(queries, vectors, K)
+    scores = queries.astype(np.float64) @ vectors.T.astype(np.float64)
+    order = np.argsort(-scores, axis=1)[:, :K]
+    assert ranking.row_QK.tolist() == order.tolist()
+    np.testing.assert_allclose(ranking.score_QK, np.take_along_axis(scores, order, axis=1), atol=1e-5)
+
+
+def test_exact_gives_no_more_than_there_are(vectors, queries):
+    assert np.sort(exact(queries, vectors[:5], K).row_QK, axis=1).tolist() == [[0, 1, 2, 3, 4]] * Q

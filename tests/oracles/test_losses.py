@@ -1,0 +1,106 @@
+"""EHI's losses against torch's triplet loss on explicit pairs and against plain loops."""
+
+import pytest
+import torch
+from torch.nn import TripletMarginWithDistanceLoss
+
+from rayhier.model.losses import Batch, ehi_losses, intra_leaf_loss, semantic_loss, triplet
+from rayhier.spec.train import Loss
+
+N, M, T = 7, 5, 6
+
+
+def dot_triplet(anchor, positive, negative, margin):
+    """torch's, one triplet at a time, with distance = -dot."""
+    loss = TripletMarginWithDistanceLoss(
+        distance_function=lambda a, b: -(a * b).sum(-1), margin=margin, reduction="none"
+    )
+    return loss(anchor[None], positive[None], negative[None])[0]
+
+
+def unit(generator, *shape):
+    return torch.nn.functional.normalize(torch.randn(*shape, generator=generator, dtype=torch.float64), dim=-1)
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(3)
+    negative = torch.rand(N, N, generator=generator) < 0.7
+    negative.fill_diagonal_(False)
+    return Batch(
+        query_NM=unit(generator, N, M),
+        positive_NM=unit(generator, N, M),
+        hard_NM=unit(generator, N, M),
+        hard_N=torch.tensor([True, False, True, True, False, True, True]),
+        query_NT=torch.rand(N, T, generator=generator, dtype=torch.float64),
+        positive_NT=torch.rand(N, T, generator=generator, dtype=torch.float64),
+        negative_NN=negative,
+    )
+
+
+def pairs(batch):
+    return [(i, j) for i in range(N) for j in range(N) if batch.negative_NN[i, j]]
+
+
+def mean(values):
+    return torch.stack(values).mean()
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.3, 1.0])
+def test_triplet_is_torchs(batch, margin):
+    q, d = batch.query_NM, batch.positive_NM
+    wanted = mean([dot_triplet(q[i], d[i], d[j], margin) for i, j in pairs(batch)])
+    torch.testing.assert_close(triplet(q @ d.T, batch.negative_NN, margin), wanted)
+
+
+def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch):
+    q, d, hard = batch.query_NM, batch.positive_NM, batch.hard_NM
+    values = [dot_triplet(q[i], d[i], d[j], 0.3) for i, j in pairs(batch)]
+    values += [dot_triplet(q[i], d[i], hard[i], 0.3) for i in range(N) if batch.hard_N[i]]
+    torch.testing.assert_close(semantic_loss(batch, 0.3), mean(values))
+
+
+def test_semantic_loss_without_hard_negatives(batch):
+    bare = Batch(**{**vars(batch), "hard_NM": None, "hard_N": None})
+    q, d = batch.query_NM, batch.positive_NM
+    torch.testing.assert_close(
+        semantic_loss(bare, 0.3), mean([dot_triplet(q[i], d[i], d[j], 0.3) for i, j in pairs(batch)])
+    )
+
+
+@pytest.mark.parametrize("unlike", [-1.0, 0.2, 1.0])
+def test_intra_leaf_product_is_equation_5(batch, unlike):
+    d, path = batch.positive_NM, batch.positive_NT
+    values = [path[i] @ path[j] * float(d[i] @ d[j] < unlike) for i, j in pairs(batch)]
+    torch.testing.assert_close(intra_leaf_loss(batch, Loss(unlike=unlike)), mean(values))
+
+
+def test_intra_leaf_triplet_is_algorithm_1(batch):
+    d, path, query_path = batch.positive_NM, batch.positive_NT, batch.query_NT
+    values = [
+        (path[i] @ path[j] - query_path[i] @ path[i] + 0.25).clamp(min=0) * float(d[i] @ d[j] < 0.2)
+        for i, j in pairs(batch)
+    ]
+    spec = Loss(unlike=0.2, margin=0.25, intra_leaf_form="triplet")
+    torch.testing.assert_close(intra_leaf_loss(batch, spec), mean(values))
+
+
+def test_the_total_is_the_weighted_sum_of_the_three(batch):
+    spec = Loss(semantic=0.2, indexing=0.8, intra_leaf=0.3, margin=0.4, unlike=0.5)
+    found = ehi_losses(batch, spec)
+    q, d = batch.query_NT, batch.positive_NT
+    torch.testing.assert_close(found.semantic, semantic_loss(batch, 0.4))
+    torch.testing.assert_close(found.indexing, mean([dot_triplet(q[i], d[i], d[j], 0.4) for i, j in pairs(batch)]))
+    torch.testing.assert_close(found.intra_leaf, intra_leaf_loss(batch, spec))
+    torch.testing.assert_close(found.total, 0.2 * found.semantic + 0.8 * found.indexing + 0.3 * found.intra_leaf)
+
+
+def test_a_batch_without_negatives_costs_nothing(batch):
+    alone = Batch(
+        **{
+            **vars(batch),
+            "negative_NN": torch.zeros(N, N, dtype=torch.bool),
+            "hard_N": torch.zeros(N, dtype=torch.bool),
+        }
+    )
+    assert ehi_losses(alone, Loss()).total == 0

@@ -1,0 +1,70 @@
+"""Spherical k-means at its edges; its objective is in tests/oracles/test_kmeans.py."""
+
+import numpy as np
+import pytest
+
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
+
+
+def unit(rng, *shape):
+    vectors = rng.normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def vectors():
+    return unit(np.random.default_rng(0), 200, 8)
+
+
+@pytest.mark.parametrize("k", [1, 2, 40, 200])
+def test_centroids_have_unit_length(vectors, k):
+    centroids = spherical_kmeans(vectors, k, seed=0)
+    assert centroids.shape == (k, 8)
+    assert centroids.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)
+
+
+def test_as_many_clusters_as_vectors_are_the_vectors(vectors):
+    centroids = spherical_kmeans(vectors, 200, seed=0)
+    assert (vectors @ centroids.T).max(axis=1).min() > 1 - 1e-5
+
+
+def test_one_cluster_is_the_mean_direction(vectors):
+    mean = vectors.sum(axis=0)
+    np.testing.assert_allclose(spherical_kmeans(vectors, 1, seed=0)[0], mean / np.linalg.norm(mean), atol=1e-5)
+
+
+def test_more_clusters_than_vectors_are_refused(vectors):
+    with pytest.raises(ValueError, match="11 clusters of 10 vectors; allowed: at most as many as vectors"):
+        spherical_kmeans(vectors[:10], 11, seed=0)
+
+
+def test_fewer_distinct_vectors_than_clusters(vectors):
+    centroids = spherical_kmeans(np.repeat(vectors[:3], 20, axis=0), 6, seed=0)
+    np.testing.assert_allclose(np.linalg.norm(centroids, axis=1), 1, atol=1e-5)
+    assert (vectors[:3] @ centroids.T).max(axis=1).min() > 0.99
+
+
+def test_well_separated_groups_are_found(vectors):
+    centers = np.eye(8, dtype=np.float32)
+    near = centers.repeat(25, axis=0) + 0.05 * vectors
+    near /= np.linalg.norm(near, axis=1, keepdims=True)
+    best = max(
+        ((centers @ spherical_kmeans(near, 8, seed).T).max(axis=1).min() for seed in range(5)),
+    )
+    assert best > 0.99
+
+
+def test_a_seed_says_it_all(vectors):
+    first, again, other = (spherical_kmeans(vectors, 20, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.allclose(first, other)
+
+
+def test_nearest_is_an_argsort(vectors):
+    centroids = unit(np.random.default_rng(1), 9, 8)
+    found, scores = nearest(vectors, centroids, 4)
+    products = vectors @ centroids.T
+    order = np.argsort(-products, axis=1)[:, :4]
+    assert found.tolist() == order.tolist()
+    np.testing.assert_allclose(scores, np.take_along_axis(products, order, axis=1), atol=1e-5)

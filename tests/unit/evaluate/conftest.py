@@ -1,0 +1,68 @@
+"""A spec, and an evaluation of two seeds with numbers easy to check."""
+
+import numpy as np
+import pytest
+
+from rayhier.evaluate.curve import Point
+from rayhier.evaluate.evaluation import Evaluation, SeedResult
+from rayhier.spec import JobSpec
+
+MEASURES = ("nDCG@10", "R@10", "R@100")
+
+
+@pytest.fixture
+def spec():
+    """A spec of two seeds with every baseline."""
+    return JobSpec.model_validate(
+        {
+            "name": "fake",
+            "workdir": "work",
+            "corpus": {"type": "python_docs"},
+            "encoder": {"model": "package:none"},
+            "router": {"type": "ehi"},
+            "search": {"k": 10, "beam": 2},
+            "evaluate": {"measures": MEASURES, "visited": [0.1, 0.5, 1.0], "seeds": [3, 5]},
+        }
+    )
+
+
+def point(beam, visited, value):
+    measures = {"nDCG@10": value, "R@10": value / 2, "R@100": value / 4}
+    return Point(beam, visited, visited + 0.05, visited + 0.01, float(beam), measures)
+
+
+def result(seed, lift):
+    return SeedResult(
+        seed=seed,
+        curves={
+            "ehi": [point(1, 0.2, 0.4 + lift), point(2, 0.6, 0.8 + lift), point(3, 1.0, 0.8 + lift)],
+            "faiss_ivf": [point(1, 0.3, 0.3), point(2, 1.0, 0.7)],
+        },
+        exact={"exact": {"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.175 + lift}},
+        points={"ehi": point(2, 0.6, 0.8 + lift), "faiss_ivf": point(2, 1.0, 0.7)},
+        runs={
+            "ehi": {"q 1": {"d1": 0.25, "d 2": 0.75}, "q2": {}},
+            "faiss_ivf": {"q 1": {"d1": 0.5}},
+            "exact": {"q 1": {"d1": 1.0}},
+        },
+        balance={"leaves": 3, "empty": seed - 3, "imbalance": 1.5 + lift},
+        sizes=[5, 3, 2],
+        history=[{"epoch": 0.0, "dev": 0.1}, {"epoch": 1.0, "dev": 0.2 + lift, "loss_total": 0.5}],
+        seconds={"ehi": 1.25, "faiss_ivf": 0.5, "exact": 0.25},
+    )
+
+
+@pytest.fixture
+def evaluation():
+    return Evaluation(documents=10, queries=2, lists={"faiss_ivf": 2}, seeds=[result(3, 0.0), result(5, 0.1)])
+
+
+@pytest.fixture
+def unit():
+    """`unit(rng, n, m)`: random unit vectors."""
+
+    def draw(rng, *shape):
+        vectors = rng.normal(size=shape).astype(np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return draw

@@ -1,0 +1,129 @@
+"""Curves: which beams, what a point counts, how a curve is read."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayhier.evaluate.baselines import exact, faiss_ivf
+from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve, reach, read
+from rayhier.evaluate.measures import Judge, Queries
+from rayhier.search.lists import LeafLists
+
+MEASURES = ["nDCG@10", "RR@10", "R@10", "R@100"]
+
+
+def point(visited, value, beam=1, cost=None):
+    return Point(beam, visited, visited, cost if cost is not None else visited, 1.0, {"R@10": value})
+
+
+@pytest.mark.parametrize(
+    ("leaves", "wanted"),
+    [
+        (1, [1]),
+        (3, [1, 2, 3]),
+        (16, list(range(1, 17))),
+        (17, list(range(1, 18))),
+        (25, [*range(1, 17), 20, 25]),
+        # 16 · 1.25^n, cut to whole leaves: 20, 25, 31.25, 39.06, 48.83, 61.04, 76.29, 95.37, 119.2
+        (100, [*range(1, 17), 20, 25, 31, 39, 48, 61, 76, 95, 100]),
+        (119, [*range(1, 17), 20, 25, 31, 39, 48, 61, 76, 95, 119]),
+    ],
+)
+def test_beams(leaves, wanted):
+    assert beams(leaves) == wanted
+
+
+@given(st.integers(1, 100_000))
+def test_beams_rise_to_all_leaves(leaves):
+    found = beams(leaves)
+    assert found == sorted(set(found))
+    assert (found[0], found[-1]) == (1, leaves)
+
+
+def test_read_is_linear_between_points_and_flat_after_the_last():
+    curve = [point(0.1, 0.4), point(0.2, 0.6), point(0.5, 0.9)]
+    assert read(curve, 0.1, "R@10") == 0.4
+    assert read(curve, 0.15, "R@10") == pytest.approx(0.5)
+    assert read(curve, 0.3, "R@10") == pytest.approx(0.7)
+    assert read(curve, 1.0, "R@10") == 0.9
+
+
+def test_read_says_nothing_before_the_first_point():
+    assert np.isnan(read([point(0.1, 0.4), point(1.0, 0.9)], 0.09, "R@10"))
+
+
+def test_read_takes_the_last_of_points_that_visit_as_much():
+    assert read([point(0.1, 0.4), point(0.1, 0.5), point(1.0, 0.9)], 0.1, "R@10") == 0.5
+
+
+def test_reach_is_linear_between_points():
+    curve = [point(0.1, 0.4, cost=0.2), point(0.2, 0.6, cost=0.4), point(0.5, 0.9, cost=0.9)]
+    assert reach(curve, "R@10", 0.75) == pytest.approx(0.65)
+    assert reach(curve, "R@10", 0.5) == pytest.approx(0.3)
+    assert reach(curve, "R@10", 0.5, "visited_mean") == pytest.approx(0.15)
+    assert reach(curve, "R@10", 0.6) == pytest.approx(0.4)
+
+
+def test_reach_at_the_first_point_is_that_point():
+    assert reach([point(0.1, 0.4, cost=0.2)], "R@10", 0.3) == 0.2
+
+
+def test_reach_takes_the_first_crossing_of_a_curve_that_falls():
+    curve = [point(0.1, 0.4), point(0.2, 0.6), point(0.3, 0.5), point(0.4, 0.8)]
+    assert reach(curve, "R@10", 0.55) == pytest.approx(0.175)
+
+
+def test_reach_of_what_is_never_reached():
+    assert np.isnan(reach([point(0.1, 0.4), point(1.0, 0.9)], "R@10", 0.95))
+
+
+# Leaf sizes 3, 0, 1; two queries probe leaves 0, 1, 2 in their own order.
+ORDER = np.array([[0, 1, 2], [2, 0, 1]])
+
+
+@pytest.fixture
+def small():
+    vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32)
+    lists = LeafLists(vectors, np.array([0, 0, 0, 2]), 3)
+    queries = Queries(["q0", "q1"], np.array([[1, 0], [0, 1]], np.float32), {"q0": {"d0": 1}, "q1": {"d2": 1}})
+    return System("s", lists, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
+
+
+def test_a_point_by_hand(small):
+    system, queries = small
+    judge = Judge(queries, ["d0", "d1", "d2", "d3"], ["R@10"])
+    first, ranking = measure_at(system, queries, judge, 2, 1)
+    # q0 visits 3 of 4 documents and finds d0; q1 visits 1 and misses d2. Routing costs 2 documents of 4.
+    assert ranking.row_QK.tolist() == [[0, 1], [3, -1]]
+    assert first == Point(1, 0.5, pytest.approx(0.25 + 0.95 * 0.5), 0.5 + 0.5, 1.0, {"R@10": 0.5})
+    second = measure_at(system, queries, judge, 2, 2)[0]
+    assert second == Point(2, 0.875, pytest.approx(0.75 + 0.95 * 0.25), 0.875 + 1.0, 2.0, {"R@10": 1.0})
+
+
+def test_a_curve_has_a_point_for_every_beam(small):
+    system, queries = small
+    curve = measure_curve(system, queries, Judge(queries, ["d0", "d1", "d2", "d3"], ["R@10"]), 2)
+    assert [point.beam for point in curve] == [1, 2, 3]
+    assert [point.visited_mean for point in curve] == [0.5, 0.875, 1.0]
+
+
+@pytest.mark.parametrize("leaves", [1, 7, 40])
+def test_all_leaves_are_exact(leaves):
+    rng = np.random.default_rng(leaves)
+    vectors = rng.normal(size=(300, 8)).astype(np.float32)
+    ids = [f"d{row}" for row in range(300)]
+    grades = {f"q{n}": {ids[row]: 1 for row in rng.choice(300, 5)} for n in range(20)}
+    queries = Queries(list(grades), rng.normal(size=(20, 8)).astype(np.float32), grades)
+    judge = Judge(queries, ids, MEASURES)
+    wanted = judge.mean(exact(queries.vector_QM, vectors, 100))
+    by_chance = LeafLists(vectors, rng.integers(0, leaves, 300), leaves)
+    orders = np.stack([rng.permutation(leaves) for _ in range(20)])
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for system, judged, right in [
+        (System("chance", by_chance, lambda beam: orders[:, :beam], lambda _: 0.0), judge, wanted),
+        (faiss_ivf("ivf", queries.vector_QM, unit, leaves, 0), judge, judge.mean(exact(queries.vector_QM, unit, 100))),
+    ]:
+        last = measure_curve(system, queries, judged, 100)[-1]
+        assert (last.beam, last.visited_mean, last.visited_p95) == (leaves, 1.0, 1.0)
+        assert last.measures == pytest.approx(right)

@@ -1,0 +1,127 @@
+"""Queries, judgements and vectors as read from artifacts; documents that stand in for queries."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.evaluate.data import (
+    Documents,
+    documents_as_queries,
+    held_out,
+    load_dev,
+    load_documents,
+    load_queries,
+    neighbours,
+)
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+
+N, M = 40, 8
+
+
+def artifact(folder, kind, tables):
+    """Publish tables by file name, without the ceremony of an attempt."""
+    listed = [files.write_parquet(folder / "a", name, [table], table.schema) for name, table in tables.items()]
+    record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+    return Artifact(folder, Record(**record, files=listed, seconds=0))
+
+
+def vectors_table(key, ids, vectors):
+    return pa.table([ids, columns.vector_column(vectors, pa.float32())], schema=schemas.vectors(key, vectors.shape[1]))
+
+
+def judgements(rows):
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=schemas.JUDGEMENTS)
+
+
+@pytest.fixture
+def vectors(unit):
+    return unit(np.random.default_rng(0), N, M)
+
+
+@pytest.fixture
+def queries(unit):
+    return unit(np.random.default_rng(1), 4, M)
+
+
+@pytest.fixture
+def published(tmp_path, vectors, queries):
+    """Forty documents in two files, four queries: q2 and q0 judged in test, none in dev."""
+    ids = [f"d{row:02d}" for row in range(N)]
+    tables = {
+        "documents/0.parquet": vectors_table("doc_id", ids[:25], vectors[:25]),
+        "documents/1.parquet": vectors_table("doc_id", ids[25:], vectors[25:]),
+        "queries.parquet": vectors_table("query_id", ["q3", "q2", "q1", "q0"], queries),
+    }
+    judged = [("q0", "d05", 1), ("q2", "d30", 2), ("q2", "d05", 0)]
+    corpus = {"judgements/test.parquet": judgements(judged), "judgements/dev.parquet": judgements([])}
+    return artifact(tmp_path / "c", "corpus", corpus), artifact(tmp_path / "v", "vectors", tables)
+
+
+def test_documents_keep_the_order_of_their_files(published, vectors):
+    found = load_documents(published[1])
+    assert found.ids == [f"d{row:02d}" for row in range(N)]
+    assert np.array_equal(found.vector_NM, vectors)
+
+
+def test_judged_queries_have_their_own_vectors_and_grades(published, queries):
+    found = load_queries(*published, "test")
+    assert found.ids == ["q2", "q0"]
+    assert np.array_equal(found.vector_QM, queries[[1, 3]])
+    assert found.grades == {"q0": {"d05": 1}, "q2": {"d30": 2, "d05": 0}}
+
+
+def test_a_split_without_judgements_has_no_queries(published):
+    found = load_queries(*published, "dev")
+    assert (len(found), found.grades) == (0, {})
+
+
+def test_without_dev_judgements_held_out_documents_ask(published):
+    documents = load_documents(published[1])
+    assert set(load_dev(*published, documents).ids) == {documents.ids[row] for row in held_out(documents.ids)}
+
+
+def test_a_tenth_is_held_out_whatever_the_order():
+    ids = [f"d{row}" for row in range(500)]
+    rows = held_out(ids)
+    assert len(set(rows)) == 50
+    order = np.random.default_rng(0).permutation(500)
+    shuffled = [ids[row] for row in order]
+    assert {shuffled[row] for row in held_out(shuffled)} == {ids[row] for row in rows}
+    assert {ids[row] for row in rows} != set(ids[:50])
+
+
+@pytest.mark.parametrize(("documents", "wanted"), [(1, 1), (15, 1), (9_990, 999), (30_000, 1000)])
+def test_how_many_are_held_out(documents, wanted):
+    assert len(held_out([str(row) for row in range(documents)])) == wanted
+
+
+def test_neighbours_are_the_nearest_others(vectors):
+    rows = np.array([3, 0, 39])
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -np.inf)
+    assert neighbours(vectors, rows, 5).tolist() == np.argsort(-products[rows], axis=1)[:, :5].tolist()
+
+
+def test_neighbours_among_equal_vectors_are_never_oneself(vectors):
+    equal = np.concatenate([np.repeat(vectors[:1], 12, axis=0), vectors[1:4]])
+    found = neighbours(equal, np.arange(12), 3)
+    assert found.shape == (12, 3)
+    assert all(row not in others for row, others in enumerate(found.tolist()))
+    assert found.max() < 12
+
+
+def test_fewer_others_than_asked_for(vectors):
+    found = neighbours(vectors[:3], np.array([0, 2]), 5)
+    assert [sorted(row) for row in found.tolist()] == [[-1, -1, -1, 1, 2], [-1, -1, -1, 0, 1]]
+
+
+def test_a_document_asks_for_its_ten_nearest_others(vectors):
+    documents = Documents([f"d{row}" for row in range(N)], vectors)
+    found = documents_as_queries(documents, np.array([7, 1]))
+    assert found.ids == ["d7", "d1"]
+    assert np.array_equal(found.vector_QM, vectors[[7, 1]])
+    products = vectors @ vectors.T
+    np.fill_diagonal(products, -np.inf)
+    for row in (7, 1):
+        assert found.grades[f"d{row}"] == {f"d{other}": 1 for other in np.argsort(-products[row])[:10]}

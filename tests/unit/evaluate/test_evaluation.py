@@ -1,0 +1,200 @@
+"""The evaluate stage from published artifacts, against numpy scans; no Ray."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rayhier.evaluate.evaluation import evaluate
+from rayhier.index.assign import Assigner
+from rayhier.index.shards import ranges, write_shard
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoder import DENSE, ResidualHead
+from rayhier.model.router import save_router
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage.leaf_map import Manifest, publish
+
+N, Q, M, B = 300, 24, 8, 20
+IDS = [f"d{row:03d}" for row in range(N)]
+MEASURES = ("R@10", "R@100")
+SPEC = {
+    "name": "test",
+    "workdir": "work",
+    "corpus": {"type": "python_docs"},
+    "encoder": {"model": "package:none"},
+    "router": {"type": "ehi"},
+    "search": {"k": 10, "beam": 3},
+    "evaluate": {"measures": MEASURES, "lists": 12, "seeds": [0, 1]},
+}
+
+
+def opened(folder, kind, listed=()):
+    record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+    return Artifact(folder, Record(**record, files=list(listed), seconds=0))
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Document and query vectors, and for each query three relevant documents near it."""
+    rng = np.random.default_rng(0)
+    documents, queries = (rng.normal(size=(count, M)).astype(np.float32) for count in (N, Q))
+    documents, queries = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (documents, queries))
+    near = np.argsort(-(queries @ documents.T), axis=1)[:, :30]
+    return documents, queries, [rng.choice(rows, 3, replace=False) for rows in near]
+
+
+@pytest.fixture(scope="module")
+def corpus(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, rows in {"test": range(16), "dev": range(16, Q), "train": ()}.items():
+        judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]
+        table = pa.table(
+            [list(column) for column in zip(*judged, strict=True)] or [[], [], []], schema=schemas.JUDGEMENTS
+        )
+        files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
+    return opened(folder, "corpus")
+
+
+@pytest.fixture(scope="module")
+def vectors(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vectors")
+    made = []
+    for name, key, ids, matrix in [
+        ("documents/0.parquet", "doc_id", IDS, texts[0]),
+        ("queries.parquet", "query_id", [f"q{n}" for n in range(Q)], texts[1]),
+    ]:
+        schema = schemas.vectors(key, M)
+        table = pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schema)
+        made.append(files.write_parquet(folder / "a", name, [table], schema))
+    return opened(folder, "vectors", made)
+
+
+@pytest.fixture(scope="module")
+def heads():
+    torch.manual_seed(0)
+    made = []
+    for _ in range(2):
+        head = ResidualHead(M)
+        torch.nn.init.normal_(head.weight, std=0.3)
+        made.append(head.requires_grad_(requires_grad=False))
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(texts, heads, corpus, vectors, tmp_path_factory):
+    """A model and an index for each seed."""
+    made = {}
+    for seed, head in enumerate(heads):
+        model = opened(tmp_path_factory.mktemp("model"), "model")
+        model.path(f"encoder/{DENSE}").mkdir(parents=True)
+        save_file({"linear.weight": torch.eye(M) + head.weight}, model.path(f"encoder/{DENSE}/model.safetensors"))
+        router = EhiRouter(M, B, 1, "relu")
+        router.warm_start(head(torch.from_numpy(texts[0][:B])))
+        save_router(router, model.path("router"))
+        files.write_json(model.path("metrics.json"), [{"epoch": 0.0, "dev": 0.5}])
+        index = opened(tmp_path_factory.mktemp("index"), "index")
+        documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
+        table = Assigner(model, "float32")(
+            documents, columns.read([vectors.path("documents/0.parquet")], ["doc_id", "vector"])
+        )
+        files.write_parquet(index.root, "part.parquet", [table], table.schema)
+        counts = np.bincount(table["leaf"].to_numpy(), minlength=B).tolist()
+        shards = [
+            write_shard(index.root, f"data/{first}.parquet", [index.root / "part.parquet"], first, last, counts)
+            for first, last in ranges(counts, 3)
+        ]
+        fixed = {"version": 1, "parent": None, "model": "f", "metric": "inner_product", "vectors": "float32"}
+        publish(index.root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
+        made[seed] = (model, index)
+    return made
+
+
+@pytest.fixture(scope="module")
+def evaluation(corpus, vectors, trained):
+    return evaluate(JobSpec.model_validate(SPEC), corpus, vectors, trained)
+
+
+def recall(documents, queries, relevant, k):
+    order = np.argsort(-(queries @ documents.T), axis=1)[:, :k]
+    return np.mean([len(set(rows) & set(right)) / len(right) for rows, right in zip(order, relevant, strict=True)])
+
+
+def under(head, matrix):
+    return head(torch.from_numpy(matrix)).numpy()
+
+
+def test_counts(evaluation):
+    assert (evaluation.documents, evaluation.queries) == (N, 16)
+    assert [result.seed for result in evaluation.seeds] == [0, 1]
+    assert evaluation.lists == {"faiss_ivf": 12, "faiss_ivf_same_encoder": 12}
+
+
+def test_exact_is_a_scan_of_the_base_vectors(evaluation, texts):
+    documents, queries, relevant = texts
+    wanted = {f"R@{k}": recall(documents, queries[:16], relevant[:16], k) for k in (10, 100)}
+    assert 0.1 < wanted["R@10"] < 0.9
+    for result in evaluation.seeds:
+        assert result.exact["exact"] == pytest.approx(wanted)
+
+
+def test_exact_same_encoder_is_a_scan_of_the_trained_vectors(evaluation, texts, heads):
+    documents, queries, relevant = texts
+    for result, head in zip(evaluation.seeds, heads, strict=True):
+        wanted = recall(under(head, documents), under(head, queries[:16]), relevant[:16], 10)
+        assert result.exact["exact_same_encoder"]["R@10"] == pytest.approx(wanted)
+        assert result.exact["exact_same_encoder"] != result.exact["exact"]
+
+
+def test_every_curve_ends_at_its_exact_scan(evaluation):
+    ends = {"ehi": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_same_encoder": "exact_same_encoder"}
+    for result in evaluation.seeds:
+        assert set(result.curves) == set(ends)
+        for name, exact in ends.items():
+            last = result.curves[name][-1]
+            assert (last.beam, last.visited_mean) == (B if name == "ehi" else 12, 1.0)
+            assert last.measures == pytest.approx(result.exact[exact])
+
+
+def test_routing_is_paid_for(evaluation):
+    for result in evaluation.seeds:
+        assert result.curves["ehi"][-1].cost_mean == pytest.approx(1 + (M * M + B * M) / M / N)
+        assert result.curves["faiss_ivf"][-1].cost_mean == pytest.approx(1 + 12 / N)
+
+
+def test_the_router_stands_at_the_specs_beam_and_controls_where_they_first_visit_as_much(evaluation):
+    for result in evaluation.seeds:
+        router = result.points["ehi"]
+        assert router == result.curves["ehi"][2]
+        for name in ("faiss_ivf", "faiss_ivf_same_encoder"):
+            as_much = [point for point in result.curves[name] if point.visited_mean >= router.visited_mean]
+            assert result.points[name] == as_much[0]
+
+
+def test_leaf_sizes_and_balance_are_the_indexs(evaluation, trained):
+    for result in evaluation.seeds:
+        table = columns.read(sorted(trained[result.seed][1].root.glob("data/*.parquet")), ["leaf"])
+        assert result.sizes == np.bincount(table["leaf"].to_numpy(), minlength=B).tolist()
+        assert result.balance["imbalance"] == pytest.approx(B * sum(n * n for n in result.sizes) / N**2)
+
+
+def test_runs_hold_the_documents_behind_the_measures(evaluation, texts):
+    for result in evaluation.seeds:
+        assert set(result.runs) == {*result.curves, *result.exact}
+        for name, run in result.runs.items():
+            assert set(run) == {f"q{n}" for n in range(16)}
+            measured = result.exact.get(name) or result.points[name].measures
+            best = {query: sorted(scores, key=lambda name: -scores[name])[:10] for query, scores in run.items()}
+            found = [len({IDS[row] for row in texts[2][n]} & set(best[f"q{n}"])) / 3 for n in range(16)]
+            assert np.mean(found) == pytest.approx(measured["R@10"]), name
+
+
+def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):
+    bare = opened(tmp_path, "corpus")
+    for split in ("test", "dev"):
+        table = pa.table([[], [], []], schema=schemas.JUDGEMENTS)
+        files.write_parquet(bare.root, f"judgements/{split}.parquet", [table], table.schema)
+    with pytest.raises(InputError, match=r"evaluate\.split: got 'test', which has no judgements"):
+        evaluate(JobSpec.model_validate(SPEC), bare, vectors, trained)

@@ -1,0 +1,109 @@
+"""report.json as DESIGN section 3 has it, and the files beside it."""
+
+import csv
+import json
+
+import ir_measures
+import pytest
+
+from rayhier.evaluate.report import as_json, as_markdown, table, write
+
+KEYS = {"name", "router", "documents", "queries", "systems", "curves", "balance", "seconds", "seeds"}
+POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
+
+
+@pytest.fixture
+def report(spec, evaluation):
+    return as_json(spec, evaluation)
+
+
+def test_keys(report):
+    assert set(report) == KEYS | {"lists"}
+    assert (report["name"], report["router"], report["documents"], report["queries"]) == ("fake", "ehi", 10, 2)
+    assert report["seeds"] == [3, 5]
+    assert report["lists"] == {"faiss_ivf": 2}
+    assert set(report["systems"]) == {"ehi", "faiss_ivf", "exact"}
+
+
+def test_a_curve_is_the_mean_over_seeds_with_each_seed_beside_it(report):
+    assert set(report["curves"]) == {"ehi", "faiss_ivf"}
+    assert all(set(row) == POINT for curve in report["curves"].values() for row in curve)
+    first, second, third = report["curves"]["ehi"]
+    assert [row["beam"] for row in (first, second, third)] == [1, 2, 3]
+    assert (first["nDCG@10"], first["R@10"]) == pytest.approx((0.45, 0.225))
+    assert (second["visited_mean"], second["visited_p95"], second["cost_mean"]) == pytest.approx((0.6, 0.65, 0.61))
+    assert [(row["seed"], row["nDCG@10"], row["beam"]) for row in second["per_seed"]] == [(3, 0.8, 2), (5, 0.9, 2)]
+
+
+def test_systems_stand_where_they_were_measured(report):
+    assert report["systems"]["ehi"] == pytest.approx(
+        {"nDCG@10": 0.85, "R@10": 0.425, "R@100": 0.2125, "visited": 0.6, "beam": 2}
+    )
+    assert report["systems"]["exact"] == pytest.approx({"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.225, "visited": 1})
+
+
+def test_balance_and_seconds(report):
+    balance = report["balance"]
+    assert {key: balance[key] for key in ("leaves", "empty", "imbalance")} == {
+        "leaves": 3,
+        "empty": 1,
+        "imbalance": 1.55,
+    }
+    assert [(row["seed"], row["empty"], row["imbalance"]) for row in balance["per_seed"]] == [(3, 0, 1.5), (5, 2, 1.6)]
+    assert report["seconds"] == {"ehi": 2.5, "faiss_ivf": 1.0, "exact": 0.5}
+
+
+def test_the_table_interpolates(report):
+    header, rows = table(report, [0.1, 0.4, 1.0], "nDCG@10")
+    assert header == ["nDCG@10", "10% visited", "40% visited", "100% visited"]
+    assert rows == [
+        ["ehi (3 leaves)", "", "0.650", "0.850"],
+        ["faiss_ivf (2 lists)", "", "0.357", "0.700"],
+        ["exact", "", "", "0.700"],
+    ]
+
+
+def test_exact_stands_under_everything_visited_and_nowhere_else(report):
+    assert table(report, [1.0, 0.5], "nDCG@10")[1][2] == ["exact", "0.700", ""]
+    assert table(report, [0.1, 0.5], "nDCG@10")[1][2] == ["exact", "", ""]
+
+
+def test_the_markdown_shows_every_measure_system_and_plot(spec, report):
+    text = as_markdown(spec, report)
+    assert text.startswith("# fake\n")
+    assert "10 documents, 2 test queries, seeds 3, 5." in text
+    for measure in spec.evaluate.measures:
+        assert f"## {measure}\n" in text
+    assert "| ehi (3 leaves) | 0.850 | 0.425 | 0.212 | 60.0% |" in text
+    assert "| exact | 0.700 | 0.350 | 0.225 | 100.0% |" in text
+    assert "Balance: 3 leaves, 1.0 empty, imbalance 1.55." in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {5, 6}
+
+
+def test_files(tmp_path, spec, evaluation, report):
+    assert write(spec, evaluation, tmp_path) == report
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    text = (tmp_path / "report.md").read_text()
+    assert text == as_markdown(spec, report)
+    linked = [line.partition("](")[2].rstrip(")") for line in text.splitlines() if line.startswith("![")]
+    assert len(linked) == 3
+    assert all((tmp_path / name).is_file() for name in linked)
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == sorted(f"{system}.seed{seed}.trec" for system in report["systems"] for seed in (3, 5))
+
+
+def test_the_csv_has_every_measured_point(tmp_path, spec, evaluation):
+    write(spec, evaluation, tmp_path)
+    rows = list(csv.DictReader((tmp_path / "curve.csv").read_text().splitlines()))
+    assert set(rows[0]) == {"system", "seed"} | POINT - {"per_seed"}
+    assert len(rows) == 2 * (3 + 2)
+    found = {(row["system"], row["seed"], row["beam"]): row for row in rows}
+    assert float(found["ehi", "5", "2"]["nDCG@10"]) == pytest.approx(0.9)
+    assert float(found["faiss_ivf", "3", "1"]["visited_mean"]) == pytest.approx(0.3)
+
+
+def test_blanks_inside_ids_do_not_break_a_trec_file(tmp_path, spec, evaluation):
+    write(spec, evaluation, tmp_path)
+    read = list(ir_measures.read_trec_run(str(tmp_path / "runs" / "ehi.seed3.trec")))
+    assert [(row.query_id, row.doc_id, row.score) for row in read] == [("q%201", "d%202", 0.75), ("q%201", "d1", 0.25)]

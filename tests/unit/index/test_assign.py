@@ -1,0 +1,120 @@
+"""Routing one part: head, then router, by hand; every document once."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.numpy import load_file
+from safetensors.torch import save_file
+
+from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.router import save_router
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+
+N, M, B = 40, 6, 5
+
+
+@pytest.fixture
+def matrix():
+    return (np.eye(M) + 0.5 * np.random.default_rng(1).normal(size=(M, M))).astype(np.float32)
+
+
+@pytest.fixture
+def model(tmp_path, matrix):
+    """A published model: a head in sentence-transformers' layout and a router."""
+    root = tmp_path / "model" / "attempt"
+    (root / "encoder" / "2_Dense").mkdir(parents=True)
+    save_file({"linear.weight": torch.from_numpy(matrix)}, root / "encoder" / "2_Dense" / "model.safetensors")
+    torch.manual_seed(0)
+    router = EhiRouter(M, B, 1, "relu")
+    for parameter in router.parameters():
+        torch.nn.init.normal_(parameter)
+    save_router(router, root / "router")
+    record = {"kind": "model", "fingerprint": "f", "attempt": "attempt", "seconds": 0}
+    return Artifact(tmp_path / "model", Record(**record, inputs={}, files=[], counts={}, versions={}))
+
+
+@pytest.fixture
+def vectors():
+    found = np.random.default_rng(0).normal(size=(N, M)).astype(np.float32)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def part(vectors):
+    """Documents and base vectors, ids not in order."""
+    ids = [f"d{row:02d}" for row in np.random.default_rng(2).permutation(N)]
+    documents = pa.table([ids, [f"title {n}" for n in ids], [f"text {n}" for n in ids]], schema=schemas.DOCUMENTS)
+    column = columns.vector_column(vectors, pa.float32())
+    return documents, pa.table([ids, column], schema=schemas.vectors("doc_id", M))
+
+
+def by_hand(model, matrix, vectors):
+    """Trained vectors and log-probabilities of all leaves."""
+    trained = vectors @ matrix.T
+    trained /= np.linalg.norm(trained, axis=1, keepdims=True)
+    weights = load_file(model.path("router/router.safetensors"))
+    k = trained + np.maximum(trained @ weights["U.0.weight"].T, 0)
+    z = k @ weights["W.0.weight"].T
+    return trained, z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
+def test_a_document_gets_its_most_probable_leaf(model, matrix, vectors, part, precision, tolerance):
+    table = Assigner(model, precision)(*part)
+    trained, logp = by_hand(model, matrix, vectors)
+    place = {name: row for row, name in enumerate(part[0]["doc_id"].to_pylist())}
+    assert table.schema == schemas.leaf_map(M, precision)
+    assert sorted(table["doc_id"].to_pylist()) == sorted(place)
+    for row in table.to_pylist():
+        own = place[row["doc_id"]]
+        assert row["leaf"] == logp[own].argmax()
+        assert (row["rank"], row["leaves"]) == (0, [row["leaf"]])
+        assert row["log_prob"] == pytest.approx(logp[own].max(), abs=1e-5)
+        np.testing.assert_allclose(row["vector"], trained[own], atol=tolerance)
+        assert (row["title"], row["text"]) == (f"title {row['doc_id']}", f"text {row['doc_id']}")
+
+
+def test_rows_are_sorted_by_leaf_then_id(model, part):
+    table = Assigner(model, "float32")(*part)
+    keys = list(zip(table["leaf"].to_pylist(), table["doc_id"].to_pylist(), strict=True))
+    assert keys == sorted(keys)
+    assert len({leaf for leaf, _ in keys}) > 2
+
+
+def test_without_a_head_the_base_vectors_are_routed(model, part, vectors):
+    model.path("encoder/2_Dense/model.safetensors").unlink()
+    table = Assigner(model, "float32")(*part)
+    place = {name: row for row, name in enumerate(part[0]["doc_id"].to_pylist())}
+    for row in table.to_pylist():
+        np.testing.assert_allclose(row["vector"], vectors[place[row["doc_id"]]], atol=1e-6)
+
+
+def test_other_documents_or_another_order_are_refused(model, part):
+    documents, vectors = part
+    with pytest.raises(ValueError, match="not the same ids in the same order"):
+        Assigner(model, "float32")(documents, vectors.take(list(range(N))[::-1]))
+    with pytest.raises(ValueError, match="not the same ids in the same order"):
+        Assigner(model, "float32")(documents, vectors.slice(1))
+
+
+def test_a_part_without_documents(model, part):
+    table = Assigner(model, "float16")(*(table.slice(0, 0) for table in part))
+    assert (table.num_rows, table.schema) == (0, schemas.leaf_map(M, "float16"))
+
+
+def test_a_part_is_read_as_it_was_written(tmp_path, part):
+    documents, vectors = part
+    files.write_parquet(tmp_path, "documents.parquet", [documents], documents.schema)
+    files.write_parquet(tmp_path, "vectors.parquet", [vectors], vectors.schema)
+    found = read_part(tmp_path / "documents.parquet", tmp_path / "vectors.parquet")
+    assert found[0].equals(documents)
+    assert found[1].equals(vectors)
+
+
+def test_leaf_counts_name_empty_leaves_too():
+    assert json.dumps(leaf_counts(np.array([0, 2, 2], np.int32), 4)) == "[1, 0, 2, 0]"

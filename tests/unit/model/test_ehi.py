@@ -1,0 +1,50 @@
+"""EhiRouter's shape, cost and start; what it computes is in tests/oracles/test_beam.py."""
+
+import pytest
+import torch
+
+from rayhier.model.ehi import U_STD, EhiRouter
+
+
+@pytest.mark.parametrize(
+    ("branching", "height", "residual", "beam", "wanted"),
+    [
+        # H = 1, m = 4: U is 4 x 4, W is 3 x 4.
+        (3, 1, "relu", 1, 16 + 12),
+        (3, 1, "relu", 3, 16 + 12),
+        (3, 1, "none", 2, 12),
+        # The second level's input is 4 + 3 wide: 49 + 21 at each node expanded.
+        (3, 2, "relu", 1, 28 + 70),
+        (3, 2, "relu", 2, 28 + 2 * 70),
+        (3, 2, "relu", 9, 28 + 3 * 70),
+        (3, 2, "none", 2, 12 + 2 * 21),
+        # 4, 6, 8 wide and at most 1, 2, 4 nodes a level.
+        (2, 3, "none", 3, 8 + 2 * 12 + 3 * 16),
+        (2, 3, "none", 8, 8 + 2 * 12 + 4 * 16),
+    ],
+)
+def test_multiply_adds(branching, height, residual, beam, wanted):
+    assert EhiRouter(4, branching, height, residual).multiply_adds(beam) == wanted
+
+
+def test_a_tree_of_b_to_the_h_leaves():
+    router = EhiRouter(4, 3, 2, "relu")
+    assert (router.n_leaves, router.levels, router.reads) == (9, 2, "vectors")
+
+
+def test_no_residual_has_no_u():
+    assert [name for name, _ in EhiRouter(4, 3, 2, "none").named_parameters()] == ["W.0.weight", "W.1.weight"]
+
+
+def test_u_starts_small_and_not_at_zero():
+    torch.manual_seed(0)
+    weight = EhiRouter(64, 3, 1, "relu").U[0].weight
+    assert weight.std().item() == pytest.approx(U_STD, rel=0.1)
+    assert (weight != 0).all()
+
+
+def test_a_warm_start_is_twenty_centroids():
+    centroids = torch.nn.functional.normalize(torch.randn(3, 4), dim=1)
+    router = EhiRouter(4, 3, 1, "relu")
+    router.warm_start(centroids)
+    torch.testing.assert_close(router.W[0].weight.detach(), 20 * centroids)

@@ -1,0 +1,58 @@
+"""Routers survive a round trip through their folder."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.router import load_router, save_router
+
+
+@pytest.mark.parametrize(("height", "residual"), [(1, "relu"), (2, "none"), (3, "relu")])
+def test_round_trip(tmp_path, height, residual):
+    torch.manual_seed(height)
+    router = EhiRouter(6, 3, height, residual)
+    for parameter in router.parameters():
+        torch.nn.init.normal_(parameter)
+    save_router(router, tmp_path / "router")
+    loaded = load_router(tmp_path / "router")
+    texts = Encoded(torch.randn(5, 6))
+    for found, wanted in zip(loaded.route(texts, 4), router.route(texts, 4), strict=True):
+        assert torch.equal(found, wanted)
+    assert not any(parameter.requires_grad for parameter in loaded.parameters())
+
+
+def test_the_folder_holds_json_and_safetensors(tmp_path):
+    save_router(EhiRouter(6, 3, 2, "none"), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "router.safetensors"]
+    assert json.loads((tmp_path / "config.json").read_text()) == {
+        "type": "ehi",
+        "dimension": 6,
+        "branching": 3,
+        "height": 2,
+        "residual": "none",
+    }
+    with safe_open(tmp_path / "router.safetensors", "pt") as weights:
+        assert {name: weights.get_slice(name).get_shape() for name in weights.keys()} == {  # noqa: SIM118
+            "W.0.weight": [3, 6],
+            "W.1.weight": [3, 9],
+        }
+
+
+def test_an_unknown_type_is_refused(tmp_path):
+    save_router(EhiRouter(6, 3, 1, "relu"), tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"ehi"', '"tiger"'))
+    with pytest.raises(ValueError, match=r"config\.json: router type 'tiger'; allowed: 'ehi'"):
+        load_router(tmp_path)
+
+
+def test_weights_of_another_shape_are_refused(tmp_path):
+    save_router(EhiRouter(6, 3, 1, "relu"), tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"branching": 3', '"branching": 4'))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        load_router(tmp_path)

@@ -1,0 +1,64 @@
+"""Leaf lists at their edges; what they find is in tests/oracles/test_faiss_scan.py."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from rayhier.search.lists import LeafLists
+
+# Five documents: two in leaf 0, none in leaf 1, three in leaf 2, none in leaf 3.
+VECTORS = np.array([[1, 0], [0, 1], [0.6, 0.8], [0.8, 0.6], [-1, 0]], np.float32)
+LEAVES = np.array([0, 2, 0, 2, 2])
+
+
+@pytest.fixture
+def lists():
+    return LeafLists(VECTORS, LEAVES, 4)
+
+
+def search(lists, leaves, k=4):
+    scores, rows = lists.search(np.array([[1, 0]], np.float32), np.array([leaves]), k)
+    return scores[0].tolist(), rows[0].tolist()
+
+
+def test_sizes_count_every_leaf(lists):
+    assert lists.sizes.tolist() == [2, 0, 3, 0]
+
+
+def test_fewer_than_k_end_in_minus_one_and_minus_infinity(lists):
+    scores, rows = search(lists, [0])
+    assert rows == [0, 2, -1, -1]
+    assert scores == pytest.approx([1, 0.6, -np.inf, -np.inf])
+
+
+def test_empty_leaves_hold_nothing(lists):
+    assert search(lists, [1, 3], 2) == ([-np.inf, -np.inf], [-1, -1])
+
+
+def test_an_empty_leaf_beside_a_full_one(lists):
+    assert search(lists, [3, 2, 1])[1] == [3, 1, 4, -1]
+
+
+def test_negative_scores_are_results(lists):
+    scores, rows = search(lists, [2], 3)
+    assert rows == [3, 1, 4]
+    assert scores == pytest.approx([0.8, 0, -1])
+
+
+def test_each_query_has_its_own_leaves(lists):
+    _, rows = lists.search(np.array([[1, 0], [1, 0]], np.float32), np.array([[0], [2]]), 1)
+    assert rows.tolist() == [[0], [3]]
+
+
+def test_visited_is_counted(lists):
+    assert lists.visited(np.array([[0, 1], [2, 0], [3, 1]])).tolist() == [2, 5, 0]
+
+
+def test_the_given_arrays_may_go(lists):
+    vectors, leaves = VECTORS.astype(np.float64), LEAVES.astype(np.int32)
+    made = LeafLists(vectors, leaves, 4)
+    vectors[:] = leaves[:] = 0
+    del vectors, leaves
+    gc.collect()
+    assert search(made, [0, 2]) == search(lists, [0, 2])

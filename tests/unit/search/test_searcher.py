@@ -1,0 +1,139 @@
+"""From a published leaf map to answers, against a scan written out by hand."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayhier.index.shards import ranges, write_shard
+from rayhier.model.ehi import EhiRouter
+from rayhier.search.__main__ import main
+from rayhier.search.searcher import LoadedMap, Searcher
+from rayhier.spec import JobSpec
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.leaf_map import LeafMap, Manifest, publish
+
+N, M, L = 60, 8, 6
+SPEC = {
+    "name": "test",
+    "workdir": "work",
+    "corpus": {"type": "python_docs"},
+    "encoder": {"model": "package:none"},
+    "router": {"type": "ehi"},
+    "search": {"k": 7, "beam": 2},
+}
+
+
+class Words:
+    """An encoder of texts that are numbers: the vector of that document."""
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def encode(self, texts):
+        return self.vectors[[int(text) for text in texts]]
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    found = np.random.default_rng(0).normal(size=(N, M)).astype(np.float32)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def router(vectors):
+    made = EhiRouter(M, L, 1, "none")
+    made.warm_start(torch.from_numpy(vectors[:L]))
+    return made
+
+
+@pytest.fixture(scope="module")
+def leaf_of(vectors):
+    """Leaf 0 stays empty: its documents go to leaf 1."""
+    return np.maximum((vectors @ vectors[:L].T).argmax(axis=1), 1)
+
+
+@pytest.fixture(scope="module")
+def loaded(vectors, leaf_of, tmp_path_factory):
+    root = tmp_path_factory.mktemp("map")
+    schema = schemas.leaf_map(M, "float32")
+    table = pa.table(
+        [
+            [f"d{row}" for row in range(N)],
+            pa.array(leaf_of, pa.int32()),
+            pa.array([0] * N, pa.int8()),
+            [[leaf] for leaf in leaf_of.tolist()],
+            pa.array([0.0] * N, pa.float32()),
+            columns.vector_column(vectors, pa.float32()),
+            [f"title {row}" for row in range(N)],
+            [f"text {row}" for row in range(N)],
+        ],
+        schema=schema,
+    )
+    files.write_parquet(root, "part.parquet", [table], schema)
+    counts = np.bincount(leaf_of, minlength=L).tolist()
+    shards = [
+        write_shard(root, f"data/{first}.parquet", [root / "part.parquet"], first, last, counts)
+        for first, last in ranges(counts, 3)
+    ]
+    fixed = {"version": 1, "parent": None, "model": "m", "metric": "inner_product", "vectors": "float32"}
+    publish(root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
+    return LoadedMap.read(LeafMap.open(root))
+
+
+@pytest.fixture(scope="module")
+def searcher(vectors, router, loaded):
+    return Searcher(JobSpec.model_validate(SPEC), Words(vectors), router, loaded)
+
+
+def by_hand(vectors, leaf_of, row, k, beam):
+    query = vectors[row]
+    leaves = np.argsort(-(vectors[:L] @ query))[:beam]
+    members = np.flatnonzero(np.isin(leaf_of, leaves))
+    best = members[np.argsort(-(vectors[members] @ query))][:k]
+    return leaves.tolist(), len(members), [f"d{found}" for found in best]
+
+
+@pytest.mark.parametrize(("k", "beam"), [(1, 1), (5, 2), (60, 3), (60, 99)])
+def test_search(searcher, vectors, leaf_of, k, beam):
+    answers = searcher.search([str(row) for row in range(10)], k, beam)
+    for row, answer in enumerate(answers):
+        leaves, visited, ids = by_hand(vectors, leaf_of, row, k, beam)
+        assert answer.leaves == leaves
+        assert (answer.documents, answer.fraction) == (visited, visited / N)
+        assert [hit.id for hit in answer.hits] == ids
+        for hit in answer.hits:
+            found = int(hit.id[1:])
+            assert (hit.leaf, hit.title, hit.text) == (leaf_of[found], f"title {found}", f"text {found}")
+            assert hit.score == pytest.approx(vectors[row] @ vectors[found], abs=1e-6)
+
+
+def test_the_specs_k_and_beam_stand_where_none_is_given(searcher, vectors, leaf_of):
+    answer = searcher.search(["3"])[0]
+    leaves, visited, ids = by_hand(vectors, leaf_of, 3, 7, 2)
+    assert (answer.leaves, answer.documents, [hit.id for hit in answer.hits]) == (leaves, visited, ids)
+
+
+def test_rows_of_a_loaded_map_belong_together(loaded, vectors, leaf_of):
+    rows = [int(name[1:]) for name in loaded.ids.to_pylist()]
+    assert sorted(rows) == list(range(N))
+    assert np.array_equal(loaded.vector_NM, vectors[rows])
+    assert loaded.leaf_N.tolist() == leaf_of[rows].tolist()
+    assert loaded.lists.sizes.tolist() == np.bincount(leaf_of, minlength=L).tolist()
+
+
+def test_the_shell_says_where_no_index_is(tmp_path, capsys):
+    assert main([str(tmp_path), "oak"]) == 2
+    assert "current.json: no such file; build an index with python -m rayhier.run" in capsys.readouterr().err
+
+
+def test_the_shell_refuses_a_question_without_words(tmp_path, capsys):
+    assert main([str(tmp_path), "  "]) == 2
+    assert "question: got no words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-k=0", "-k=10001", "-k=x", "--beam=0"])
+def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([str(tmp_path), "oak", option])
+    assert "usage: python -m rayhier.search" in capsys.readouterr().err

@@ -1,0 +1,53 @@
+"""Which pairs are brought together."""
+
+import numpy as np
+import pytest
+
+from rayhier.evaluate.data import Documents, held_out
+from rayhier.evaluate.measures import Queries
+from rayhier.train.data import POSITIVES, document_pairs, judged_pairs
+
+N, M = 60, 6
+
+
+@pytest.fixture
+def documents():
+    vectors = np.random.default_rng(0).normal(size=(N, M)).astype(np.float32)
+    return Documents([f"d{row}" for row in range(N)], vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+def test_every_judgement_above_zero_is_a_pair(documents):
+    grades = {"a": {"d3": 1, "d9": 0}, "b": {"d0": 2, "d3": 1}, "c": {"d1": -1}}
+    queries = Queries(["b", "c", "a"], np.ones((3, M), np.float32), grades)
+    found = judged_pairs(queries, documents)
+    assert sorted(found.pair_P2.tolist()) == [[0, 0], [0, 3], [2, 3]]
+    assert found.query_QM is queries.vector_QM
+    assert found.document_NM is documents.vector_NM
+
+
+def test_no_judgement_above_zero_is_no_pair(documents):
+    assert judged_pairs(Queries(["a"], np.ones((1, M)), {"a": {"d3": 0}}), documents).pair_P2.shape == (0, 2)
+
+
+def test_documents_ask_for_their_nearest_others(documents):
+    products = documents.vector_NM @ documents.vector_NM.T
+    np.fill_diagonal(products, -np.inf)
+    nearest = np.argsort(-products, axis=1)[:, :POSITIVES]
+    asked = sorted(set(range(N)) - set(held_out(documents.ids).tolist()))
+    assert len(asked) == N - N // 10
+    wanted = [[row, other] for row in asked for other in sorted(nearest[row].tolist())]
+    assert sorted(document_pairs(documents).pair_P2.tolist()) == wanted
+
+
+def test_equal_documents_never_ask_for_themselves(documents):
+    equal = Documents(documents.ids, np.repeat(documents.vector_NM[:4], N // 4, axis=0))
+    pairs = document_pairs(equal).pair_P2
+    assert (pairs[:, 0] != pairs[:, 1]).all()
+
+
+def test_fewer_others_than_positives(documents):
+    pairs = document_pairs(Documents(documents.ids[:3], documents.vector_NM[:3])).pair_P2
+    asked = set(range(3)) - set(held_out(documents.ids[:3]).tolist())
+    assert sorted(map(tuple, pairs.tolist())) == [
+        (row, other) for row in sorted(asked) for other in range(3) if other != row
+    ]

@@ -1,0 +1,84 @@
+"""The measure that picks the best epoch, by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.evaluate.measures import Queries
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoder import ResidualHead
+from rayhier.search.lists import LeafLists
+from rayhier.train.dev import DevMeasure, doublings
+from rayhier.train.trainer import Snapshot
+
+N, M = 200, 8
+IDS = [f"d{row}" for row in range(N)]
+
+
+def unit(rng, *shape):
+    vectors = rng.normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def snapshot(leaves):
+    """An untrained head over random documents; the router's leaves are random directions."""
+    rng = np.random.default_rng(0)
+    documents = unit(rng, N, M)
+    router = EhiRouter(M, leaves, 1, "none").requires_grad_(requires_grad=False)
+    router.warm_start(torch.from_numpy(unit(rng, leaves, M)))
+    head = ResidualHead(M)
+    made = Snapshot(head, router, documents, LeafLists(documents, np.zeros(N, np.int64), leaves))
+    own = made.leaves(documents, 1)[:, 0]
+    return Snapshot(head, router, documents, LeafLists(documents, own, leaves))
+
+
+@pytest.fixture
+def queries():
+    """Thirty queries; relevant are four of the twenty nearest documents."""
+    rng = np.random.default_rng(1)
+    vectors = unit(rng, 30, M)
+    near = np.argsort(-(vectors @ snapshot(2).document_NM.T), axis=1)[:, :20]
+    grades = {f"q{n}": {IDS[row]: 1 for row in rng.choice(rows, 4, replace=False)} for n, rows in enumerate(near)}
+    return Queries(list(grades), vectors, grades)
+
+
+def points(now, queries, cut, beams):
+    """(share visited, recall) at some beams, by scans; nothing visited finds nothing."""
+    leaf_of = (now.document_NM @ now.router.W[0].weight.numpy().T).argmax(axis=1)
+    found = [(0.0, 0.0)]
+    for beam in beams:
+        shares, recalls = [], []
+        for name, query in zip(queries.ids, queries.vector_QM, strict=True):
+            leaves = np.argsort(-(now.router.W[0].weight.numpy() @ query))[:beam]
+            members = np.flatnonzero(np.isin(leaf_of, leaves))
+            best = members[np.argsort(-(now.document_NM[members] @ query))][:cut]
+            shares.append(len(members) / N)
+            recalls.append(len({IDS[row] for row in best} & set(queries.grades[name])) / 4)
+        found.append((np.mean(shares), np.mean(recalls)))
+    return np.array(found).T
+
+
+@pytest.mark.parametrize("leaves", [2, 5, 40])
+def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
+    now = snapshot(leaves)
+    found = DevMeasure(queries, IDS)(now)
+    wanted = {}
+    for cut in (10, 100):
+        shares, recalls = points(now, queries, cut, doublings(leaves))
+        for share in (0.05, 0.1, 0.2):
+            wanted[f"R@{cut}@{share:.0%}"] = np.interp(share, shares, recalls)
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-6)
+    assert found["dev"] == pytest.approx(np.mean(list(wanted.values())))
+    assert (found["leaves"], found["empty"]) == (leaves, int((now.lists.sizes == 0).sum()))
+
+
+def test_everything_in_one_leaf_measures_worse_than_many_leaves(queries):
+    measure = DevMeasure(queries, IDS)
+    assert measure(snapshot(1))["dev"] < measure(snapshot(40))["dev"]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "wanted"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (8, [1, 2, 4, 8]), (9, [1, 2, 4, 8, 9])]
+)
+def test_doublings_end_at_all_leaves(leaves, wanted):
+    assert doublings(leaves) == wanted

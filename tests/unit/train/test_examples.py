@@ -1,0 +1,55 @@
+"""Batches cover the pairs; known positives are a set."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayhier.train.examples import Examples, batches
+
+
+@given(st.integers(1, 500), st.integers(2, 80), st.integers(0, 5), st.integers(0, 5))
+def test_batches_hold_every_pair_once(pairs, batch_size, seed, epoch):
+    found = batches(pairs, batch_size, seed, epoch)
+    assert sorted(np.concatenate(found).tolist()) == list(range(pairs))
+    sizes = [len(rows) for rows in found]
+    assert max(sizes) - min(sizes) <= 1
+    assert len(found) == 1 or batch_size / 1.5 <= sum(sizes) / len(sizes) <= 1.5 * batch_size
+
+
+def test_batches_depend_on_seed_and_epoch_alone():
+    def order(seed, epoch):
+        return np.concatenate(batches(100, 16, seed, epoch)).tolist()
+
+    first = order(1, 2)
+    np.random.default_rng(0).random(10)
+    assert order(1, 2) == first
+    assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
+    assert first != sorted(first)
+
+
+PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=40)
+
+
+def known(pairs):
+    vectors = np.zeros((10, 2), np.float32)
+    return Examples(vectors[:7], vectors, np.array(pairs, dtype=np.int64)).known()
+
+
+@given(PAIRS)
+def test_known_is_a_set_of_pairs(pairs):
+    found = known(pairs)(np.arange(7)[:, None], np.arange(10)[None, :])
+    assert found.shape == (7, 10)
+    assert {tuple(place) for place in np.argwhere(found).tolist()} == set(pairs)
+
+
+@given(PAIRS)
+def test_most_is_the_largest_number_of_positives(pairs):
+    distinct = set(pairs)
+    assert known(pairs).most() == max(sum(query == own for own, _ in distinct) for query, _ in distinct)
+
+
+@pytest.mark.parametrize("rows", [[2], [0, 1, 2]])
+def test_known_broadcasts_a_row_of_documents_for_each_query(rows):
+    found = known([(2, 4), (0, 4), (0, 9)])(np.array(rows)[:, None], np.array([[9, 4]]))
+    assert found.tolist() == [[[True, True], [False, False], [False, True]][row] for row in rows]

@@ -1,0 +1,79 @@
+"""Mined negatives against a scan written out by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayhier.search.lists import LeafLists
+from rayhier.train import negatives
+from rayhier.train.examples import Examples
+from rayhier.train.negatives import draw, mine
+
+N, Q, M, L = 80, 12, 6, 7
+
+
+class Case:
+    """Random documents in leaves, queries with up to six positives, pairs and their leaves."""
+
+    def __init__(self, seed, beam):
+        rng = np.random.default_rng(seed)
+        self.documents = rng.normal(size=(N, M)).astype(np.float32)
+        self.queries = rng.normal(size=(Q, M)).astype(np.float32)
+        self.leaf_of = rng.integers(0, L, N)
+        best = np.argsort(-(self.queries @ self.documents.T), axis=1)
+        self.positives = [set(best[query, : rng.integers(1, 7)].tolist()) for query in range(Q)]
+        pairs = np.array([(query, document) for query in range(Q) for document in sorted(self.positives[query])])
+        self.known = Examples(self.queries, self.documents, pairs).known()
+        self.query_P = pairs[:, 0]
+        self.leaves = np.stack([rng.permutation(L)[:beam] for _ in pairs])
+
+    def mine(self, top):
+        lists = LeafLists(self.documents, self.leaf_of, L)
+        return mine(lists, self.queries[self.query_P], self.leaves, self.query_P, self.known, top)
+
+    def by_hand(self, top):
+        for query, leaves in zip(self.query_P, self.leaves, strict=True):
+            allowed = [row for row in range(N) if self.leaf_of[row] in leaves and row not in self.positives[query]]
+            best = sorted(allowed, key=lambda row: -(self.documents[row] @ self.queries[query]))[:top]
+            yield best + [-1] * (top - len(best))
+
+
+@given(st.integers(0, 10_000), st.integers(1, L), st.sampled_from([1, 3, 10, 40]))
+@settings(max_examples=40, deadline=None)
+def test_the_best_wrong_documents_of_the_given_leaves(seed, beam, top):
+    case = Case(seed, beam)
+    assert case.mine(top).tolist() == list(case.by_hand(top))
+
+
+def test_chunks_make_no_difference(monkeypatch):
+    case = Case(0, 2)
+    whole = case.mine(5).tolist()
+    monkeypatch.setattr(negatives, "CHUNK", 4)
+    assert case.mine(5).tolist() == whole
+
+
+def test_a_leaf_of_positives_alone_has_no_negative():
+    vectors = np.eye(3, dtype=np.float32)
+    known = Examples(vectors[:1], vectors, np.array([[0, 0], [0, 1]])).known()
+    lists = LeafLists(vectors, np.array([0, 0, 1]), 2)
+    found = mine(lists, vectors[[0, 0]], np.array([[0], [1]]), np.array([0, 0]), known, 2)
+    assert found.tolist() == [[-1, -1], [2, -1]]
+
+
+MINED = np.array([[5, 6, 7, 8], [3, 4, -1, -1], [9, -1, -1, -1], [-1, -1, -1, -1]])
+
+
+def test_draw_is_uniform_over_the_mined():
+    generator = np.random.default_rng(0)
+    drawn = np.stack([draw(MINED, generator) for _ in range(4000)])
+    shares = [np.mean(drawn[:, 0] == row) for row in (5, 6, 7, 8)]
+    assert shares == pytest.approx([0.25] * 4, abs=0.03)
+    assert [np.mean(drawn[:, 1] == row) for row in (3, 4)] == pytest.approx([0.5] * 2, abs=0.03)
+    assert set(drawn[:, 2]) == {9}
+    assert set(drawn[:, 3]) == {-1}
+
+
+def test_draw_follows_its_generator():
+    first, again, other = (draw(MINED.repeat(20, axis=0), np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert first.tolist() == again.tolist() != other.tolist()

@@ -1,0 +1,263 @@
+"""The training loop on a small problem: what it learns, what it keeps, and how it goes on."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.evaluate.measures import Queries
+from rayhier.model.losses import ehi_losses
+from rayhier.spec.router import EhiSpec
+from rayhier.spec.train import HardNegatives, Loss, TrainSpec
+from rayhier.train.dev import DevMeasure
+from rayhier.train.examples import Examples
+from rayhier.train.trainer import Trainer, encode_all
+
+N, M, SIGNAL = 240, 16, 8
+ROUTER = EhiSpec(type="ehi", branching=12)
+COLD = EhiSpec(type="ehi", branching=12, warm_start="none")
+
+
+def unit(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class Problem:
+    """A query and its document agree on the first eight coordinates; the other eight are noise in both."""
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        signal = rng.normal(size=(N, SIGNAL))
+        self.documents = unit(np.hstack([signal, 1.5 * rng.normal(size=(N, M - SIGNAL))]))
+        self.queries = unit(
+            np.hstack([signal + 0.1 * rng.normal(size=signal.shape), 1.5 * rng.normal(size=signal.shape)])
+        )
+        self.train, self.dev = np.arange(0, N, 2), np.arange(1, N, 2)
+        self.ids = [f"d{row}" for row in range(N)]
+
+    def examples(self):
+        """Every second query with its document, and some with a second positive."""
+        pairs = [(number, row) for number, row in enumerate(self.train)]
+        pairs += [(number, self.train[number + 1]) for number in range(0, len(self.train) - 1, 10)]
+        return Examples(self.queries[self.train], self.documents, np.array(pairs))
+
+    def measure(self):
+        grades = {f"q{row}": {self.ids[row]: 1} for row in self.dev}
+        return DevMeasure(Queries(list(grades), self.queries[self.dev], grades), self.ids)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return Problem()
+
+
+def spec(epochs=4, **hard):
+    return TrainSpec(epochs=epochs, batch_size=16, encoder_lr=0.02, hard_negatives=HardNegatives(**hard))
+
+
+def told(devs):
+    """A measure that says what it is told, and nothing of the model."""
+    rest = iter(devs)
+    return lambda _: {"dev": next(rest), "imbalance": 1.0}
+
+
+def build(problem, train=None, router=ROUTER, seed=0, measure=None):
+    return Trainer(problem.examples(), router, train or spec(), seed, measure or problem.measure())
+
+
+def run(trainer, epochs=None):
+    if not trainer.history:
+        trainer.start()
+    while not trainer.finished and (epochs is None or trainer.epoch < epochs):
+        trainer.run_epoch()
+    return trainer
+
+
+def weights(trainer):
+    return {
+        f"{part}.{name}": value.clone()
+        for part in ("head", "router")
+        for name, value in getattr(trainer, part).state_dict().items()
+    }
+
+
+def same(first, second):
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_it_learns(problem):
+    trainer = run(build(problem, spec(epochs=8)))
+    assert [row["epoch"] for row in trainer.history] == list(range(9))
+    losses = [row["loss_total"] for row in trainer.history[1:]]
+    assert losses[-1] < 0.7 * losses[0]
+    assert max(row["dev"] for row in trainer.history) > trainer.history[0]["dev"] + 0.1
+
+
+def test_the_noise_is_what_it_learns_to_leave_out(problem):
+    matrix = torch.eye(M) + run(build(problem, spec(epochs=8))).head.weight.detach()
+    assert matrix[:SIGNAL, :SIGNAL].diagonal().mean() > 2 * matrix[SIGNAL:, SIGNAL:].diagonal().mean()
+
+
+def test_the_start_is_the_untrained_index(problem):
+    trainer = build(problem)
+    row = trainer.start()
+    assert row["epoch"] == 0
+    assert "loss_total" not in row
+    assert np.allclose(trainer.snapshot().document_NM, problem.documents, atol=1e-6)
+
+
+def test_a_warm_start_begins_balanced(problem):
+    warm, cold = (build(problem, router=router).start() for router in (ROUTER, COLD))
+    assert warm["empty"] == 0
+    assert warm["imbalance"] < cold["imbalance"]
+
+
+@pytest.mark.parametrize(
+    ("train", "router"),
+    [
+        (spec(refresh=3), ROUTER),
+        (spec(refresh=5, unit="steps"), ROUTER),
+        (spec(source="positive_leaf"), ROUTER),
+        (spec(), COLD),
+        (spec(refresh=3), EhiSpec(type="ehi", branching=3, height=2, warm_start="none")),
+    ],
+)
+@pytest.mark.parametrize("stop", [0, 2])
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
+    whole = run(build(problem, train, router))
+    run(build(problem, train, router), epochs=stop).save(tmp_path)
+    resumed = build(problem, train, router)
+    resumed.load(tmp_path)
+    assert resumed.epoch == stop
+    torch.rand(3)
+    run(resumed)
+    assert resumed.history == whole.history
+    assert same(weights(resumed), weights(whole))
+    resumed.restore_best()
+    whole.restore_best()
+    assert same(weights(resumed), weights(whole))
+
+
+def test_seeds_differ_and_a_seed_says_it_all(problem):
+    torch.manual_seed(7)
+    first = weights(run(build(problem, spec(epochs=1))))
+    torch.manual_seed(8)
+    again = weights(run(build(problem, spec(epochs=1))))
+    other = weights(run(build(problem, spec(epochs=1), seed=1)))
+    assert same(first, again)
+    assert not torch.equal(first["head.weight"], other["head.weight"])
+
+
+def test_the_best_epoch_is_restored(problem):
+    trainer = build(problem, measure=told([0.1, 0.4, 0.9, 0.3, 0.9]))
+    seen = [weights(trainer)]
+    trainer.start()
+    while not trainer.finished:
+        trainer.run_epoch()
+        seen.append(weights(trainer))
+    assert not same(seen[2], seen[4])
+    trainer.restore_best()
+    assert same(weights(trainer), seen[2])
+
+
+def test_the_untrained_model_is_restored_where_training_never_helped(problem):
+    trainer = build(problem, measure=told([0.5, 0.4, 0.3, 0.2, 0.1]))
+    before = weights(trainer)
+    run(trainer)
+    trainer.restore_best()
+    assert same(weights(trainer), before)
+
+
+def test_what_is_restored_measures_as_the_history_says(problem):
+    trainer = run(build(problem, spec(epochs=6)))
+    trainer.restore_best()
+    assert problem.measure()(trainer.snapshot())["dev"] == max(row["dev"] for row in trainer.history)
+
+
+def batch_of(trainer, rows, hard=None):
+    return trainer._batch(np.asarray(rows), np.full(len(rows), -1) if hard is None else np.asarray(hard))
+
+
+def test_a_known_positive_is_never_a_negative(problem):
+    trainer = build(problem)
+    pairs = trainer.examples.pair_P2
+    positives = set(map(tuple, pairs.tolist()))
+    found = batch_of(trainer, range(len(pairs))).negative_NN
+    wanted = [[(query, document) not in positives for document in pairs[:, 1]] for query in pairs[:, 0]]
+    assert found.tolist() == wanted
+    assert not found.diagonal().any()
+    assert (~found).sum() > len(pairs)
+
+
+def test_hard_negatives_enter_the_semantic_loss_alone(problem):
+    trainer = build(problem)
+    bare = ehi_losses(batch_of(trainer, range(8)), Loss())
+    hard = ehi_losses(batch_of(trainer, range(8), problem.dev[:8]), Loss())
+    assert bare.semantic != hard.semantic
+    assert (bare.indexing, bare.intra_leaf) == (hard.indexing, hard.intra_leaf)
+
+
+@pytest.mark.parametrize("source", ["query_leaves", "positive_leaf"])
+def test_where_hard_negatives_come_from(problem, source):
+    trainer = build(problem, spec(source=source, beam=2, top=5))
+    trainer._mine()
+    now = trainer.snapshot()
+    leaf_of = now.leaves(now.document_NM, 1)[:, 0]
+    positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
+    assert (trainer.mined >= 0).any(axis=1).mean() > 0.9
+    for (query, document), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
+        leaves = now.leaves(now.encode(trainer.examples.query_QM[[query]]), 2)[0]
+        allowed = leaves if source == "query_leaves" else leaf_of[[document]]
+        for row in mined[mined >= 0]:
+            assert leaf_of[row] in allowed
+            assert (query, row) not in positives
+
+
+def mining_epochs(problem, monkeypatch, train):
+    """Epochs and steps at which a run mines."""
+    trainer = build(problem, train, measure=told([0.0] * 9))
+    noted, steps = [], []
+    step = trainer._step
+    monkeypatch.setattr(trainer, "_mine", lambda: noted.append((trainer.epoch, len(steps))))
+    monkeypatch.setattr(trainer, "_step", lambda *given: steps.append(0) or step(*given))
+    run(trainer)
+    return noted, len(steps) // train.epochs
+
+
+def test_mining_is_refreshed_every_few_epochs(problem, monkeypatch):
+    noted, _ = mining_epochs(problem, monkeypatch, spec(epochs=5, refresh=2))
+    assert [epoch for epoch, _ in noted] == [0, 2, 4]
+
+
+def test_mining_is_refreshed_every_few_steps(problem, monkeypatch):
+    noted, each = mining_epochs(problem, monkeypatch, spec(epochs=3, refresh=5, unit="steps"))
+    assert [step for _, step in noted] == list(range(0, 3 * each, 5))
+
+
+def test_no_source_mines_nothing(problem, monkeypatch):
+    assert mining_epochs(problem, monkeypatch, spec(epochs=2, source="none"))[0] == []
+
+
+def test_head_and_router_have_their_own_rates(problem):
+    trainer = build(problem)
+    rates = {id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
+    assert {rates[id(p)] for p in trainer.head.parameters()} == {0.02}
+    assert {rates[id(p)] for p in trainer.router.parameters()} == {TrainSpec().router_lr}
+
+
+def test_auto_branching_follows_from_the_number_of_documents(problem):
+    assert build(problem, router=EhiSpec(type="ehi")).router.n_leaves == N // 16
+
+
+def test_a_snapshot_is_what_head_and_router_make(problem):
+    trainer = run(build(problem), epochs=2)
+    now = trainer.snapshot()
+    mapped = problem.documents @ (np.eye(M) + trainer.head.weight.detach().numpy()).T
+    assert np.allclose(now.document_NM, unit(mapped), atol=1e-5)
+    leaves = now.leaves(now.document_NM, 1)[:, 0]
+    assert now.lists.sizes.tolist() == np.bincount(leaves, minlength=12).tolist()
+
+
+def test_encoding_in_batches_is_encoding(problem):
+    head = run(build(problem), epochs=1).head
+    assert np.allclose(encode_all(head, problem.documents, batch=7), encode_all(head, problem.documents), atol=1e-6)
