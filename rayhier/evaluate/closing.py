@@ -1,5 +1,6 @@
 """What a run ends with on the terminal: a table, five questions with their answers, where the plots are."""
 
+import os
 from pathlib import Path
 
 from rayhier.evaluate import report
@@ -25,18 +26,9 @@ def closing(spec: JobSpec, workdir: Path, root: Path) -> str:
         )
         for row in (header, *rows)
     ]
-    plots = sorted(path.name for path in (root / report.PLOTS).glob("*.png"))
-    return "\n".join(
-        [
-            "",
-            *lines,
-            "",
-            *samples(spec, workdir),
-            f"plots: {root / report.PLOTS}/{{{','.join(plots)}}}",
-            f"report: {workdir / 'report.md'}",
-            "",
-        ]
-    )
+    plots = [os.path.relpath(path) for path in sorted((root / report.PLOTS).glob("*.png"))]
+    places = [*(f"plot: {path}" for path in plots), f"report: {os.path.relpath(workdir / 'report.md')}"]
+    return "\n".join(["", *lines, "", *samples(spec, workdir), *places, ""])
 
 
 def samples(spec: JobSpec, workdir: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.spec import JobSpec
@@ -93,6 +93,7 @@ def training(axes: Axes, evaluation: Evaluation) -> None:
         axes.plot(epochs, [row["dev"] for row in result.history], color=color, label=f"seed {result.seed}")
         trained = [row for row in result.history if "loss_total" in row]
         losses.plot([row["epoch"] for row in trained], [row["loss_total"] for row in trained], ":", color=color)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch")
     axes.set_ylabel("dev (line)")
     losses.set_ylabel("loss (dotted)")

@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     for place, hit in enumerate(answer.hits, start=1):
         shown = hit.title or " ".join(hit.text.split())
-        print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {hit.id}  {shown[:SHOWN]}")
+        name = shown if shown == hit.id else f"{hit.id}  {shown}"
+        print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:SHOWN]}")
     leaves = ", ".join(str(leaf) for leaf in answer.leaves)
     print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in leaves {leaves}")
     return 0
