@@ -44,8 +44,9 @@ def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
 
 
 def load_dev(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
-    """The dev queries; where there are none, held-out documents that look for their nearest neighbours."""
-    return load_queries(corpus, vectors, "dev") or documents_as_queries(documents, held_out(documents.ids))
+    """The dev queries; where none has an answer, held-out documents that look for their nearest neighbours."""
+    queries = load_queries(corpus, vectors, "dev")
+    return queries if queries.answered else documents_as_queries(documents, held_out(documents.ids))
 
 
 def held_out(ids: list[str]) -> Ints:

@@ -21,6 +21,11 @@ class Queries:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def answered(self) -> bool:
+        """Whether any document is judged above zero."""
+        return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
+
     def with_vectors(self, vector_QM: Floats) -> "Queries":
         """The same queries under another encoder."""
         return Queries(self.ids, vector_QM, self.grades)

@@ -14,7 +14,7 @@ POSITIVES = 3
 def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:
     """Judged pairs, or every document with its nearest neighbours, as `train.objective` says."""
     queries = load_queries(corpus, vectors, "train")
-    supervised = spec.objective == "supervised" or (spec.objective == "auto" and len(queries) > 0)
+    supervised = spec.objective == "supervised" or (spec.objective == "auto" and queries.answered)
     return judged_pairs(queries, documents) if supervised else document_pairs(documents)
 
 

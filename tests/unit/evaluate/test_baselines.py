@@ -74,7 +74,9 @@ def cost(queries, vectors, ids, lists, seed):
     return np.inf
 
 
-@pytest.mark.parametrize(("groups", "documents", "spread", "seed"), [(200, 4000, 0.1, 0), (4, 2000, 0.5, 0), (4, 520, 0.5, 1)])
+@pytest.mark.parametrize(
+    ("groups", "documents", "spread", "seed"), [(200, 4000, 0.1, 0), (4, 2000, 0.5, 0), (4, 520, 0.5, 1)]
+)
 def test_tuned_lists_are_the_cheapest_for_95_percent_of_exact(groups, documents, spread, seed):
     queries, vectors, ids = case(groups, documents, spread, seed)
     costs = {lists: cost(queries, vectors, ids, lists, seed) for lists in list_choices(documents)}

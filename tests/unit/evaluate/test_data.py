@@ -81,6 +81,19 @@ def test_without_dev_judgements_held_out_documents_ask(published):
     assert set(load_dev(*published, documents).ids) == {documents.ids[row] for row in held_out(documents.ids)}
 
 
+def test_dev_judgements_of_zero_alone_are_none(published, tmp_path):
+    judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", -1)])}
+    corpus = artifact(tmp_path / "zero", "corpus", judged)
+    documents = load_documents(published[1])
+    assert set(load_dev(corpus, published[1], documents).ids) <= set(documents.ids)
+
+
+def test_dev_judgements_are_used_where_one_is_above_zero(published, tmp_path):
+    judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", 1)])}
+    corpus = artifact(tmp_path / "one", "corpus", judged)
+    assert load_dev(corpus, published[1], load_documents(published[1])).ids == ["q3", "q0"]
+
+
 def test_a_tenth_is_held_out_whatever_the_order():
     ids = [f"d{row}" for row in range(500)]
     rows = held_out(ids)

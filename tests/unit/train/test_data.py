@@ -1,11 +1,15 @@
 """Which pairs are brought together."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rayhier.evaluate.data import Documents, held_out
 from rayhier.evaluate.measures import Queries
-from rayhier.train.data import POSITIVES, document_pairs, judged_pairs
+from rayhier.spec.train import TrainSpec
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples
 
 N, M = 60, 6
 
@@ -51,3 +55,31 @@ def test_fewer_others_than_positives(documents):
     assert sorted(map(tuple, pairs.tolist())) == [
         (row, other) for row in sorted(asked) for other in range(3) if other != row
     ]
+
+
+def published(tmp_path, documents, grade):
+    """A corpus with one train judgement, and the vectors of its query."""
+    opened = []
+    for kind, name, schema, values in [
+        ("corpus", "judgements/train.parquet", schemas.JUDGEMENTS, [["a"], ["d3"], [grade]]),
+        (
+            "vectors",
+            "queries.parquet",
+            schemas.vectors("query_id", M),
+            [["a"], columns.vector_column(documents.vector_NM[:1], pa.float32())],
+        ),
+    ]:
+        files.write_parquet(tmp_path / kind / "a", name, [pa.table(values, schema=schema)], schema)
+        record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+        opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("objective", "grade", "supervised"),
+    [("auto", 1, True), ("auto", 0, False), ("supervised", 1, True), ("documents", 1, False)],
+)
+def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
+    found = load_examples(TrainSpec(objective=objective), *published(tmp_path, documents, grade), documents)
+    wanted = [[0, 3]] if supervised else document_pairs(documents).pair_P2.tolist()
+    assert found.pair_P2.tolist() == wanted
