@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
+
+import rayhier  # noqa: F401  before torch, so that OpenMP waits as it does in a run
 
 ROOT = Path(__file__).parents[1]
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
@@ -52,6 +53,7 @@ def data() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT of one layer and 32 dimensions with random weights, in sentence-transformers' layout."""
+    import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
     folder = tmp_path_factory.mktemp("tiny-model")
