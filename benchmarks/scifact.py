@@ -49,8 +49,9 @@ def main() -> int:
     print(
         f"\n{equal['documents']:,} documents, {equal['queries']} test queries, seeds {SEEDS}: mean ± half the range\n"
     )
-    print(f"| {'system':<36} | leaves | {' | '.join(f'R@100 at {share:.0%}' for share in VISITED)} |")
-    print(f"|{'-' * 38}|-------:|{'|'.join(['-------------:'] * len(VISITED))}|")
+    heads = " | ".join(f"R@100 at {share:.0%}".rjust(13) for share in VISITED)
+    print(f"| {'system':<36} | leaves | {heads} |")
+    print(f"|{'-' * 38}|-------:|{'|'.join(['-' * 14 + ':'] * len(VISITED))}|")
     for system, title, report in rows:
         leaves = report["balance"]["leaves"] if system == "ehi" else report["lists"][system]
         cells = " | ".join(f"{spread(at(report, system, share)):>13}" for share in VISITED)
@@ -107,7 +108,9 @@ def per_seed(report: dict[str, Any], name: str) -> list[float]:
 
 
 def spread(values: list[float]) -> str:
-    """Mean and half the range."""
+    """Mean and half the range; nothing where the smallest beam visits more already."""
+    if np.isnan(values).any():
+        return "-"
     return f"{np.mean(values):.3f} ± {(max(values) - min(values)) / 2:.3f}"
 
 

@@ -1,7 +1,8 @@
-"""The package's encoder folder, and one thread for torch."""
+"""The package's encoder folder, and one thread for torch and faiss."""
 
 from pathlib import Path
 
+import faiss
 import pytest
 import torch
 
@@ -11,10 +12,12 @@ from rayhier.storage.model_folder import open_model
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    threads = torch.get_num_threads()
+    before = torch.get_num_threads(), faiss.omp_get_max_threads()
     torch.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
     yield
-    torch.set_num_threads(threads)
+    torch.set_num_threads(before[0])
+    faiss.omp_set_num_threads(before[1])
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.evaluate.baselines import exact, faiss_ivf
@@ -35,6 +35,7 @@ def test_beams(leaves, wanted):
 
 
 @given(st.integers(1, 100_000))
+@settings(deadline=None)
 def test_beams_rise_to_all_leaves(leaves):
     found = beams(leaves)
     assert found == sorted(set(found))

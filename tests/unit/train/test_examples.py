@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.train.examples import Examples, batches
 
 
 @given(st.integers(1, 500), st.integers(2, 80), st.integers(0, 5), st.integers(0, 5))
+@settings(deadline=None)
 def test_batches_hold_every_pair_once(pairs, batch_size, seed, epoch):
     found = batches(pairs, batch_size, seed, epoch)
     assert sorted(np.concatenate(found).tolist()) == list(range(pairs))
@@ -37,6 +38,7 @@ def known(pairs):
 
 
 @given(PAIRS)
+@settings(deadline=None)
 def test_known_is_a_set_of_pairs(pairs):
     found = known(pairs)(np.arange(7)[:, None], np.arange(10)[None, :])
     assert found.shape == (7, 10)
@@ -44,6 +46,7 @@ def test_known_is_a_set_of_pairs(pairs):
 
 
 @given(PAIRS)
+@settings(deadline=None)
 def test_most_is_the_largest_number_of_positives(pairs):
     distinct = set(pairs)
     assert known(pairs).most() == max(sum(query == own for own, _ in distinct) for query, _ in distinct)
