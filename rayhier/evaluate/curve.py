@@ -87,10 +87,12 @@ def read(curve: Sequence[Point], visited: float, measure: str) -> float:
 
     A curve says nothing left of its first point: NaN there.
     """
-    x = [point.visited_mean for point in curve]
+    # A taller tree's beams are not nested: a wider one may visit a little less.
+    points = sorted(curve, key=lambda point: point.visited_mean)
+    x = [point.visited_mean for point in points]
     if visited < x[0]:
         return float("nan")
-    return float(np.interp(visited, x, [point.measures[measure] for point in curve]))
+    return float(np.interp(visited, x, [point.measures[measure] for point in points]))
 
 
 def reach(curve: Sequence[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
@@ -100,7 +102,7 @@ def reach(curve: Sequence[Point], measure: str, target: float, axis: str = "cost
         here = point.measures[measure]
         if here >= target:
             x = float(getattr(point, axis))
-            if before is None or here == before.measures[measure]:
+            if before is None:
                 return x
             share = (target - before.measures[measure]) / (here - before.measures[measure])
             return float(getattr(before, axis)) + share * (x - float(getattr(before, axis)))

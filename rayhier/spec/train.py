@@ -54,9 +54,9 @@ class TrainSpec(Section):
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 64
     """Pairs a step, over all workers."""
     encoder_lr: Rate = 1e-3
-    """AdamW, encoder's group."""
+    """AdamW (weight decay 0.01, torch's default), encoder's group."""
     router_lr: Rate = 3e-3
-    """AdamW, router's group."""
+    """AdamW (the same), router's group."""
     loss: Loss = Loss()
     """Weights and margins."""
     hard_negatives: HardNegatives = HardNegatives()

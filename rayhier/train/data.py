@@ -31,8 +31,8 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
 
 
 def document_pairs(documents: Documents) -> Examples:
-    """Documents that are not held out as queries for their three nearest others."""
-    rows = np.setdiff1d(np.arange(len(documents.ids)), held_out(documents.ids))
-    near = neighbours(documents.vector_NM, rows, POSITIVES)
-    pairs = np.stack([np.repeat(rows, POSITIVES), near.reshape(-1)], axis=1)
-    return Examples(documents.vector_NM, documents.vector_NM, pairs[pairs[:, 1] >= 0])
+    """Documents as queries for their three nearest others; nothing held out is on either side."""
+    kept = np.setdiff1d(np.arange(len(documents.ids)), held_out(documents.ids))
+    near = neighbours(documents.vector_NM[kept], np.arange(len(kept)), POSITIVES)
+    pairs = np.stack([np.repeat(kept, POSITIVES), kept[near.reshape(-1)]], axis=1)
+    return Examples(documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0])

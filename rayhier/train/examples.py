@@ -43,5 +43,5 @@ class Known:
 def batches(pairs: int, batch_size: int, seed: int, epoch: int) -> list[Ints]:
     """Rows of the pairs of each step of an epoch: shuffled by seed and epoch alone, so that a resumed run agrees."""
     order = np.random.default_rng([seed, epoch]).permutation(pairs)
-    steps = max(1, round(pairs / batch_size))
+    steps = -(-pairs // batch_size)
     return [np.asarray(part, dtype=np.int64) for part in np.array_split(order, steps)]
