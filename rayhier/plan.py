@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage import model_folder, source
+from rayhier.storage import model_folder, paths, source
 from rayhier.storage.artifact import Kind, Place
 from rayhier.storage.fingerprint import fingerprint
 from rayhier.storage.model_folder import ModelFolder
@@ -45,6 +45,14 @@ class Step:
         return self.place.folder.name
 
     @property
+    def is_published(self) -> bool:
+        """Whether there is a record that can be read."""
+        try:
+            return self.place.published() is not None
+        except InputError:
+            return False
+
+    @property
     def title(self) -> str:
         """The stage, and the seed where there is one."""
         return self.stage if self.seed is None else f"{self.stage} seed {self.seed}"
@@ -67,7 +75,7 @@ class Plan:
 
 def make_plan(spec: JobSpec) -> Plan:
     """Look at corpus, model and workdir; InputError where one is missing or what is asked cannot fit."""
-    workdir = Path(spec.workdir).expanduser().resolve()
+    workdir = paths.resolve("workdir", spec.workdir)
     _check_writable(workdir)
     found = source.describe(spec.corpus)
     if spec.train.objective == "supervised" and "train" not in found.judged:
@@ -175,7 +183,7 @@ def _check_space(plan: Plan) -> None:
     parent = plan.workdir
     while not parent.exists():
         parent = parent.parent
-    needed = sum(step.bytes for step in plan.steps if step.place.published() is None)
+    needed = sum(step.bytes for step in plan.steps if not step.is_published)
     free = shutil.disk_usage(parent).free
     if needed > free:
         raise InputError(f"workdir: {parent} has {_size(free)} free; this plan writes about {_size(needed)}")
@@ -191,7 +199,7 @@ def show(plan: Plan) -> str:
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
     for step in plan.steps:
-        state = "published" if step.place.published() else "to do"
+        state = "published" if step.is_published else "to do"
         place = step.place.folder.relative_to(plan.workdir)
         lines.append(f"  {step.title:<16} {place!s:<24} about {_size(step.bytes):>9}  {step.resources:<12}  {state}")
     return "\n".join(lines)

@@ -44,8 +44,8 @@ def _check_answers(address: str) -> None:
 
 def check_resources(spec: JobSpec) -> None:
     """InputError where a stage asks for more CPUs than the cluster has, before it waits for them in vain."""
-    has = int(ray.cluster_resources().get("CPU", 0))
-    largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    has, largest = sum(nodes), max(nodes, default=0)
     for stage in ("corpus", "embed", "train", "index"):
         workers: Workers | OneWorker = getattr(spec.cluster, stage)
         asked = workers.workers * workers.cpus
@@ -54,6 +54,8 @@ def check_resources(spec: JobSpec) -> None:
             raise InputError(f"{where}; allowed: at most the cluster's {has} CPUs")
         if workers.cpus > largest:
             raise InputError(f"{where}; allowed: at most {largest} CPUs a worker, the largest node's")
+        if workers.workers > (fit := sum(node // workers.cpus for node in nodes)):
+            raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {nodes} CPUs")
 
 
 def stream(

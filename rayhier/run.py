@@ -85,47 +85,41 @@ def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
     try:
         plan.workdir.mkdir(parents=True, exist_ok=True)
         files.replace(plan.workdir / ".writable", b"")
-        (plan.workdir / ".writable").unlink()
+        (plan.workdir / ".writable").unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"workdir: {plan.workdir} cannot be written: {error.strerror}") from None
-    if fresh:
-        for step in plan.steps:
-            if step.stage in stages:
-                step.place.remove()
-    _check_published(plan, stages)
-    if any(step.stage in stages and step.place.published() is None for step in plan.steps):
+    to_make = [step for step in plan.steps if step.stage in stages and (fresh or step.place.published() is None)]
+    _check_published(plan, to_make)
+    if to_make:
         import rayhier.cluster.library  # noqa: F401  says at once where faiss is missing
         from rayhier.ray import check_resources, join
 
         join(plan.spec)
         check_resources(plan.spec)
+    if fresh:
+        for step in to_make:
+            step.place.remove()
 
 
-def _check_published(plan: Plan, stages: Sequence[str]) -> None:
-    """Published files are as their records say, and what the named stages read is or will be published."""
+def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
+    """What stays published is as its record says, and what the steps to make read is published or among them."""
     missing: list[Step] = []
     for step in plan.steps:
+        if step in to_make:
+            continue
         artifact = step.place.published()
         if artifact is not None:
             artifact.verify()
             if step.kind == "corpus":
                 fits.check(plan.spec, artifact.record.counts)
-        elif step.stage not in stages and _needed(plan, step, stages):
+        elif any(step.fingerprint in other.inputs.values() for other in to_make):
             missing.append(step)
     if missing:
         add = dict.fromkeys(f"--stage {step.stage}" for step in missing)
         raise InputError(
-            f"--stage: {', '.join(stages)} needs {', '.join(step.title for step in missing)}, not published "
-            f"in {plan.workdir}; add {' '.join(add)}"
+            f"--stage: {', '.join(dict.fromkeys(step.stage for step in to_make))} needs "
+            f"{', '.join(step.title for step in missing)}, not published in {plan.workdir}; add {' '.join(add)}"
         )
-
-
-def _needed(plan: Plan, step: Step, stages: Sequence[str]) -> bool:
-    """Whether a step that will run reads this one's artifact."""
-    return any(
-        other.stage in stages and other.place.published() is None and step.fingerprint in other.inputs.values()
-        for other in plan.steps
-    )
 
 
 def _make(plan: Plan, step: Step) -> Artifact:
@@ -189,7 +183,8 @@ def _make_current(plan: Plan) -> None:
     report = plan.step("evaluate").place.published()
     if report is not None:
         below = os.path.relpath(report.root, plan.workdir)
-        text = report.path("report.md").read_text().replace("](plots/", f"]({below}/plots/")
+        _, _, body = report.path("report.md").read_text().partition("\n")
+        text = f"# {plan.spec.name}\n" + body.replace("](plots/", f"]({below}/plots/")
         files.replace(plan.workdir / "report.md", text.encode())
         files.write_json(
             plan.workdir / "report.json", {**files.read_json(report.path("report.json")), "name": plan.spec.name}

@@ -18,6 +18,7 @@ from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import Beir, Limits, PythonDocs
 from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.paths import resolve
 from rayhier.storage.source import SPLITS
 
 PART_DOCUMENTS = 1_000
@@ -52,7 +53,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Made:
 
 
 def _beir(spec: Beir, workers: Workers, root: Path) -> Found:
-    folder = Path(spec.path).resolve()
+    folder = resolve("corpus.path", spec.path)
     settled = parts.settle(root, _parts(folder / "corpus.jsonl", spec.limits, workers, root), "corpus.jsonl")
     queries = beir.entries(_lines(folder / "queries.jsonl"), lambda line: check.query(line, spec.limits))
     accepted = [one for _, one in queries.accepted]

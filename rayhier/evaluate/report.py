@@ -196,7 +196,7 @@ def _trec(system: str, run: dict[str, dict[str, float]]) -> str:
 
 
 def _unspaced(name: str) -> str:
-    return re.sub(r"\s", lambda blank: quote(blank[0]), name)
+    return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)
 
 
 def _mean(rows: Sequence[dict[str, float]]) -> dict[str, Any]:

@@ -17,9 +17,12 @@ from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
+from rayhier.spec import InputError
+
 DENSE = "2_Dense"
 WEIGHTS = "model.safetensors"
 DENSE_WEIGHT = "linear.weight"
+LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
 class ResidualHead(nn.Module):
@@ -40,11 +43,10 @@ class Encoder(nn.Module):
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         super().__init__()
         transformers_logging.disable_progress_bar()
-        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        self.tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-        self.transformer = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=dtype, **options).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        self.transformer = load_transformer(folder, dtype)
         self.dimension: int = self.transformer.config.hidden_size
-        self.longest: int = getattr(self.transformer.config, "max_position_embeddings", 512)
+        self.longest = positions(self.transformer)
         self.head: ResidualHead | None = load_head(folder)
 
     @torch.inference_mode()
@@ -55,6 +57,27 @@ class Encoder(nn.Module):
         pooled_NM = (hidden_NTM * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
         unit_NM: Tensor = F.normalize(pooled_NM, dim=-1)
         return unit_NM if self.head is None else self.head(unit_NM)
+
+
+def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
+    """The transformer of a folder; InputError where its weights are not all there: they would be random."""
+    model, found = AutoModel.from_pretrained(
+        folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
+    )
+    missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+    wrong = [*missing, *sorted(str(name) for name in found["mismatched_keys"])]
+    if wrong:
+        raise InputError(
+            f"encoder.model: {folder / WEIGHTS} lacks {len(wrong)} tensors of its config, first {wrong[0]}"
+        )
+    return model.eval()
+
+
+def positions(transformer: Any) -> int:
+    """Tokens it has positions for; RoBERTa's kind reserves those up to its padding's."""
+    table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    return int(getattr(transformer.config, "max_position_embeddings", 512)) - (0 if padding is None else padding + 1)
 
 
 def load_head(folder: Path) -> ResidualHead | None:
@@ -72,10 +95,9 @@ def load_head(folder: Path) -> ResidualHead | None:
 def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path) -> None:
     """Write the base encoder and its trained head as one sentence-transformers folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    keep = ("config.json", WEIGHTS, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-    for name in keep:
-        if (base / name).is_file():
-            shutil.copyfile(base / name, folder / name)
+    for name in ("config.json", WEIGHTS):
+        shutil.copyfile(base / name, folder / name)
+    AutoTokenizer.from_pretrained(base, **LOCAL).save_pretrained(folder)
     size = len(head.weight)
     modules = ["Transformer", "Pooling", "Dense", "Normalize"]
     places = ["", "1_Pooling", DENSE, "3_Normalize"]

@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from rayhier.search.searcher import Searcher
 
-        if not given.question.strip():
-            raise InputError("question: got no words; allowed: any text")
+        if not given.question.strip() or not given.question.isprintable():
+            raise InputError("question: got no words, or none that can be printed; allowed: any text")
         answer = Searcher.open(given.workdir).search([given.question], given.k, given.beam)[0]
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

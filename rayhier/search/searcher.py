@@ -80,7 +80,9 @@ class Searcher:
         now = current.read(workdir)
         model = current.artifact(workdir, now, "model")
         model.verify()
-        leaf_map = LeafMap.open(current.artifact(workdir, now, "index").root)
+        index = current.artifact(workdir, now, "index")
+        index.verify(without="data/")
+        leaf_map = LeafMap.open(index.root)
         if leaf_map.manifest.model != model.record.fingerprint:
             raise InputError(f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {model.folder.name}")
         encoder = TextEncoder(model.path("encoder"), now.spec.encoder)

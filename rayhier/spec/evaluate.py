@@ -24,7 +24,7 @@ class EvaluateSpec(Section):
     """Controls measured beside the index."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Lists of the IVF controls. `auto`: the power of two from 16 to N/8 that is cheapest on dev."""
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, max_length=100)] = (0,)
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)
     """One model and one index is trained for each."""
 
     @field_validator("measures", "visited", "baselines", "seeds")

@@ -54,13 +54,16 @@ class Place:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise InputError(f"{path}: not JSON: {error}") from None
+            raise InputError(f"{path}: not JSON: {error}; {self._mend()}") from None
         if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
             raise InputError(f"{path}: format {saved['format']}; this version reads {FORMAT}")
         try:
             return Artifact(self.folder, Record.model_validate(saved))
         except ValidationError as error:
-            raise InputError(f"{path}: not a record of format {FORMAT}: {_first(error)}") from None
+            raise InputError(f"{path}: not a record of format {FORMAT}: {_first(error)}; {self._mend()}") from None
+
+    def _mend(self) -> str:
+        return f"remove it with --fresh --stage {stage_of(self.kind)}"
 
     def remove(self) -> None:
         """Unpublish, record.json first, then every attempt."""
@@ -96,10 +99,11 @@ class Artifact:
         """Path of one file."""
         return self.root / name
 
-    def verify(self) -> None:
-        """Read every file; InputError by name where one is not what record.json lists."""
+    def verify(self, without: str | None = None) -> None:
+        """Read every file, but those below `without`; InputError by name where one is not what record.json lists."""
         for file in self.record.files:
-            check(self.root, file, f"remove it with --fresh --stage {stage_of(self.record.kind)}")
+            if without is None or not file.name.startswith(without):
+                check(self.root, file, f"remove it with --fresh --stage {stage_of(self.record.kind)}")
 
 
 def check(root: Path, file: File, mend: str) -> None:

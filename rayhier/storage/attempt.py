@@ -114,7 +114,9 @@ class Attempt:
 
     def _check_mine(self) -> None:
         if not self._mine():
-            raise InputError(f"{self.root}: another run took this attempt over while this one was silent")
+            raise InputError(
+                f"{self.root}: another run took this attempt over or removed it; nothing of it was published"
+            )
 
     def _rest(self) -> None:
         """No heartbeat from here on: one more would bring a removed folder back."""
@@ -128,7 +130,9 @@ class Attempt:
                     self._write_owner(os.getpid())
 
     def _mine(self) -> bool:
-        return not (self.root / CLAIMS / str(self._claim + 1)).exists()
+        """Not while another run claimed the folder, nor once it was removed."""
+        claims = self.root / CLAIMS
+        return (claims / str(self._claim)).exists() and not (claims / str(self._claim + 1)).exists()
 
     def _write_owner(self, pid: int) -> None:
         owner = {
@@ -154,15 +158,21 @@ def _is_published(place: Place, root: Path) -> bool:
 def _claim(root: Path, clock: Callable[[], float]) -> int | None:
     """The number under which this process now owns a dead attempt; None where it is alive or lost to another."""
     try:
+        newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
+        heard, gone = newest.stat().st_mtime, False
+    except (OSError, ValueError):
+        return None
+    try:
         owner = files.read_json(root / OWNER)
-        claim = int(owner["claim"]) + 1
-        silent = clock() - float(owner["heartbeat"]) > SILENT_SECONDS
-        gone = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
+        if int(owner["claim"]) == int(newest.name):
+            heard = float(owner["heartbeat"])
+            gone = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
     except (OSError, ValueError, KeyError, TypeError):
+        pass  # its owner died before it said who it is: the claim's own age tells
+    if not gone and clock() - heard <= SILENT_SECONDS:
         return None
-    if not (silent or gone) or not files.create(root / CLAIMS / str(claim), b""):
-        return None
-    return claim
+    claim = int(newest.name) + 1
+    return claim if files.create(root / CLAIMS / str(claim), b"") else None
 
 
 def _alive(pid: int, started: str) -> bool:

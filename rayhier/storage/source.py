@@ -7,8 +7,10 @@ from pathlib import Path
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Beir, CorpusSpec, PythonDocs
+from rayhier.storage import paths
 
 SPLITS = ("train", "dev", "test")
+CHUNK = 1 << 20
 LAYOUT = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
 
 
@@ -30,7 +32,7 @@ def describe(spec: CorpusSpec) -> Source:
     """Look at the source a spec names; InputError where something is missing or empty."""
     match spec:
         case Beir():
-            return _beir(Path(spec.path))
+            return _beir(paths.resolve("corpus.path", spec.path))
         case PythonDocs():
             return Source({"python": platform.python_version()}, None, 0, frozenset(SPLITS))
 
@@ -61,9 +63,15 @@ def _scan(path: Path) -> tuple[str, int, int]:
     """SHA-256, bytes and lines that are not blank, in one pass of bounded memory."""
     hashed = hashlib.sha256()
     size = rows = 0
+    blank = True
     with path.open("rb") as opened:
-        for line in opened:
-            hashed.update(line)
-            size += len(line)
-            rows += not line.isspace()
+        while chunk := opened.read(CHUNK):
+            hashed.update(chunk)
+            size += len(chunk)
+            first, *rest = chunk.split(b"\n")
+            blank = blank and not first.strip()
+            for piece in rest:
+                rows += not blank
+                blank = not piece.strip()
+    rows += not blank
     return hashed.hexdigest(), size, rows

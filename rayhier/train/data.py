@@ -31,8 +31,13 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
 
 
 def document_pairs(documents: Documents) -> Examples:
-    """Documents as queries for their three nearest others; nothing held out is on either side."""
+    """Documents as queries for their three nearest others; nothing held out is on either side.
+
+    Of so few that fewer than two would be left, none is held out.
+    """
     kept = np.setdiff1d(np.arange(len(documents.ids)), held_out(documents.ids))
+    if len(kept) < 2:
+        kept = np.arange(len(documents.ids))
     near = neighbours(documents.vector_NM[kept], np.arange(len(kept)), POSITIVES)
     pairs = np.stack([np.repeat(kept, POSITIVES), kept[near.reshape(-1)]], axis=1)
-    return Examples(documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0])
+    return Examples(documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0], same=True)

@@ -16,10 +16,16 @@ class Examples:
     document_NM: Floats
     pair_P2: Ints
     """(query row, document row), each once."""
+    same: bool = False
+    """Whether the queries are the documents, row for row; then none is a negative of itself."""
 
     def known(self) -> "Known":
         """Index of the pairs, to tell negatives from positives."""
-        return Known(np.unique(self.pair_P2[:, 0] * len(self.document_NM) + self.pair_P2[:, 1]), len(self.document_NM))
+        n = len(self.document_NM)
+        keys = self.pair_P2[:, 0] * n + self.pair_P2[:, 1]
+        if self.same:
+            keys = np.concatenate([keys, np.arange(n) * (n + 1)])
+        return Known(np.unique(keys), n)
 
 
 @dataclass(frozen=True)

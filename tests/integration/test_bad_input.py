@@ -1,6 +1,7 @@
 """What bad input gets: one message, exit code 2, and no work lost."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from rayhier import run
+from rayhier.plan import make_plan
+from rayhier.spec import load
 from rayhier.storage import current
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -145,3 +148,37 @@ def test_bad_surroundings(name: str, tiny_spec: Callable[..., Path]) -> None:
     assert ended.returncode == 2
     assert said in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+REFUSED = {
+    "a cluster too small": ["--set", "cluster.embed.workers=99"],
+    "an input that is gone": ["--stage", "index"],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_fresh_run_removes_nothing(
+    name: str, tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, work = tiny_spec(), tmp_path / "work"
+    assert run.main([str(spec), "--stage", "corpus"]) == 0
+    for step in make_plan(load(spec)).steps:
+        if step.stage == "index":
+            shutil.copytree(next((work / "corpus").iterdir()), step.place.folder)
+    before = sorted(work.rglob("*"))
+    assert run.main([str(spec), "--fresh", *REFUSED[name]]) == 2
+    assert sorted(work.rglob("*")) == before
+    assert "error: " in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_mended_by_fresh(
+    tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tiny_spec()
+    assert run.main([str(spec), "--stage", "corpus"]) == 0
+    record = next((tmp_path / "work" / "corpus").glob("*/record.json"))
+    record.write_text("{")
+    assert run.main([str(spec), "--stage", "corpus"]) == 2
+    assert "--fresh --stage corpus" in capsys.readouterr().err
+    assert run.main([str(spec), "--plan"]) == 0
+    assert run.main([str(spec), "--stage", "corpus", "--fresh"]) == 0

@@ -1,9 +1,16 @@
-"""The residual head; the encoder is in tests/oracles/test_sentence_transformers.py."""
+"""The residual head, and folders of other kinds; the encoder is in tests/oracles/test_sentence_transformers.py."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from rayhier.model.encoder import ResidualHead
+from rayhier.embed.encode import TextEncoder
+from rayhier.model.encoder import Encoder, ResidualHead, load_transformer, save_encoder
+from rayhier.spec import InputError
+from rayhier.spec.encoder import EncoderSpec
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +36,43 @@ def test_the_length_of_its_input_does_not_matter():
     torch.nn.init.normal_(head.weight)
     vectors = torch.randn(5, 4)
     torch.testing.assert_close(head(7 * vectors), head(vectors))
+
+
+@pytest.fixture
+def roberta(tmp_path):
+    """A folder whose tokenizer is vocab.json and merges.txt, and whose positions begin after the padding's."""
+    from transformers import RobertaConfig, RobertaModel
+
+    folder = tmp_path / "roberta"
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abcdefgh", "Ġ", "ab"]
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = RobertaConfig(vocab_size=len(pieces), max_position_embeddings=20, pad_token_id=1, **shape)
+    RobertaModel(config).save_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps({piece: number for number, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("#version: 0.2\na b\n")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "RobertaTokenizer"}))
+    return folder
+
+
+def test_any_tokenizer_goes_with_the_saved_encoder(roberta, tmp_path):
+    save_encoder(roberta, ResidualHead(16), 12, tmp_path / "saved")
+    texts = ["ab cd", "h a b", "efg"]
+    base, saved = Encoder(roberta, torch.float32), Encoder(tmp_path / "saved", torch.float32)
+    ids = base.tokenizer(texts)["input_ids"]
+    assert len({tuple(one) for one in ids}) == 3
+    assert saved.tokenizer(texts)["input_ids"] == ids
+
+
+def test_a_text_longer_than_the_positions_is_cut_to_them(roberta):
+    encoder = TextEncoder(roberta, EncoderSpec(model=str(roberta), precision="float32"))
+    assert encoder.max_length == 18
+    assert np.isfinite(encoder.encode(["abcdefgh " * 30])).all()
+
+
+def test_weights_under_other_names_are_refused(roberta):
+    tensors = load_file(roberta / "model.safetensors")
+    save_file(
+        {f"x.{name}": tensor for name, tensor in tensors.items()}, roberta / "model.safetensors", {"format": "pt"}
+    )
+    with pytest.raises(InputError, match=r"lacks .* tensors of its config"):
+        load_transformer(roberta, torch.float32)

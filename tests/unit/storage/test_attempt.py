@@ -1,6 +1,7 @@
 """Unpublished work is adopted from the dead, never from the living, by one run; racing runs publish one result."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -204,3 +205,29 @@ def test_publishing_spares_attempts_of_the_living(place, owner):
         write(attempt, "a", "x")
         attempt.publish("index", {}, Made({}))
     assert name in attempts(place)
+
+
+# What a dead or removed owner leaves
+
+
+@pytest.mark.parametrize("left", ["no owner.json", "the owner of an earlier claim"])
+def test_an_adopter_that_died_before_it_said_who_it_is_is_followed(place, left):
+    with Attempt.start(place) as attempt:
+        pass
+    (attempt.root / "claims" / "1").write_bytes(b"")
+    if left == "no owner.json":
+        (attempt.root / "owner.json").unlink()
+    early = Attempt.start(place, clock=later(SILENT_SECONDS - 10))
+    assert early.root != attempt.root
+    shutil.rmtree(early.root)
+    with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as late:
+        assert late.root == attempt.root
+
+
+def test_a_removed_attempt_is_not_published_nor_brought_back(place):
+    with Attempt.start(place) as attempt:
+        write(attempt, "a", "b")
+        place.remove()
+        with pytest.raises(InputError, match="took this attempt over or removed it"):
+            attempt.publish("index", {}, Made({}))
+    assert not attempts(place)

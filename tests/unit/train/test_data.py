@@ -85,3 +85,14 @@ def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
     found = load_examples(TrainSpec(objective=objective), *published(tmp_path, documents, grade), documents)
     wanted = [[0, 3]] if supervised else document_pairs(documents).pair_P2.tolist()
     assert found.pair_P2.tolist() == wanted
+
+
+def test_two_documents_ask_for_each_other(documents):
+    pairs = document_pairs(Documents(documents.ids[:2], documents.vector_NM[:2])).pair_P2
+    assert sorted(pairs.tolist()) == [[0, 1], [1, 0]]
+
+
+def test_a_document_is_no_negative_of_itself(documents):
+    examples = document_pairs(documents)
+    rows = np.arange(len(documents.ids))
+    assert examples.known()(rows, rows).all()
