@@ -12,7 +12,6 @@ COPY rayhier rayhier
 RUN pip install --no-cache-dir -c constraints.txt $PIP_ARGS torch==2.13.0 \
     && pip install --no-cache-dir -c constraints.txt $PIP_ARGS '.[cpu,demo]'
 COPY specs specs
-COPY jobs jobs
 
 RUN useradd --create-home rayhier && mkdir runs && chown rayhier runs
 USER rayhier
