@@ -1,8 +1,10 @@
 """What every Ray adapter here shares: joining a cluster, and streaming shards through a pool of actors."""
 
+import contextlib
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,9 +25,24 @@ def join(spec: JobSpec) -> None:
     address = None if spec.cluster.address == "auto" else spec.cluster.address
     _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
     try:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        with _no_stderr():
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {error}") from None
+
+
+@contextlib.contextmanager
+def _no_stderr() -> Iterator[None]:
+    """While Ray's core starts it tells standard error which log level it was given; what matters it raises."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _check_answers(address: str) -> None:
