@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,11 @@ console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True
 def say(text: str) -> None:
     """One line to the person who runs the job, on standard error."""
     console.print(text)
+
+
+def here(path: Path) -> str:
+    """A path as short as it can be said from the current directory."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 class Bar:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rayhier.corpus import fits
 from rayhier.plan import STAGES, Plan, Step, make_plan, show
-from rayhier.progress import say
+from rayhier.progress import here, say
 from rayhier.spec import InputError, load
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
@@ -68,7 +68,7 @@ def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> d
         found = step.place.published()
         state = "published" if found else "built"
         artifact = found or _make(plan, step)
-        say(f"{step.title}: {state} {_shown(step.place.folder)} ({artifact.record.seconds:.1f} s)")
+        say(f"{step.title}: {state} {here(step.place.folder)} ({artifact.record.seconds:.1f} s)")
         summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
         _make_current(plan)
     _show_report(plan)
@@ -124,7 +124,7 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
 
 def _make(plan: Plan, step: Step) -> Artifact:
     """Run one step below an attempt and publish what it wrote."""
-    say(f"{step.title}: {_shown(step.place.folder)}")
+    say(f"{step.title}: {here(step.place.folder)}")
     with Attempt.start(step.place) as attempt:
         return attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
 
@@ -162,11 +162,6 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Made]:
                 for seed in spec.evaluate.seeds
             }
             return lambda attempt: build_report(spec, opened["corpus"], opened["vectors"], trained, attempt)
-
-
-def _shown(path: Path) -> str:
-    """A path as short as it can be said from here."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _feeds(other: Step, step: Step) -> bool:

@@ -1,10 +1,10 @@
 """What a run ends with on the terminal: a table, five questions with their answers, where the plots are."""
 
-import os
 from pathlib import Path
 
 from rayhier.evaluate import report
 from rayhier.evaluate.plots import deepest_recall
+from rayhier.progress import here
 from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, current, files
@@ -26,8 +26,8 @@ def closing(spec: JobSpec, workdir: Path, root: Path) -> str:
         )
         for row in (header, *rows)
     ]
-    plots = [os.path.relpath(path) for path in sorted((root / report.PLOTS).glob("*.png"))]
-    places = [*(f"plot: {path}" for path in plots), f"report: {os.path.relpath(workdir / 'report.md')}"]
+    plots = [here(path) for path in sorted((root / report.PLOTS).glob("*.png"))]
+    places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
     return "\n".join(["", *lines, "", *samples(spec, workdir), *places, ""])
 
 
