@@ -182,7 +182,7 @@ def _messages(
         path = _clean(problem["loc"], tree)
         if problem["type"] == "too_short" and _at(tree, path)[0]:
             continue  # its items are refused one by one, and pydantic counts what is left
-        allowed.setdefault(path, []).append(_allowed(dict(problem), path))
+        allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
         key = ".".join(str(part) for part in path)
         given, found = _at(tree, path)
@@ -224,11 +224,11 @@ def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
 _TAGS = {"int", "float", "str", "literal['auto']", "constrained-int"}
 
 
-def _allowed(problem: dict[str, Any], path: KeyPath) -> str:
+def _allowed(problem: dict[str, Any], path: KeyPath, tree: Any) -> str:
     context = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
-            section = _section(path[:-1])
+            section = _section(path[:-1], tree)
             close = difflib.get_close_matches(str(path[-1]), list(section), n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             return ", ".join(section) + hint
@@ -243,7 +243,7 @@ def _allowed(problem: dict[str, Any], path: KeyPath) -> str:
         case "missing":
             return "a value: this key is required"
         case "model_type" | "model_attributes_type":
-            return f"a mapping with the keys {', '.join(_section(path))}"
+            return f"a mapping with the keys {', '.join(_section(path, tree))}"
         case "int_parsing" | "int_type" | "int_from_float":
             return "a whole number"
         case "float_parsing" | "float_type":
@@ -259,16 +259,22 @@ def _allowed(problem: dict[str, Any], path: KeyPath) -> str:
             return re.sub(r"^(Input|String|Value|List) should (be|have|match) ", "", message)
 
 
-def _section(path: KeyPath) -> dict[str, Any]:
-    """Fields of the section at a key path; of every alternative, where it is a union."""
+def _section(path: KeyPath, tree: Any) -> dict[str, Any]:
+    """Fields of the section at a key path; of the alternative that its `type` names, where it is a union."""
     fields: dict[str, Any] = dict(JobSpec.model_fields)
     for part in path:
         if part not in fields:
             return {}
-        fields = {
-            name: field for model in _models(fields[str(part)].annotation) for name, field in model.model_fields.items()
-        }
+        tree = tree.get(part) if isinstance(tree, dict) else None
+        models = list(_models(fields[str(part)].annotation))
+        named = [model for model in models if isinstance(tree, dict) and tree.get("type") in _types(model)]
+        fields = {name: field for model in named or models for name, field in model.model_fields.items()}
     return fields
+
+
+def _types(model: type[BaseModel]) -> tuple[Any, ...]:
+    """Values of `type` that mean this model."""
+    return get_args(model.model_fields["type"].annotation) if "type" in model.model_fields else ()
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -249,3 +249,10 @@ def test_loading_brings_neither_torch_nor_ray():
     code = "import sys, rayhier.spec; print(*{'faiss', 'numpy', 'pyarrow', 'ray', 'torch'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == ""
+
+
+def test_a_key_of_another_type_is_refused_with_the_keys_of_this_one():
+    with pytest.raises(InputError) as caught:
+        load(Path(__file__).parents[3] / "specs" / "scifact.yaml", ["corpus.type=python_docs"])
+    assert "corpus.path: got 'data/scifact'; allowed: type, limits" in str(caught.value)
+    assert "did you mean" not in str(caught.value)
