@@ -1,6 +1,7 @@
 """What a run ends with on the terminal: a table, five questions with their answers, where the plots are."""
 
 from pathlib import Path
+from typing import Any
 
 from rayhier.evaluate import report
 from rayhier.evaluate.plots import deepest_recall
@@ -28,7 +29,17 @@ def closing(spec: JobSpec, workdir: Path, root: Path) -> str:
     ]
     plots = [here(path) for path in sorted((root / report.PLOTS).glob("*.png"))]
     places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
-    return "\n".join(["", *lines, "", *samples(spec, workdir), *places, ""])
+    return "\n".join(["", *lines, "", *verdict(spec, saved), *samples(spec, workdir), *places, ""])
+
+
+def verdict(spec: JobSpec, saved: dict[str, Any]) -> list[str]:
+    """What training did to exact search, where both encoders were measured."""
+    systems, measure = saved["systems"], spec.evaluate.measures[0]
+    if not {"exact", "exact_same_encoder"} <= systems.keys():
+        return []
+    base, trained = systems["exact"][measure], systems["exact_same_encoder"][measure]
+    worse = ": training made it worse" if trained < base else ""
+    return [f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} as it came{worse}", ""]
 
 
 def samples(spec: JobSpec, workdir: Path) -> list[str]:

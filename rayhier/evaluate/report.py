@@ -146,11 +146,11 @@ def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
         for name, values in report["systems"].items()
     ]
     balance = report["balance"]
-    lines += [f"## At beam {spec.search.beam}", "", *_markdown(header, rows), ""]
+    lines += [f"## At beam {report['systems'][report['router']]['beam']:g}", "", *_markdown(header, rows), ""]
     lines += [
         "IVF controls stand at their first measured point that visits as much as the router.",
         "",
-        f"Balance: {balance['leaves']:.0f} leaves, {balance['empty']:.1f} empty, imbalance {balance['imbalance']:.2f}.",
+        f"Balance: {balance['leaves']:.0f} leaves, {balance['empty']:g} empty, imbalance {balance['imbalance']:.2f}.",
         "",
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in plots.TITLES.items()),
         "",

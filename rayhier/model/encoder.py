@@ -42,7 +42,6 @@ class Encoder(nn.Module):
 
     def __init__(self, folder: Path, dtype: torch.dtype) -> None:
         super().__init__()
-        transformers_logging.disable_progress_bar()
         self.tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         self.transformer = load_transformer(folder, dtype)
         self.dimension: int = self.transformer.config.hidden_size
@@ -61,6 +60,7 @@ class Encoder(nn.Module):
 
 def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
     """The transformer of a folder; InputError where its weights are not all there: they would be random."""
+    transformers_logging.disable_progress_bar()
     model, found = AutoModel.from_pretrained(
         folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
     )

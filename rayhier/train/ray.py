@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from rayhier.evaluate.data import load_dev, load_documents
 from rayhier.model.encoder import save_encoder
 from rayhier.model.router import save_router
-from rayhier.progress import Bar
+from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
@@ -32,6 +32,9 @@ METRICS = "metrics.json"
 
 def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Made:
     """Train head and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
+    judged = corpus.record.counts["splits"]["train"]["relevant"]
+    if spec.train.objective == "documents" or not judged:
+        say("  no train judgements are used: documents serve as queries for their nearest neighbours")
     progress = Queue(actor_options={"num_cpus": 0})
     trainer = TorchTrainer(
         train_worker,

@@ -76,7 +76,7 @@ def test_the_markdown_shows_every_measure_system_and_plot(spec, report):
         assert f"## {measure}\n" in text
     assert "| ehi (3 leaves) | 0.850 | 0.425 | 0.212 | 60.0% |" in text
     assert "| exact | 0.700 | 0.350 | 0.225 | 100.0% |" in text
-    assert "Balance: 3 leaves, 1.0 empty, imbalance 1.55." in text
+    assert "Balance: 3 leaves, 1 empty, imbalance 1.55." in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {5, 6}
 
