@@ -16,7 +16,7 @@ from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.progress import Bar
 from rayhier.search.lists import Ints
-from rayhier.search.searcher import LoadedMap
+from rayhier.search.loaded import LoadedMap
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
@@ -61,7 +61,9 @@ class Trained:
     router: Router
     loaded: LoadedMap
     vector_NM: Floats
-    """Document vectors as the leaf map holds them."""
+    """Document vectors as the leaf map holds them, every document once."""
+    ids: list[str]
+    """Row for row."""
     history: list[dict[str, float]]
 
     def encode(self, query_QM: Floats) -> Floats:
@@ -79,7 +81,8 @@ def load_trained(model: Artifact, index: Artifact) -> Trained:
         load_head(model.path("encoder")),
         load_router(model.path("router")),
         loaded,
-        loaded.vector_NM,
+        loaded.vector_NM[loaded.first],
+        loaded.result_ids.take(loaded.first).to_pylist(),
         files.read_json(model.path("metrics.json")),
     )
 
@@ -114,10 +117,11 @@ class _Work:
         result = SeedResult(seed, history=trained.history)
         self.results.append(result)
         queries = self.queries.with_vectors(trained.encode(self.queries.vector_QM))
-        ids: list[str] = trained.loaded.ids.to_pylist()
+        ids = trained.ids
         sizes = trained.loaded.lists.sizes
         result.balance, result.sizes = balance(sizes), sizes.tolist()
-        self._curve(result, _routed(self.spec, trained, queries.vector_QM), queries, ids)
+        routed = _routed(self.spec, trained, queries.vector_QM)
+        self._curve(result, routed, queries, trained.loaded.result_ids.to_pylist())
         for name in self.spec.evaluate.baselines:
             same = name.endswith("_same_encoder")
             asked, vectors, names = (

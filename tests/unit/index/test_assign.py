@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
-from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.index.assign import Assigner, LeafMeans, leaf_counts, read_part, spread
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import save_router
 from rayhier.storage import columns, files, schemas
@@ -118,3 +118,38 @@ def test_a_part_is_read_as_it_was_written(tmp_path, part):
 
 def test_leaf_counts_name_empty_leaves_too():
     assert json.dumps(leaf_counts(np.array([0, 2, 2], np.int32), 4)) == "[1, 0, 2, 0]"
+
+
+def test_two_leaves_a_document(model, part, matrix, vectors):
+    routed = Assigner(model, "float32", candidates=B)(*part)
+    means = LeafMeans(B, M)
+    means.add(routed)
+    table = spread(routed, means.means(), "next_best")
+    _, log_probs = by_hand(model, matrix, vectors)
+    order = np.argsort(-log_probs, axis=1)
+    ids = part[0]["doc_id"].to_pylist()
+    rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
+    assert len(rows) == table.num_rows == 2 * N
+    assert table.schema.names == schemas.leaf_map(M, "float32").names
+    for n, name in enumerate(ids):
+        for rank in (0, 1):
+            row = rows[name, rank]
+            assert row["leaves"] == order[n, :2].tolist()
+            assert row["leaf"] == order[n, rank]
+            assert row["log_prob"] == pytest.approx(log_probs[n, order[n, rank]], abs=1e-5)
+            assert row["title"] == rows[name, 0]["title"]
+            assert row["vector"] == rows[name, 0]["vector"]
+    leaves = table["leaf"].to_numpy()
+    assert (np.diff(leaves) >= 0).all()
+
+
+def test_leaf_means_are_unit_means(model, part):
+    routed = Assigner(model, "float32")(*part)
+    means = LeafMeans(B + 1, M)
+    means.add(routed.slice(0, 7))
+    means.add(routed.slice(7))
+    found, leaf = means.means(), routed["leaf"].to_numpy()
+    for number in range(B + 1):
+        own = columns.matrix(routed["vector"])[leaf == number]
+        wanted = own.mean(axis=0) / np.linalg.norm(own.mean(axis=0)) if len(own) else np.zeros(M)
+        np.testing.assert_allclose(found[number], wanted, atol=1e-5)
