@@ -7,9 +7,11 @@ import pyarrow as pa
 import torch
 
 from rayhier.cluster.spill import Spill, second_leaves
-from rayhier.model.encoder import ResidualHead, load_head
+from rayhier.embed.encode import document_texts
+from rayhier.embed.trained import TrainedEncoder
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.lists import Ints
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
@@ -21,9 +23,9 @@ ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 class Assigner:
     """A trained model that puts documents into leaves."""
 
-    def __init__(self, model: Artifact, precision: str, candidates: int = 1) -> None:
+    def __init__(self, model: Artifact, encoder: EncoderSpec, precision: str, candidates: int = 1) -> None:
         self.router: Router = load_router(model.path("router"))
-        self.head: ResidualHead | None = load_head(model.path("encoder"))
+        self.encode = TrainedEncoder.open(model, encoder)
         self.precision = precision
         self.candidates = candidates
 
@@ -35,10 +37,8 @@ class Assigner:
         """
         if not documents["doc_id"].equals(vectors["doc_id"]):
             raise ValueError("documents and vectors of a part are not the same ids in the same order")
-        with torch.inference_mode():
-            base_NM = torch.from_numpy(np.array(columns.matrix(vectors["vector"])))
-            trained_NM = base_NM if self.head is None else self.head(base_NM)
-            leaves_NR, log_prob_NR = route_all(self.router, trained_NM, self.candidates)
+        trained_NM = self.encode(np.array(columns.matrix(vectors["vector"])), lambda: document_texts(documents))
+        leaves_NR, log_prob_NR = route_all(self.router, torch.from_numpy(trained_NM), self.candidates)
         leaf_NR = leaves_NR.numpy().astype(np.int32)
         leaf_N = leaf_NR[:, 0]
         schema = schemas.leaf_map(trained_NM.shape[1], self.precision)
@@ -49,7 +49,7 @@ class Assigner:
                 pa.array(np.zeros(len(leaf_N), np.int8)),
                 lists(leaf_NR),
                 pa.array(log_prob_NR[:, 0].numpy().astype(np.float32)),
-                columns.vector_column(trained_NM.numpy(), schema.field("vector").type.value_type),
+                columns.vector_column(trained_NM, schema.field("vector").type.value_type),
                 documents["title"],
                 documents["text"],
             ],

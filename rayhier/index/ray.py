@@ -15,6 +15,7 @@ from rayhier.index.shards import ranges, write_shard
 from rayhier.progress import Bar
 from rayhier.ray import stream
 from rayhier.spec import JobSpec
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
@@ -31,11 +32,19 @@ class RoutePart:
     """An actor that routes parts of the corpus and writes them below scratch, sorted by leaf."""
 
     def __init__(
-        self, corpus: str, vectors: str, model: str, scratch: str, precision: str, candidates: int, cpus: int
+        self,
+        corpus: str,
+        vectors: str,
+        model: str,
+        encoder: dict[str, Any],
+        scratch: str,
+        precision: str,
+        candidates: int,
+        cpus: int,
     ) -> None:
         torch.set_num_threads(cpus)
         self.corpus, self.vectors = Artifact.open(Path(corpus)), Artifact.open(Path(vectors))
-        self.assign = Assigner(Artifact.open(Path(model)), precision, candidates)
+        self.assign = Assigner(Artifact.open(Path(model)), EncoderSpec(**encoder), precision, candidates)
         self.scratch = Path(scratch)
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
@@ -133,6 +142,7 @@ def _route(
         "corpus": str(corpus.folder),
         "vectors": str(vectors.folder),
         "model": str(model.folder),
+        "encoder": spec.encoder.model_dump(mode="json"),
         "scratch": str(attempt.scratch),
         "precision": spec.index.vectors,
         "candidates": CANDIDATES if spec.index.leaves_per_document > 1 else 1,

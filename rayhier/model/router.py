@@ -64,6 +64,6 @@ def load_router(folder: Path) -> Router:
 
 @torch.inference_mode()
 def route_all(router: Router, vectors_NM: Tensor, beam: int, batch: int = 8192) -> tuple[Tensor, Tensor]:
-    """`route` for many vectors in batches, so that the router's memory does not grow with n; both come out on the CPU."""
+    """`route` for many vectors in batches, so that the router's memory does not grow with n; onto the CPU."""
     parts = [router.route(Encoded(part.to(router.device)), beam) for part in torch.split(vectors_NM, batch)]
     return torch.cat([leaves.cpu() for leaves, _ in parts]), torch.cat([log_probs.cpu() for _, log_probs in parts])

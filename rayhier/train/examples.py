@@ -1,5 +1,6 @@
 """What training reads: vectors, and which documents answer which queries."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ class Examples:
     document_NM: Floats
     pair_P2: Ints
     """(query row, document row), each once."""
+    query_texts: Sequence[str] = ()
+    """Of the queries, where they are no documents."""
     same: bool = False
     """Whether the queries are the documents, row for row; then none is a negative of itself."""
 
@@ -42,7 +45,7 @@ class Known:
         return np.asarray(self.key_P[place] == key)
 
     def among(self, query_N: Ints, document_D: Ints) -> np.ndarray:
-        """Whether document j is a known positive of query i, [n, d]: by each query's few positives, not by all pairs."""
+        """Whether document j is a known positive of query i, [n, d]; costs each query's positives, not n x d."""
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
         positive_P = self.key_P[_spans(begin, end)] % self.documents

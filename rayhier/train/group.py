@@ -31,7 +31,7 @@ class Group:
         """Every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each."""
         if self.size == 1:
             return x_ND
-        return cast(Tensor, _Gather.apply(x_ND, tuple(sizes), self.rank))
+        return cast("Tensor", _Gather.apply(x_ND, tuple(sizes), self.rank))
 
     def sum(self, value: float | Tensor) -> Tensor:
         """The sum over workers; no gradient."""
@@ -49,10 +49,10 @@ class Group:
         for parameter in learned:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        flat = torch.cat([cast(Tensor, parameter.grad).reshape(-1) for parameter in learned])
+        flat = torch.cat([cast("Tensor", parameter.grad).reshape(-1) for parameter in learned])
         dist.all_reduce(flat)
-        for parameter, summed in zip(learned, flat.split([parameter.numel() for parameter in learned]), strict=True):
-            cast(Tensor, parameter.grad).copy_(summed.view_as(parameter))
+        for parameter, summed in zip(learned, torch.split(flat, [p.numel() for p in learned]), strict=True):
+            cast("Tensor", parameter.grad).copy_(summed.view_as(parameter))
 
     def agree(self, value: Any) -> Any:
         """The first worker's value, on every worker."""

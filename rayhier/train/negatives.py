@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from rayhier.search.lists import Ints
-from rayhier.storage.columns import Floats
 from rayhier.train.examples import Known
 
 CHUNK = 4096

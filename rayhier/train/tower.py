@@ -1,13 +1,14 @@
 """What turns queries and documents into vectors and learns to: a head on stored vectors, or the encoder itself."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rayhier.model.encoder import ResidualHead
+from rayhier.model.encoder import ResidualHead, save_encoder
 from rayhier.search.lists import Ints
 from rayhier.storage.columns import Floats
 
@@ -19,8 +20,9 @@ BATCH = 16384
 class Tower(Protocol):
     """Encodes rows of each side."""
 
-    module: nn.Module
-    """Holds what learns; its state is what a checkpoint keeps."""
+    @property
+    def module(self) -> nn.Module:
+        """Holds what learns."""
 
     @property
     def device(self) -> torch.device:
@@ -34,6 +36,9 @@ class Tower(Protocol):
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
         """Vectors [n, m] of rows, without."""
+
+    def save(self, base: Path, max_length: int, folder: Path) -> None:
+        """Write the trained encoder as a sentence-transformers folder; `base` is the untrained one's."""
 
 
 class HeadTower:
@@ -58,3 +63,7 @@ class HeadTower:
         """The same in batches, so that memory does not grow with n."""
         parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // BATCH)))]
         return torch.cat(parts)
+
+    def save(self, base: Path, max_length: int, folder: Path) -> None:
+        """The base encoder with the head behind it."""
+        save_encoder(base, self.module, max_length, folder)

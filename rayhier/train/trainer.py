@@ -154,7 +154,7 @@ class Trainer:
         return losses
 
     def _batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """This worker's share of a batch, and what to call after the backward pass."""
+        """A worker's share of a batch, and what to call after the backward pass."""
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = self.group.shares(np.arange(len(rows)))
         own = shares[self.group.rank]
@@ -165,7 +165,7 @@ class Trainer:
         (query_NM, positive_NM, *hard), finish = encode(self.tower, asks, self.spec.micro_batch)
         positive_NT = self.router.path_embedding(positive_NM)
         both = self.group.gather(torch.cat([positive_NM, positive_NT], dim=1), [len(share) for share in shares])
-        document_DM, document_DT = both.split([positive_NM.shape[1], positive_NT.shape[1]], dim=1)
+        document_DM, document_DT = torch.split(both, [positive_NM.shape[1], positive_NT.shape[1]], dim=1)
         negative_ND = torch.from_numpy(~self.known.among(query_D[own], document_D))
         device = self.tower.device
         batch = Batch(

@@ -52,7 +52,8 @@ def worker(rank: int, size: int, folder: str, micro_batch: int | None) -> None:
         kept |= {"history": torch.tensor([row.get("loss_total", 0.0) for row in trainer.history])}
     save_file({name: value.contiguous() for name, value in kept.items()}, f"{folder}/{rank}.safetensors")
     if size > 1:
-        dist.destroy_process_group()
+        dist.barrier()
+        os._exit(0)
 
 
 def run(folder: Path, size: int, micro_batch: int | None = None) -> list[dict[str, torch.Tensor]]:
@@ -62,7 +63,16 @@ def run(folder: Path, size: int, micro_batch: int | None = None) -> list[dict[st
     code += "int(sys.argv[3]), sys.argv[4], int(sys.argv[5]) or None)"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     commands = [
-        [sys.executable, "-c", code, str(Path(__file__).parent), str(rank), str(size), str(folder), str(micro_batch or 0)]
+        [
+            sys.executable,
+            "-c",
+            code,
+            str(Path(__file__).parent),
+            str(rank),
+            str(size),
+            str(folder),
+            str(micro_batch or 0),
+        ]
         for rank in range(size)
     ]
     started = [subprocess.Popen(command, env=environment) for command in commands]

@@ -54,7 +54,13 @@ def published(tmp_path, vectors, queries):
         "queries.parquet": vectors_table("query_id", ["q3", "q2", "q1", "q0"], queries),
     }
     judged = [("q0", "d05", 1), ("q2", "d30", 2), ("q2", "d05", 0)]
-    corpus = {"judgements/test.parquet": judgements(judged), "judgements/dev.parquet": judgements([])}
+    asked = [["q0", "q1", "q2", "q3"], ["text of q0", "text of q1", "text of q2", "text of q3"]]
+    corpus = {
+        "judgements/test.parquet": judgements(judged),
+        "judgements/dev.parquet": judgements([]),
+        "queries.parquet": pa.table(asked, schema=schemas.QUERIES),
+        "documents/0.parquet": pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS),
+    }
     return artifact(tmp_path / "c", "corpus", corpus), artifact(tmp_path / "v", "vectors", tables)
 
 
@@ -68,6 +74,7 @@ def test_judged_queries_have_their_own_vectors_and_grades(published, queries):
     found = load_queries(*published, "test")
     assert found.ids == ["q2", "q0"]
     assert np.array_equal(found.vector_QM, queries[[1, 3]])
+    assert found.texts == ["text of q2", "text of q0"]
     assert found.grades == {"q0": {"d05": 1}, "q2": {"d30": 2, "d05": 0}}
 
 

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from rayhier.evaluate.measures import Queries
+from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import ehi_losses
 from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import HardNegatives, Loss, TrainSpec
 from rayhier.train.dev import DevMeasure
 from rayhier.train.examples import Examples
-from rayhier.model.encoder import ResidualHead
 from rayhier.train.tower import HeadTower
 from rayhier.train.trainer import Trainer
 
