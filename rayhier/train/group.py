@@ -31,7 +31,8 @@ class Group:
         """Every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each."""
         if self.size == 1:
             return x_ND
-        return cast("Tensor", _Gather.apply(x_ND, tuple(sizes), self.rank))
+        gathered: Tensor = _Gather.apply(x_ND, tuple(sizes), self.rank)  # type: ignore[no-untyped-call]
+        return gathered
 
     def sum(self, value: float | Tensor) -> Tensor:
         """The sum over workers; no gradient."""

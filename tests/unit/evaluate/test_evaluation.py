@@ -195,6 +195,8 @@ def test_runs_hold_the_documents_behind_the_measures(evaluation, texts):
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):
     bare = opened(tmp_path, "corpus")
+    asked = pa.table([[], []], schema=schemas.QUERIES)
+    files.write_parquet(bare.root, "queries.parquet", [asked], asked.schema)
     for split in ("test", "dev"):
         table = pa.table([[], [], []], schema=schemas.JUDGEMENTS)
         files.write_parquet(bare.root, f"judgements/{split}.parquet", [table], table.schema)
