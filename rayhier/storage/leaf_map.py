@@ -57,7 +57,7 @@ class LeafMap:
     @classmethod
     def open(cls, root: Location) -> Self:
         """The newest version below `root`; InputError where there is none or it is too new."""
-        found = sorted((root / MANIFESTS).glob("v*.json"), key=str)
+        found: list[Location] = sorted((root / MANIFESTS).glob("v*.json"), key=str)
         if not found:
             raise InputError(f"{root / MANIFESTS}: holds no manifest")
         try:

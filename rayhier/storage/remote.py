@@ -24,6 +24,8 @@ from obstore.store import from_url
 CHUNK = 1 << 20
 PART = 16 << 20
 """Bytes of one part of an upload; a store takes ten thousand of them."""
+UPLOADS = 4
+"""Parts in flight, and so in memory, at once."""
 CLIENT: dict[str, Any] = {
     "allow_http": True,  # stores' own endpoints are https: http is spoken only where the user's endpoint says so
     "timeout": timedelta(minutes=15),
@@ -181,7 +183,7 @@ class Remote:
     def upload(self, path: Path) -> None:
         """Put a local file, over whatever is there; visible once all of it is."""
         with self._errors():
-            obstore.put(_store(self.bucket), self.key, path, chunk_size=PART)
+            obstore.put(_store(self.bucket), self.key, path, chunk_size=PART, max_concurrency=UPLOADS)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove an object."""
@@ -265,5 +267,5 @@ def _said(error: Exception) -> str:
     """What the store said, in one line."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.DOTALL)
-    line = f"{answer[1]}: {answer[2]}" if answer else " ".join(text.split())
+    line = " ".join((f"{answer[1]}: {answer[2]}" if answer else text).split())
     return line if len(line) <= SAID else f"{line[: SAID - 1]}…"
