@@ -4,12 +4,14 @@ Not pyarrow's own S3FileSystem: it asks for credentials its own way and leaves a
 would outlive the files.
 """
 
+from pathlib import Path
 from typing import Any
 
 from obstore.fsspec import BufferedFile, FsspecStore
 from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
-from rayhier.storage.remote import CLIENT, Remote
+from rayhier.storage.paths import Location
+from rayhier.storage.remote import CLIENT
 
 
 class _File(BufferedFile):
@@ -23,8 +25,10 @@ class _Store(FsspecStore):
         return _File(self, path, mode)
 
 
-def filesystem(place: Remote) -> tuple[FileSystem, str]:
-    """A file system that writes to the place's bucket, and the place's path there."""
+def filesystem(place: Location) -> tuple[FileSystem | None, str]:
+    """A file system that writes to the place's bucket, and the path there; None and the path where it is here."""
+    if isinstance(place, Path):
+        return None, str(place)
     scheme, _, bucket = place.bucket.partition("://")
     store = _Store(scheme, client_options=CLIENT)  # type: ignore[call-overload]
     return PyFileSystem(FSSpecHandler(store)), f"{bucket}/{place.key}"

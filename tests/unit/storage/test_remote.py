@@ -117,6 +117,10 @@ def test_pyarrow_leaves_no_folders(place):
     assert not place.exists()
 
 
+def test_pyarrow_takes_local_paths_as_they_are(tmp_path):
+    assert arrow.filesystem(tmp_path) == (None, str(tmp_path))
+
+
 # Failures
 
 
