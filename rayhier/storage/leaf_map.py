@@ -3,17 +3,16 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import check
 from rayhier.storage.files import File
+from rayhier.storage.paths import Location
 
 FORMAT = 1
 MANIFESTS = "manifests"
@@ -55,13 +54,13 @@ class Manifest(BaseModel):
 class LeafMap:
     """A leaf map opened at one version."""
 
-    root: Path
+    root: Location
     manifest: Manifest
 
     @classmethod
-    def open(cls, root: Path) -> Self:
+    def open(cls, root: Location) -> Self:
         """The newest version below `root`; InputError where there is none or it is too new."""
-        found = sorted((root / MANIFESTS).glob("v*.json"))
+        found: list[Location] = sorted((root / MANIFESTS).glob("v*.json"), key=str)
         if not found:
             raise InputError(f"{root / MANIFESTS}: holds no manifest")
         try:
@@ -82,10 +81,10 @@ class LeafMap:
     def read(self, shard: Shard, columns: list[str]) -> pa.Table:
         """Columns of one shard, sorted by leaf; InputError by name where the file is not the listed one."""
         check(self.root, shard.file, "rebuild it with --fresh --stage index")
-        return pq.read_table(self.root / shard.file.name, columns=columns)
+        return files.read_table(self.root / shard.file.name, columns)
 
 
-def publish(root: Path, manifest: Manifest) -> bool:
+def publish(root: Location, manifest: Manifest) -> bool:
     """Commit a version by put-if-absent; False where another writer took its number."""
     path = root / MANIFESTS / f"v{manifest.version:06d}.json"
     return files.create(path, files.to_json(manifest.model_dump(mode="json")))
