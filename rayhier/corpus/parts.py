@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rayhier.corpus import ids
 from rayhier.corpus.beir import Range, entries, lines
@@ -24,6 +23,7 @@ from rayhier.storage import columns, files, ledger, schemas
 from rayhier.storage.attempt import SCRATCH
 from rayhier.storage.files import File
 from rayhier.storage.ledger import Ledger
+from rayhier.storage.paths import Location
 
 GROUP_ROWS = 10_000
 FATES = pa.schema([("line", pa.int64()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())])
@@ -38,7 +38,7 @@ class Part:
     read: int
     documents: File | None
     """None where nothing was accepted."""
-    fates: Path
+    fates: Location
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Settled:
         return count(self.read, self.accepted, self.reasons) | {"cut": self.cut}
 
 
-def finished(span: Range, root: Path) -> Part | None:
+def finished(span: Range, root: Location) -> Part | None:
     """The part of a range that an earlier task or run finished."""
     entry = _ledger(root).done(_name(span))
     if entry is None:
@@ -68,7 +68,7 @@ def finished(span: Range, root: Path) -> Part | None:
     return Part(entry.counts["lines"], entry.counts["read"], documents[0] if documents else None, root / fates.name)
 
 
-def make(span: Range, source: Path, root: Path, limits: Limits) -> int:
+def make(span: Range, source: Path, root: Location, limits: Limits) -> int:
     """Read one range and write its part; returns the documents accepted. Holds one range in memory."""
     parsed = entries(lines(source, span.begin, span.end), lambda line: document(line, limits))
     made = [_write_fates(root, span.part, parsed)]
@@ -78,7 +78,7 @@ def make(span: Range, source: Path, root: Path, limits: Limits) -> int:
     return len(parsed.accepted)
 
 
-def settle(root: Path, parts: Sequence[Part], source: str) -> Settled:
+def settle(root: Location, parts: Sequence[Part], source: str) -> Settled:
     """Take ids that recur across parts out of the later parts, and count; `source` names rejected rows."""
     digests = [_digests(part) for part in parts]
     settled = Settled(np.concatenate(digests))
@@ -98,7 +98,7 @@ def settle(root: Path, parts: Sequence[Part], source: str) -> Settled:
     return settled
 
 
-def write_documents(root: Path, part: int, documents: Sequence[Entry]) -> File:
+def write_documents(root: Location, part: int, documents: Sequence[Entry]) -> File:
     """The part file of these documents."""
     table = pa.table(
         [[one.key for one in documents], [one.title for one in documents], [one.text for one in documents]],
@@ -113,7 +113,7 @@ def groups(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(begin, GROUP_ROWS)
 
 
-def _write_fates(root: Path, part: int, parsed: Parsed[Entry]) -> File:
+def _write_fates(root: Location, part: int, parsed: Parsed[Entry]) -> File:
     accepted, rejected = parsed.accepted, parsed.rejected
     table = pa.table(
         [
@@ -129,12 +129,12 @@ def _write_fates(root: Path, part: int, parsed: Parsed[Entry]) -> File:
 
 def _digests(part: Part) -> ids.Digests:
     """[n] digests of the accepted ids, in the order of the part file."""
-    return ids.array(pq.read_table(part.fates, columns=["digest"])["digest"].drop_null())
+    return ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null())
 
 
 def _marked(part: Part, positions: npt.NDArray[np.intp]) -> pa.Table:
     """The fates of a part whose documents at these positions recur."""
-    fates = pq.read_table(part.fates)
+    fates = files.read_table(part.fates)
     gone = np.zeros(len(fates), dtype=bool)
     gone[positions] = True
     reasons = pc.if_else(pa.array(gone), str(Reason.DUPLICATE_ID), fates["reason"])
@@ -153,7 +153,7 @@ def _count(settled: Settled, fates: pa.Table, source: str, line: int) -> None:
     settled.cut += pc.sum(accepted["cut"]).as_py() or 0
 
 
-def _drop(root: Path, file: File, gone: ids.Digests) -> File | None:
+def _drop(root: Location, file: File, gone: ids.Digests) -> File | None:
     """The part file without the ids of these digests, whether or not an earlier run took them out."""
     path = root / file.name
     table = columns.read([path], schemas.DOCUMENTS.names)
@@ -165,7 +165,7 @@ def _drop(root: Path, file: File, gone: ids.Digests) -> File | None:
     return files.write_parquet(root, file.name, groups(kept), schemas.DOCUMENTS)
 
 
-def _ledger(root: Path) -> Ledger:
+def _ledger(root: Location) -> Ledger:
     return Ledger(root / SCRATCH / "ledger", root)
 
 

@@ -18,7 +18,7 @@ from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import Beir, Limits, PythonDocs
 from rayhier.storage.attempt import Attempt, Made
-from rayhier.storage.paths import resolve
+from rayhier.storage.paths import Location, locate, resolve
 from rayhier.storage.source import SPLITS
 
 PART_DOCUMENTS = 1_000
@@ -29,7 +29,7 @@ class MakePart:
     """An actor that reads ranges of `source` and writes their parts below `root`."""
 
     def __init__(self, source: str, root: str, limits: dict[str, int]) -> None:
-        self.source, self.root, self.limits = Path(source), Path(root), Limits(**limits)
+        self.source, self.root, self.limits = Path(source), locate(root), Limits(**limits)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Make the part of the range `row`; returns how many documents it holds."""
@@ -52,7 +52,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Made:
     return Made(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
 
 
-def _beir(spec: Beir, workers: Workers, root: Path) -> Found:
+def _beir(spec: Beir, workers: Workers, root: Location) -> Found:
     folder = resolve("corpus.path", spec.path)
     settled = parts.settle(root, _parts(folder / "corpus.jsonl", spec.limits, workers, root), "corpus.jsonl")
     queries = beir.entries(_lines(folder / "queries.jsonl"), lambda line: check.query(line, spec.limits))
@@ -82,11 +82,11 @@ def _beir(spec: Beir, workers: Workers, root: Path) -> Found:
     )
 
 
-def _parts(source: Path, limits: Limits, workers: Workers, root: Path) -> list[Part]:
+def _parts(source: Path, limits: Limits, workers: Workers, root: Location) -> list[Part]:
     """The parts of all ranges of a file, those made by an earlier run included."""
     spans = beir.ranges(source.stat().st_size)
     missing = [span for span in spans if parts.finished(span, root) is None]
-    arguments = {"source": str(source), "root": str(root.resolve()), "limits": limits.model_dump()}
+    arguments = {"source": str(source), "root": str(root), "limits": limits.model_dump()}
     documents = 0
     with Bar("corpus", len(spans), "parts") as bar:
         bar.advance(len(spans) - len(missing))
@@ -105,7 +105,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from beir.lines(path, 0, path.stat().st_size)
 
 
-def _python_docs(limits: Limits, root: Path) -> Found:
+def _python_docs(limits: Limits, root: Location) -> Found:
     found = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"]), limits)
     judgements: dict[str, list[Judgement]] = {split: [] for split in SPLITS}
     for one in found.judgements():

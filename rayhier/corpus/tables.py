@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from rayhier.corpus.parts import groups
 from rayhier.corpus.split import cut_dev
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
+from rayhier.storage.paths import Location
 from rayhier.storage.source import SPLITS
 
 
@@ -67,7 +67,7 @@ def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason
     return count(read, accepted, reasons) | {"cut": sum(one.cut for one in accepted)}
 
 
-def write(root: Path, found: Found, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
+def write(root: Location, found: Found, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
     """Write everything but the documents."""
     queries = pa.table(
         [[one.key for one in found.queries], [one.text for one in found.queries]], schema=schemas.QUERIES

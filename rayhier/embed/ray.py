@@ -17,6 +17,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.ledger import Entry, Ledger
 from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.paths import locate
 
 QUERIES = "queries.parquet"
 
@@ -26,8 +27,8 @@ class EmbedPart:
 
     def __init__(self, model: str, spec: dict[str, Any], corpus: str, root: str, ledger: str, cpus: int) -> None:
         torch.set_num_threads(cpus)
-        self.corpus, self.root = Path(corpus), Path(root)
-        self.ledger = Ledger(Path(ledger), self.root)
+        self.corpus, self.root = locate(corpus), locate(root)
+        self.ledger = Ledger(locate(ledger), self.root)
         self.encoder = TextEncoder(Path(model), EncoderSpec(**spec))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:

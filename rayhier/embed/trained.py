@@ -24,7 +24,7 @@ class TrainedEncoder:
     @classmethod
     def open(cls, model: Artifact, spec: EncoderSpec) -> Self:
         """The encoder of a published model; its transformer is loaded only where it was trained."""
-        folder = model.path("encoder")
+        folder = model.local("encoder")
         return cls(load_head(folder), None) if spec.train == "head" else cls(None, TextEncoder(folder, spec))
 
     def __call__(self, base_NM: Floats, texts: Callable[[], Sequence[str]]) -> Floats:

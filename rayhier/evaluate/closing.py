@@ -1,6 +1,5 @@
 """What a run ends with on the terminal: a table, five questions with their answers, where the plots are."""
 
-from pathlib import Path
 from typing import Any
 
 from rayhier.evaluate import report
@@ -9,13 +8,14 @@ from rayhier.progress import here
 from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, current, files
+from rayhier.storage.paths import Location
 
 QUESTIONS = 5
 ANSWERS = 3
 WIDTH = 100
 
 
-def closing(spec: JobSpec, workdir: Path, root: Path) -> str:
+def closing(spec: JobSpec, workdir: Location, root: Location) -> str:
     """The closing lines for an evaluation published below `root`."""
     saved = files.read_json(root / "report.json")
     header, rows = report.table(saved, spec.evaluate.visited, deepest_recall(spec))
@@ -27,7 +27,7 @@ def closing(spec: JobSpec, workdir: Path, root: Path) -> str:
         )
         for row in (header, *rows)
     ]
-    plots = [here(path) for path in sorted((root / report.PLOTS).glob("*.png"))]
+    plots = [here(path) for path in sorted((root / report.PLOTS).glob("*.png"), key=str)]
     places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
     return "\n".join(["", *lines, "", *verdict(spec, saved), *samples(spec, workdir), *places, ""])
 
@@ -42,7 +42,7 @@ def verdict(spec: JobSpec, saved: dict[str, Any]) -> list[str]:
     return [f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} as it came{worse}", ""]
 
 
-def samples(spec: JobSpec, workdir: Path) -> list[str]:
+def samples(spec: JobSpec, workdir: Location) -> list[str]:
     """Five questions of the evaluated split, evenly spaced by id, each with the best answers found."""
     corpus = current.artifact(workdir, current.read(workdir), "corpus")
     judged = columns.read([corpus.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])

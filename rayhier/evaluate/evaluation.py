@@ -77,7 +77,7 @@ def load_trained(spec: EncoderSpec, model: Artifact, index: Artifact) -> Trained
     loaded = LoadedMap.read(LeafMap.open(index.root), texts=False)
     return Trained(
         TrainedEncoder.open(model, spec),
-        load_router(model.path("router")),
+        load_router(model.local("router")),
         loaded,
         loaded.vector_NM[loaded.first],
         loaded.result_ids.take(loaded.first).to_pylist(),

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.spec import JobSpec
 from rayhier.storage import files
+from rayhier.storage.paths import Location
 
 TITLES = {
     "recall_visited": "Recall against documents visited",
@@ -22,7 +22,7 @@ WIDTH, HEIGHT, DPI = 7.0, 4.2, 130
 STYLES = ("-o", "--s", ":^", "-.d")
 
 
-def write(spec: JobSpec, evaluation: Evaluation, folder: Path) -> None:
+def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
     """Write `recall_visited`, `leaf_sizes` and `training` below `folder`."""
     draw: dict[str, Callable[[Axes], None]] = {
         "recall_visited": lambda axes: recall_visited(axes, evaluation, deepest_recall(spec)),

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.paths import Location
 
 PLOTS = "plots"
 DIGITS = 4
@@ -34,7 +34,7 @@ def build(
     return Made({"documents": report["documents"], "queries": report["queries"], "seeds": report["seeds"]})
 
 
-def write(spec: JobSpec, evaluation: Evaluation, root: Path) -> dict[str, Any]:
+def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> dict[str, Any]:
     """Write every file of the evaluation below `root`; returns the report."""
     report = as_json(spec, evaluation)
     files.write_json(root / "report.json", report)

@@ -1,7 +1,5 @@
 """One part of the corpus, routed: each document with its trained vector and its leaf, or its two."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import torch
@@ -15,6 +13,7 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
+from rayhier.storage.paths import Location
 
 LOG_PROBS = "log_probs"
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
@@ -24,7 +23,7 @@ class Assigner:
     """A trained model that puts documents into leaves."""
 
     def __init__(self, model: Artifact, encoder: EncoderSpec, precision: str, candidates: int = 1) -> None:
-        self.router: Router = load_router(model.path("router"))
+        self.router: Router = load_router(model.local("router"))
         self.encode = TrainedEncoder.open(model, encoder)
         self.precision = precision
         self.candidates = candidates
@@ -115,6 +114,6 @@ def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
     return counts
 
 
-def read_part(corpus: Path, vectors: Path) -> tuple[pa.Table, pa.Table]:
+def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, pa.Table]:
     """A part's documents and base vectors."""
     return columns.read([corpus], schemas.DOCUMENTS.names), columns.read([vectors], ["doc_id", "vector"])

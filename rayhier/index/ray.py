@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from rayhier.cluster.spill import CANDIDATES, Spill
@@ -21,6 +20,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.leaf_map import LEAVES, Manifest, Shard
 from rayhier.storage.ledger import Entry, Ledger
+from rayhier.storage.paths import Location, locate
 
 ROUTED, SPREAD = "routed", "spread"
 MEANS = "means.parquet"
@@ -43,9 +43,9 @@ class RoutePart:
         cpus: int,
     ) -> None:
         torch.set_num_threads(cpus)
-        self.corpus, self.vectors = Artifact.open(Path(corpus)), Artifact.open(Path(vectors))
-        self.assign = Assigner(Artifact.open(Path(model)), EncoderSpec(**encoder), precision, candidates)
-        self.scratch = Path(scratch)
+        self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
+        self.assign = Assigner(Artifact.open(locate(model)), EncoderSpec(**encoder), precision, candidates)
+        self.scratch = locate(scratch)
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -63,14 +63,14 @@ class SpreadPart:
     """An actor that gives the documents of routed parts their second leaves."""
 
     def __init__(self, scratch: str, leaves: int, spill: Spill) -> None:
-        self.scratch, self.leaves, self.spill = Path(scratch), leaves, spill
+        self.scratch, self.leaves, self.spill = locate(scratch), leaves, spill
         self.centroids_LM = columns.matrix(columns.read([self.scratch / MEANS], ["vector"])["vector"])
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Spread the part `row["part"]`; returns how many documents it holds."""
         name = Path(str(row["part"])).name
-        routed = pq.read_table(self.scratch / ROUTED / name)
+        routed = files.read_table(self.scratch / ROUTED / name)
         table = spread(routed, self.centroids_LM, self.spill)
         file = files.write_parquet(self.scratch / SPREAD, name, [table], table.schema)
         entry = Entry(
@@ -85,9 +85,9 @@ class GatherShard:
     """An actor that gathers a leaf range from every part below `folder` into one shard."""
 
     def __init__(self, root: str, scratch: str, folder: str, counts: list[int]) -> None:
-        self.root, self.counts = Path(root), counts
-        self.parts = sorted((Path(scratch) / folder).glob("*.parquet"))
-        self.ledger = Ledger(Path(scratch) / "ledger", self.root)
+        self.root, self.counts = locate(root), counts
+        self.parts: list[Location] = sorted((locate(scratch) / folder).glob("*.parquet"), key=str)
+        self.ledger = Ledger(locate(scratch) / "ledger", self.root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write the shard of leaves [first, last); returns how many rows it holds."""
@@ -169,7 +169,7 @@ def _spread(spec: JobSpec, corpus: Artifact, attempt: Attempt, counts: list[int]
     return _leaf_counts(attempt, ledger, SPREAD, parts, rows)
 
 
-def _write_means(scratch: Path, leaves: int, routed: Sequence[Path]) -> None:
+def _write_means(scratch: Location, leaves: int, routed: Sequence[Location]) -> None:
     """Mean vector of each leaf, of the first `SAMPLE` documents a leaf."""
     means: LeafMeans | None = None
     for path in routed:

@@ -1,14 +1,13 @@
 """Leaf ranges -> parquet shards whose row groups end where leaves end."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rayhier.storage import files
 from rayhier.storage.leaf_map import Shard
+from rayhier.storage.paths import Location
 
 GROUP_ROWS = 4096
 
@@ -29,13 +28,15 @@ def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
     return list(zip(cuts, [*cuts[1:], len(counts)], strict=True))
 
 
-def write_shard(root: Path, name: str, parts: Sequence[Path], first: int, last: int, counts: Sequence[int]) -> Shard:
+def write_shard(
+    root: Location, name: str, parts: Sequence[Location], first: int, last: int, counts: Sequence[int]
+) -> Shard:
     """Gather the rows of leaves [first, last) from routed parts into the file `root/name`.
 
     Raises RuntimeError where a leaf does not hold as many documents as were counted for it.
     """
     wanted = [("leaf", ">=", first), ("leaf", "<", last)]
-    table = pa.concat_tables([pq.read_table(part, filters=wanted) for part in parts])
+    table = pa.concat_tables([files.read_table(part, filters=wanted) for part in parts])
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     found = np.bincount(table["leaf"].to_numpy() - first, minlength=last - first)
     if found.tolist() != list(counts[first:last]):

@@ -3,9 +3,9 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rayhier.spec import InputError
+from rayhier.storage.paths import locate
 
 SHOWN = 100
 
@@ -13,7 +13,7 @@ SHOWN = 100
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print hits with leaf, score and title, and how many documents were visited."""
     parser = argparse.ArgumentParser(prog="python -m rayhier.search", description="Search a built index.")
-    parser.add_argument("workdir", type=Path, help="folder a run has built an index in")
+    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, a run has built an index in")
     parser.add_argument("question", help="what to look for")
     parser.add_argument("-k", type=_count, default=10, help="results (default 10)")
     parser.add_argument("--beam", type=_count, default=None, help="leaves visited (default: the spec's)")
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if not given.question.strip() or not given.question.isprintable():
             raise InputError("question: got no words, or none that can be printed; allowed: any text")
-        answer = Searcher.open(given.workdir).search([given.question], given.k, given.beam)[0]
+        answer = Searcher.open(locate(given.workdir)).search([given.question], given.k, given.beam)[0]
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -32,9 +32,9 @@ class LoadedMap:
     @classmethod
     def read(cls, leaf_map: LeafMap, shards: Sequence[Shard] | None = None, texts: bool = True) -> Self:
         """Load shards, all where none are named, each compared with its checksum first."""
-        names = leaf_map.columns(without=() if texts else ("title", "text"))
+        unread = () if texts else ("title", "text")
         chosen = leaf_map.manifest.shards if shards is None else shards
-        table = pa.concat_tables([leaf_map.read(shard, names) for shard in chosen])
+        table = pa.concat_tables([leaf_map.read(shard, without=unread) for shard in chosen])
         leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
         vector_NM = columns.matrix(table["vector"])
         lists = LeafLists(vector_NM, leaf_N, len(leaf_map.manifest.counts), _copies(table, rank_N))

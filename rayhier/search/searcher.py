@@ -1,7 +1,6 @@
 """Search over a published leaf map: encode -> route -> scan leaves -> best k."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Self
 
 import torch
@@ -15,6 +14,7 @@ from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import Location
 
 
 class Searcher:
@@ -24,11 +24,11 @@ class Searcher:
         self.spec, self.encoder, self.router, self.loaded = spec, encoder, router, loaded
 
     @classmethod
-    def open(cls, workdir: Path) -> Self:
+    def open(cls, workdir: Location) -> Self:
         """The index that `current.json` names; InputError where there is none or a file is not what was published."""
         spec, model, leaf_map = open_current(workdir)
-        encoder = TextEncoder(model.path("encoder"), spec.encoder)
-        return cls(spec, encoder, load_router(model.path("router")), LoadedMap.read(leaf_map))
+        encoder = TextEncoder(model.local("encoder"), spec.encoder)
+        return cls(spec, encoder, load_router(model.local("router")), LoadedMap.read(leaf_map))
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
         """The best `k` documents of each query among its `beam` most probable leaves."""
@@ -42,7 +42,7 @@ class Searcher:
         return [merge([part], leaves.tolist(), k, total) for part, leaves in zip(found, leaves_QB, strict=True)]
 
 
-def open_current(workdir: Path) -> tuple[JobSpec, Artifact, LeafMap]:
+def open_current(workdir: Location) -> tuple[JobSpec, Artifact, LeafMap]:
     """The spec, model and leaf map that `current.json` names, verified but for the shards."""
     now = current.read(workdir)
     model = current.artifact(workdir, now, "model")

@@ -148,6 +148,14 @@ def read_table(path: Location, columns: Sequence[str] | None = None, filters: An
         return pq.read_table(opened, columns=names, filters=filters)
 
 
+def read_schema(path: Location) -> pa.Schema:
+    """Columns of a parquet file and their types."""
+    if isinstance(path, Path):
+        return pq.read_schema(path)
+    with path.open() as opened:
+        return pq.read_schema(opened)
+
+
 def write_json(path: Location, value: object) -> None:
     """Write `value` as indented JSON, in one step."""
     replace(path, to_json(value))

@@ -73,15 +73,12 @@ class LeafMap:
         except json.JSONDecodeError as error:
             raise InputError(f"{found[-1]}: not JSON: {error}") from None
 
-    def columns(self, without: Sequence[str] = ()) -> list[str]:
-        """Names of the columns of every shard, as they stand there."""
-        schema = pq.read_schema(self.root / self.manifest.shards[0].file.name)
-        return [name for name in schema.names if name not in without]
-
-    def read(self, shard: Shard, columns: list[str]) -> pa.Table:
-        """Columns of one shard, sorted by leaf; InputError by name where the file is not the listed one."""
+    def read(self, shard: Shard, columns: Sequence[str] | None = None, without: Sequence[str] = ()) -> pa.Table:
+        """Columns of one shard, or all but some, sorted by leaf; InputError where the file is not the listed one."""
+        path = self.root / shard.file.name
         check(self.root, shard.file, "rebuild it with --fresh --stage index")
-        return files.read_table(self.root / shard.file.name, columns)
+        chosen = files.read_schema(path).names if columns is None else columns
+        return files.read_table(path, [name for name in chosen if name not in without])
 
 
 def publish(root: Location, manifest: Manifest) -> bool:

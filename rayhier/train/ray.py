@@ -18,10 +18,11 @@ from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
-from rayhier.storage import files
+from rayhier.storage import arrow, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.paths import locate
 from rayhier.train.data import load_examples
 from rayhier.train.dev import DevMeasure
 from rayhier.train.sides import build_tower
@@ -37,6 +38,7 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
     if spec.train.objective == "documents" or not judged:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
     progress = Queue(actor_options={"num_cpus": 0})
+    filesystem, path = arrow.filesystem(attempt.scratch / "ray")
     trainer = TorchTrainer(
         train_worker,
         train_loop_config={
@@ -51,7 +53,8 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
         scaling_config=_scaling(spec.cluster.train),
         run_config=RunConfig(
             name=attempt.place.folder.name,
-            storage_path=str(attempt.scratch / "ray"),
+            storage_path=path,
+            storage_filesystem=filesystem,
             failure_config=FailureConfig(max_failures=MAX_FAILURES),
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
@@ -75,8 +78,8 @@ def train_worker(config: dict[str, Any]) -> None:
     """One Ray Train worker: go on from the newest checkpoint, train; the first writes the best model."""
     spec = JobSpec.model_validate(config["spec"])
     torch.set_num_threads(spec.cluster.train.cpus)
-    root = Path(config["root"])
-    corpus, vectors = Artifact.open(Path(config["corpus"])), Artifact.open(Path(config["vectors"]))
+    root = locate(config["root"])
+    corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     documents = load_documents(vectors)
     dev = load_dev(corpus, vectors, documents)
     examples = load_examples(spec.train, corpus, vectors, documents)
@@ -86,19 +89,22 @@ def train_worker(config: dict[str, Any]) -> None:
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             trainer.load(Path(folder))
-    _train(trainer, root, config["progress"], spec.cluster.train.checkpoint_seconds)
-    if trainer.group.rank == 0:
-        trainer.restore_best()
-        tower.save(Path(config["model"]), spec.encoder.max_length, root / "encoder")
-        save_router(trainer.router, root / "router")
-        files.write_json(root / METRICS, trainer.history)
+    if trainer.group.rank > 0:
+        _train(trainer, config["progress"], None, spec.cluster.train.checkpoint_seconds)
+        return
+    with files.filling(root / "tensorboard") as events, SummaryWriter(str(events), purge_step=trainer.epoch) as board:
+        _train(trainer, config["progress"], board, spec.cluster.train.checkpoint_seconds)
+    trainer.restore_best()
+    with files.filling(root / "encoder") as folder:
+        tower.save(Path(config["model"]), spec.encoder.max_length, folder)
+    with files.filling(root / "router") as folder:
+        save_router(trainer.router, folder)
+    files.write_json(root / METRICS, trainer.history)
 
 
-def _train(trainer: Trainer, root: Path, progress: Queue, checkpoint_seconds: float) -> None:
+def _train(trainer: Trainer, progress: Queue, board: SummaryWriter | None, checkpoint_seconds: float) -> None:
     """Every epoch that is left; the first worker notes what it measured and says when a checkpoint is due."""
     saved = time.monotonic()
-    first = trainer.group.rank == 0
-    board = SummaryWriter(str(root / "tensorboard"), purge_step=trainer.epoch) if first else None
     while not trainer.finished:
         row = trainer.run_epoch() if trainer.started else trainer.start()
         if row is not None and board is not None:
@@ -108,8 +114,6 @@ def _train(trainer: Trainer, root: Path, progress: Queue, checkpoint_seconds: fl
         if trainer.group.agree(trainer.finished or time.monotonic() - saved >= checkpoint_seconds):
             _checkpoint(trainer)
             saved = time.monotonic()
-    if board is not None:
-        board.close()
 
 
 def _checkpoint(trainer: Trainer) -> None:

@@ -1,0 +1,52 @@
+"""The same job in a folder and in a bucket publishes the same files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rayhier import run
+from rayhier.search.__main__ import main as search
+from rayhier.storage import files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.paths import Location, locate
+
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
+
+
+def published(workdir: Location) -> dict[str, dict[str, str]]:
+    """Kind -> name -> SHA-256, of files that are the same whenever they are made."""
+    found = {}
+    for kind in ("corpus", "vectors", "model", "index", "evaluate"):
+        (folder,) = (workdir / kind).iterdir()
+        artifact = Artifact.open(folder)
+        artifact.verify()
+        same = [
+            file for file in artifact.record.files if file.name.endswith((".parquet", ".safetensors", ".trec", ".csv"))
+        ]
+        found[kind] = {file.name: file.sha256 for file in same}
+    return found
+
+
+def test_a_bucket_holds_what_a_folder_holds(
+    tiny_spec: Callable[..., Path],
+    s3: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    assert run.main([str(tiny_spec())]) == 0
+    assert run.main([str(tiny_spec(workdir=s3))]) == 0
+    there, here = locate(s3), tmp_path / "work"
+    assert published(there) == published(here)
+    left = [name for name in files.below(there) if "/scratch/" in name or ".writable" in name]
+    assert left == []
+    assert files.read_json(there / "report.json")["systems"] == files.read_json(here / "report.json")["systems"]
+    capsys.readouterr()
+    for workdir in (str(here), s3):
+        assert search([workdir, "leaf root branch"]) == 0
+    found = capsys.readouterr().out
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
+    assert run.main([str(tiny_spec(workdir=s3))]) == 0
+    assert '"state": "built"' not in capsys.readouterr().out
