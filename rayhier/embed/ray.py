@@ -1,5 +1,6 @@
 """The embed stage on Ray Data: a pool of encoders, one part of the corpus at a time."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class EmbedPart:
 
     def __init__(self, model: str, spec: dict[str, Any], corpus: str, root: str, ledger: str, cpus: int) -> None:
         torch.set_num_threads(cpus)
+        os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
         self.corpus, self.root = Path(corpus), Path(root)
         self.ledger = Ledger(Path(ledger), self.root)
         self.encoder = TextEncoder(Path(model), EncoderSpec(**spec))
