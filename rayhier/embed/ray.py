@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.embed.encode import TextEncoder, document_text
-from rayhier.model.encoder import load_transformer
+from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar
 from rayhier.ray import stream
 from rayhier.spec import JobSpec
@@ -51,7 +51,7 @@ class EmbedPart:
 
 def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Made:
     """Encode every document and query of `corpus` with the base encoder."""
-    load_transformer(model.path, torch.float32)
+    Encoder(model.path, torch.float32)  # what is wrong with the folder is said here, not by an actor
     names = [*corpus.names("documents/"), QUERIES]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     missing = [name for name in names if ledger.done(ledger_key(name)) is None]

@@ -266,7 +266,7 @@ def test_a_hub_id_is_found_in_the_cache(hub):
 def test_a_snapshot_that_others_cached_in_part_is_not_taken(hub):
     snapshot = cache(hub, "a" * 40)
     (snapshot / "modules.json").unlink()
-    with pytest.raises(InputError, match="not whole in the hub's cache, .* allowed: a folder"):
+    with pytest.raises(InputError, match=r"not whole in the hub's cache, .* allowed: a folder"):
         open_model(EncoderSpec(model="some-org/a.model"))
 
 
