@@ -93,7 +93,7 @@ class TextEncoder:
 
     def _padded(self, batch: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids and mask [n, t] of texts, the longest first, padded on the right."""
-        ids_NT = np.full((len(batch), len(batch[0])), self.padding, dtype=np.int64)
+        ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)
         for row, ids in enumerate(batch):
             ids_NT[row, : len(ids)] = ids
