@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.cluster import TrainWorkers, Workers
 from rayhier.storage import model_folder, paths, source
 from rayhier.storage.artifact import Kind, Place
 from rayhier.storage.fingerprint import fingerprint
 from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.paths import Location
+from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
@@ -63,7 +66,7 @@ class Plan:
     """The steps of a job, in order."""
 
     spec: JobSpec
-    workdir: Path
+    workdir: Location
     source: Source
     model: ModelFolder
     steps: list[Step] = field(default_factory=list)
@@ -75,8 +78,7 @@ class Plan:
 
 def make_plan(spec: JobSpec) -> Plan:
     """Look at corpus, model and workdir; InputError where one is missing or what is asked cannot fit."""
-    workdir = paths.resolve("workdir", spec.workdir)
-    _check_writable(workdir)
+    workdir = _workdir(spec)
     found = source.describe(spec.corpus)
     if spec.train.objective == "supervised" and "train" not in found.judged:
         raise InputError(NO_JUDGEMENTS)
@@ -115,7 +117,7 @@ def _steps(plan: Plan) -> list[Step]:
     ) -> Step:
         made = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
         workers = getattr(cluster, stage, None)
-        resources = f"{workers.workers} x {workers.cpus} CPU" if workers else "this process"
+        resources = _resources(workers) if workers else "this process"
         return Step(stage, kind, Place(plan.workdir / kind / made), inputs, resources, size, seed)
 
     corpus = step("corpus", "corpus", {}, text, source=plan.source.identity, corpus=_fields(spec.corpus, "path"))
@@ -138,7 +140,7 @@ def _steps(plan: Plan) -> list[Step]:
             weights,
             seed,
             router=_fields(spec.router),
-            train=_fields(spec.train),
+            train=_fields(spec.train, "micro_batch"),
             what=spec.encoder.train,
         )
         row = m * (2 if spec.index.vectors == "float16" else 4)
@@ -159,9 +161,36 @@ def _steps(plan: Plan) -> list[Step]:
     ]
 
 
+def _resources(workers: Workers | TrainWorkers) -> str:
+    gpus = f", {workers.gpus:g} GPU" if workers.gpus else ""
+    return f"{workers.workers} x {workers.cpus} CPU{gpus}"
+
+
 def _fields(section: Any, *without: str) -> dict[str, Any]:
     values: dict[str, Any] = section.model_dump(mode="json", exclude=set(without))
     return values
+
+
+def _workdir(spec: JobSpec) -> Location:
+    """Where artifacts go; InputError where nothing can be written there, as far as looking tells."""
+    if "://" not in spec.workdir:
+        local = paths.resolve("workdir", spec.workdir)
+        _check_writable(local)
+        return local
+    place = paths.locate(spec.workdir)
+    if isinstance(place, Remote):
+        _check_answers(place)
+    return place
+
+
+def _check_answers(place: Remote) -> None:
+    try:
+        place.reach()
+    except OSError as error:
+        raise InputError(
+            f"workdir: {place} cannot be opened: {error.strerror}; allowed: a bucket that exists and that the "
+            "environment's credentials, region and endpoint (AWS_…, GOOGLE_…) let this user list and write"
+        ) from None
 
 
 def _check_writable(workdir: Path) -> None:
@@ -180,6 +209,8 @@ def _read_only(folder: Path) -> bool:
 
 
 def _check_space(plan: Plan) -> None:
+    if isinstance(plan.workdir, Remote):
+        return  # a bucket has no end
     parent = plan.workdir
     while not parent.exists():
         parent = parent.parent
@@ -200,8 +231,8 @@ def show(plan: Plan) -> str:
     ]
     for step in plan.steps:
         state = "published" if step.is_published else "to do"
-        place = step.place.folder.relative_to(plan.workdir)
-        lines.append(f"  {step.title:<16} {place!s:<24} about {_size(step.bytes):>9}  {step.resources:<12}  {state}")
+        place = f"{step.kind}/{step.fingerprint}"
+        lines.append(f"  {step.title:<16} {place:<24} about {_size(step.bytes):>9}  {step.resources:<12}  {state}")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """How a long step shows itself: a bar on a terminal, plain lines a few seconds apart elsewhere."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,9 +20,9 @@ def say(text: str) -> None:
     console.print(text)
 
 
-def here(path: Path) -> str:
-    """A path as short as it can be said from the current directory."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+def here(place: object) -> str:
+    """A path as short as it can be said from the current directory; anything else as it says itself."""
+    return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 class Bar:

@@ -2,11 +2,9 @@
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from rayhier.corpus import fits
@@ -83,9 +81,7 @@ def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> d
 def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
     """Everything that can fail before work begins."""
     try:
-        plan.workdir.mkdir(parents=True, exist_ok=True)
-        files.replace(plan.workdir / ".writable", b"")
-        (plan.workdir / ".writable").unlink(missing_ok=True)
+        files.probe(plan.workdir)
     except OSError as error:
         raise InputError(f"workdir: {plan.workdir} cannot be written: {error.strerror}") from None
     to_make = [step for step in plan.steps if step.stage in stages and (fresh or step.place.published() is None)]
@@ -182,7 +178,7 @@ def _make_current(plan: Plan) -> None:
     current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=dict(named), seeds=seeds))
     report = plan.step("evaluate").place.published()
     if report is not None:
-        below = os.path.relpath(report.root, plan.workdir)
+        below = str(report.root).removeprefix(f"{plan.workdir}/")
         _, _, body = report.path("report.md").read_text().partition("\n")
         text = f"# {plan.spec.name}\n" + body.replace("](plots/", f"]({below}/plots/")
         files.replace(plan.workdir / "report.md", text.encode())
@@ -198,7 +194,7 @@ def _show_report(plan: Plan) -> None:
         return
     from rayhier.evaluate.closing import closing
 
-    print(closing(plan.spec, plan.workdir, Path(report.root)))
+    print(closing(plan.spec, plan.workdir, report.root))
 
 
 if __name__ == "__main__":

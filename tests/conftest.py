@@ -3,7 +3,11 @@
 import json
 import logging
 import os
+import threading
+import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,8 +21,69 @@ DOCUMENTS, QUERIES = 240, 120
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[None]:
-    """A local Ray cluster of eight logical CPUs, whatever the machine has."""
+def bucket() -> Iterator[str]:
+    """`s3://…` of a bucket on a server in this process, with the environment that finds it."""
+    from moto.s3.responses import S3Response
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", "tester")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patch.setenv("AWS_REGION", "us-east-1")
+        one, put = threading.Lock(), S3Response.put_object
+
+        def put_object(self: S3Response) -> object:
+            with one:  # between looking for the key and writing it the server would let another writer in
+                return put(self)
+
+        patch.setattr(S3Response, "put_object", put_object)
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/rayhier", method="PUT")).close()
+        yield "s3://rayhier"
+    server.stop()
+
+
+@pytest.fixture
+def s3(bucket: str) -> str:
+    """A prefix in the bucket for one test alone."""
+    return f"{bucket}/{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def answering(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """`answering(GET=(status, body), …)`: from here on buckets are on a server that says only this."""
+    answers: dict[str, tuple[int, str]] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            status, body = answers[self.command]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_PUT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        yield answers.update
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def cluster(bucket: str) -> Iterator[None]:
+    """A local Ray cluster of eight logical CPUs, whatever the machine has; its workers find the bucket."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -78,7 +79,7 @@ class TextEncoder:
         """Vectors of one chunk: on a GPU nothing waits for a batch before all are under way."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         batches = self._batches([tokens[row] for row in order])
-        parts = [self.encoder(*self._padded(batch)) for batch in batches]
+        parts = [self.encoder(*self.padded(batch)) for batch in batches]
         vectors = np.empty((len(tokens), self.dimension), dtype=np.float32)
         vectors[order] = torch.cat(parts).cpu().numpy()
         return vectors
@@ -91,7 +92,7 @@ class TextEncoder:
             yield tokens[start : start + size]
             start += size
 
-    def _padded(self, batch: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def padded(self, batch: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids and mask [n, t] of texts, the longest first, padded on the right."""
         ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)
@@ -108,3 +109,9 @@ class TextEncoder:
 def document_text(title: str, text: str) -> str:
     """What is encoded of a document: title, then text, as BEIR does."""
     return f"{title} {text}".strip()
+
+
+def document_texts(documents: pa.Table) -> list[str]:
+    """What is encoded of each row of a documents table."""
+    pairs = zip(documents["title"].to_pylist(), documents["text"].to_pylist(), strict=True)
+    return [document_text(title, text) for title, text in pairs]

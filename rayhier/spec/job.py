@@ -1,5 +1,6 @@
 """The whole spec: one section a stage."""
 
+import re
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -22,7 +23,7 @@ class JobSpec(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Of the job, in reports. Never part of a fingerprint."""
     workdir: Annotated[str, Field(min_length=1)]
-    """Folder that holds every artifact. Never part of a fingerprint."""
+    """Holds every artifact: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
     corpus: CorpusSpec
     encoder: EncoderSpec
     router: RouterSpec
@@ -34,9 +35,9 @@ class JobSpec(Section):
 
     @field_validator("workdir")
     @classmethod
-    def _local(cls, value: str) -> str:
-        if "://" in value:
-            raise ValueError("a path on this machine (s3:// and gs:// are not built yet)")
+    def _place(cls, value: str) -> str:
+        if "://" in value and not re.fullmatch(r"(s3|gs)://[^/]+(/.*)?", value):
+            raise ValueError("a path on this machine, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
         return value
 
     def check_leaves(self, documents: int) -> None:

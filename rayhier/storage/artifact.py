@@ -1,6 +1,5 @@
 """Published artifacts: `WORKDIR/KIND/FP/`, where record.json is all that a reader trusts."""
 
-import shutil
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -10,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.storage import files
+from rayhier.storage.cache import fetch
 from rayhier.storage.files import File
+from rayhier.storage.paths import Location
 
 Kind = Literal["corpus", "vectors", "model", "index", "evaluate"]
 FORMAT = 1
@@ -39,7 +40,7 @@ class Record(BaseModel):
 class Place:
     """Where an artifact lives, published or not."""
 
-    folder: Path
+    folder: Location
 
     @property
     def kind(self) -> str:
@@ -68,18 +69,18 @@ class Place:
     def remove(self) -> None:
         """Unpublish, record.json first, then every attempt."""
         (self.folder / RECORD).unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        files.remove(self.folder)
 
 
 @dataclass(frozen=True)
 class Artifact:
     """A published artifact: its record, and its files below `root`."""
 
-    folder: Path
+    folder: Location
     record: Record
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Location) -> Self:
         """The artifact published at `folder`; InputError where there is none."""
         found = Place(folder).published()
         if found is None:
@@ -87,7 +88,7 @@ class Artifact:
         return cls(found.folder, found.record)
 
     @property
-    def root(self) -> Path:
+    def root(self) -> Location:
         """Folder of the files."""
         return self.folder / self.record.attempt
 
@@ -95,9 +96,15 @@ class Artifact:
         """Names of the files below a folder of the artifact, sorted."""
         return sorted(file.name for file in self.record.files if file.name.startswith(prefix))
 
-    def path(self, name: str) -> Path:
-        """Path of one file."""
+    def path(self, name: str) -> Location:
+        """Where one file lies."""
         return self.root / name
+
+    def local(self, prefix: str) -> Path:
+        """The same for libraries that read paths: a folder of the artifact on this machine, fetched where it is not."""
+        if isinstance(self.root, Path):
+            return self.root / prefix
+        return fetch(self.root, [file for file in self.record.files if file.name.startswith(f"{prefix}/")]) / prefix
 
     def verify(self, without: str | None = None) -> None:
         """Read every file, but those below `without`; InputError by name where one is not what record.json lists."""
@@ -106,7 +113,7 @@ class Artifact:
                 check(self.root, file, f"remove it with --fresh --stage {stage_of(self.record.kind)}")
 
 
-def check(root: Path, file: File, mend: str) -> None:
+def check(root: Location, file: File, mend: str) -> None:
     """InputError where `root/file.name` is not the listed file; `mend` says what to do."""
     path = root / file.name
     if not path.is_file():

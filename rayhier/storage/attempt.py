@@ -7,7 +7,6 @@ checkpoints, parts) lies below `scratch/` and is gone before the record is publi
 
 import contextlib
 import os
-import shutil
 import socket
 import threading
 import time
@@ -22,6 +21,7 @@ from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import RECORD, Artifact, Kind, Place, Record, versions
 from rayhier.storage.files import File
+from rayhier.storage.paths import Location
 
 OWNER = "owner.json"
 CLAIMS = "claims"
@@ -46,7 +46,7 @@ class Attempt:
     Use as a context manager; leaving it without `publish` releases the folder for the next run.
     """
 
-    def __init__(self, place: Place, root: Path, claim: int) -> None:
+    def __init__(self, place: Place, root: Location, claim: int) -> None:
         self.place = place
         self.root = root
         self.scratch = root / SCRATCH
@@ -63,7 +63,7 @@ class Attempt:
             if claim is not None and not _is_published(place, root):
                 return cls(place, root, claim)
         root = place.folder / f"attempt-{uuid.uuid4().hex[:8]}"
-        files.create(root / CLAIMS / "0", b"")
+        _take(root, 0)
         return cls(place, root, 0)
 
     def __enter__(self) -> Self:
@@ -76,18 +76,17 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._rest()
-        if self.root.exists() and self._mine():
+        if self._mine():
             self._write_owner(0)
 
     def publish(self, kind: Kind, inputs: dict[str, str], made: Made) -> Artifact:
         """Publish every file below `root` but scratch. The first of racing runs wins; all return its artifact."""
         self._check_mine()
-        shutil.rmtree(self.scratch)
+        files.remove(self.scratch)
         entries = {file.name: file for file in made.files}
-        for path in sorted(self.root.rglob("*")):
-            name = path.relative_to(self.root).as_posix()
-            hidden = name == OWNER or name.startswith(f"{CLAIMS}/") or path.name.endswith(".tmp")
-            if path.is_file() and not hidden and name not in entries:
+        for name in files.below(self.root):
+            hidden = name == OWNER or name.startswith((f"{CLAIMS}/", f"{SCRATCH}/")) or name.endswith(".tmp")
+            if not hidden and name not in entries:
                 entries[name] = files.describe(self.root, name)
         record = Record(
             kind=kind,
@@ -110,7 +109,7 @@ class Attempt:
         """Remove what nobody will read: this attempt where it lost, and attempts of the dead."""
         for root in _attempts(self.place.folder):
             if root != artifact.root and (root == self.root or _claim(root, time.time) is not None):
-                shutil.rmtree(root, ignore_errors=True)
+                files.remove(root)
 
     def _check_mine(self) -> None:
         if not self._mine():
@@ -145,17 +144,17 @@ class Attempt:
         files.write_json(self.root / OWNER, owner)
 
 
-def _attempts(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("attempt-*") if path.is_dir())
+def _attempts(folder: Location) -> list[Location]:
+    return sorted((path for path in folder.glob("attempt-*") if path.is_dir()), key=str)
 
 
-def _is_published(place: Place, root: Path) -> bool:
+def _is_published(place: Place, root: Location) -> bool:
     """Whether readers rely on this attempt. To be asked after the claim: its owner may have published just before."""
     artifact = place.published()
     return artifact is not None and artifact.root == root
 
 
-def _claim(root: Path, clock: Callable[[], float]) -> int | None:
+def _claim(root: Location, clock: Callable[[], float]) -> int | None:
     """The number under which this process now owns a dead attempt; None where it is alive or lost to another."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
@@ -172,7 +171,12 @@ def _claim(root: Path, clock: Callable[[], float]) -> int | None:
     if not gone and clock() - heard <= SILENT_SECONDS:
         return None
     claim = int(newest.name) + 1
-    return claim if files.create(root / CLAIMS / str(claim), b"") else None
+    return claim if _take(root, claim) else None
+
+
+def _take(root: Location, claim: int) -> bool:
+    """The race. What is written differs between racers: see `files.create`."""
+    return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
 
 
 def _alive(pid: int, started: str) -> bool:

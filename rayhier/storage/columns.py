@@ -1,13 +1,14 @@
 """Between parquet columns and numpy."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from rayhier.storage import files
+from rayhier.storage.paths import Location
 
 Floats = npt.NDArray[np.float32]
 
@@ -26,6 +27,6 @@ def matrix(column: pa.ChunkedArray) -> Floats:
     return flat.astype(np.float32, copy=False).reshape(-1, size)
 
 
-def read(paths: Sequence[Path], columns: Sequence[str]) -> pa.Table:
+def read(paths: Sequence[Location], columns: Sequence[str]) -> pa.Table:
     """Columns of several files of one schema, in the order given."""
-    return pa.concat_tables([pq.read_table(path, columns=list(columns)) for path in paths])
+    return pa.concat_tables([files.read_table(path, columns) for path in paths])

@@ -1,6 +1,5 @@
 """`WORKDIR/current.json`: the artifacts that search, index and serve open."""
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -8,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
+from rayhier.storage.paths import Location
 
 NAME = "current.json"
 FORMAT = 1
@@ -25,13 +25,13 @@ class Current(BaseModel):
     """Other seed -> kind -> fingerprint."""
 
 
-def write(workdir: Path, current: Current) -> None:
+def write(workdir: Location, current: Current) -> None:
     """Replace current.json in one step."""
     value: dict[str, Any] = current.model_dump(mode="json")
     files.write_json(workdir / NAME, value)
 
 
-def read(workdir: Path) -> Current:
+def read(workdir: Location) -> Current:
     """What is current; InputError where no run has built an index in this workdir."""
     try:
         saved = files.read_json(workdir / NAME)
@@ -49,7 +49,7 @@ def read(workdir: Path) -> Current:
         raise InputError(f"{workdir / NAME}: cannot be read: {error.errors(include_url=False)[0]['msg']}") from None
 
 
-def artifact(workdir: Path, current: Current, kind: str) -> Artifact:
+def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
     """The current artifact of a kind."""
     if kind not in current.artifacts:
         raise InputError(f"{workdir / NAME}: names no {kind}; run the stages that make it")

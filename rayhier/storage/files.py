@@ -1,12 +1,19 @@
-"""Writing files whole: bytes become visible under their name all at once, or not at all."""
+"""Writing files whole: bytes become visible under their name all at once, or not at all.
 
+A file lies on this machine or in a bucket: what artifacts do with a `Location` is the same for both.
+"""
+
+import contextlib
+import errno
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
@@ -15,7 +22,11 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore
 from pydantic import BaseModel, ConfigDict
 
+from rayhier.storage.paths import Location
+from rayhier.storage.remote import Remote
+
 CHUNK = 1 << 20
+T = TypeVar("T")
 
 
 class File(BaseModel):
@@ -27,8 +38,13 @@ class File(BaseModel):
     sha256: str
 
 
-def create(path: Path, data: bytes) -> bool:
-    """Put-if-absent, the commit of every artifact. False where the name exists already."""
+def create(path: Location, data: bytes) -> bool:
+    """Put-if-absent, the commit of every artifact. False where the name exists already.
+
+    Writers that may race must not write the same data.
+    """
+    if isinstance(path, Remote):
+        return path.create(data)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         obstore.put(LocalStore(path.parent), path.name, data, mode="create")
@@ -37,42 +53,107 @@ def create(path: Path, data: bytes) -> bool:
     return True
 
 
-def replace(path: Path, data: bytes) -> None:
+def replace(path: Location, data: bytes) -> None:
     """Write `data` under `path` in one step, over whatever is there."""
-    write(path, lambda temporary: temporary.write_bytes(data))
+    if isinstance(path, Remote):
+        path.write_bytes(data)
+    else:
+        write(path, lambda temporary: temporary.write_bytes(data))
 
 
-def write(path: Path, fill: Callable[[Path], object]) -> None:
-    """Let `fill` write a temporary neighbour, flush it to the device and rename it to `path`."""
+def write(path: Location, fill: Callable[[Path], T]) -> T:
+    """Let `fill` write a temporary file on this machine, then show it under `path`; returns what `fill` does.
+
+    Here it is a neighbour, flushed to the device and renamed; to a bucket it is uploaded.
+    """
+    if isinstance(path, Remote):
+        with tempfile.TemporaryDirectory() as folder:
+            made = fill(Path(folder) / path.name)
+            path.upload(Path(folder) / path.name)
+        return made
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        fill(temporary)
+        made = fill(temporary)
         with temporary.open("rb") as opened:
             os.fsync(opened.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+    return made
 
 
-def write_parquet(root: Path, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:
+@contextlib.contextmanager
+def filling(folder: Location) -> Iterator[Path]:
+    """A folder on this machine for libraries that write paths; once left, its files lie in `folder`.
+
+    Here it is `folder` itself. To a bucket they are uploaded one by one, unless an error ends the block.
+    """
+    if isinstance(folder, Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        yield Path(temporary)
+        for name in below(Path(temporary)):
+            (folder / name).upload(Path(temporary) / name)
+
+
+def below(folder: Location) -> list[str]:
+    """Names, from `folder` on, of every file below it at any depth, sorted."""
+    if isinstance(folder, Remote):
+        return sorted(folder.below())
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def remove(folder: Location) -> None:
+    """Remove every file below a folder, as far as that can be done."""
+    if isinstance(folder, Remote):
+        with contextlib.suppress(OSError):
+            folder.remove_below()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def probe(folder: Location) -> None:
+    """Try in `folder` what a run will do there; OSError where it cannot be done."""
+    path = folder / f".writable-{uuid.uuid4().hex[:8]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    replace(path, b"")
+    try:
+        if create(path, b"again"):
+            raise OSError(errno.ENOTSUP, "it does not honour put-if-absent (If-None-Match), which publishing needs")
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:
     """Write tables as the row groups of the parquet file `root/name`; returns its entry."""
 
-    def fill(temporary: Path) -> None:
+    def fill(temporary: Path) -> File:
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for table in groups:
                 writer.write_table(table.cast(schema), row_group_size=max(1, table.num_rows))
+        return File(name=name, bytes=temporary.stat().st_size, sha256=digest(temporary))
 
-    write(root / name, fill)
-    return describe(root, name)
+    return write(root / name, fill)
 
 
-def write_json(path: Path, value: object) -> None:
+def read_table(path: Location, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
+    """Columns (all, without them) of a parquet file, and of its rows those that pass pyarrow's `filters`."""
+    names = None if columns is None else list(columns)
+    if isinstance(path, Path):
+        return pq.read_table(path, columns=names, filters=filters)
+    with path.open() as opened:
+        return pq.read_table(opened, columns=names, filters=filters)
+
+
+def write_json(path: Location, value: object) -> None:
     """Write `value` as indented JSON, in one step."""
     replace(path, to_json(value))
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Location) -> Any:
     """The JSON value at `path`; FileNotFoundError where there is none."""
     return json.loads(path.read_bytes())
 
@@ -82,16 +163,24 @@ def to_json(value: object) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def describe(root: Path, name: str) -> File:
+def describe(root: Location, name: str) -> File:
     """Size and digest of `root/name` as it lies on storage now."""
     path = root / name
     return File(name=name, bytes=path.stat().st_size, sha256=digest(path))
 
 
-def digest(path: Path) -> str:
+def digest(path: Location) -> str:
     """SHA-256 of a file's bytes, 64 hex digits."""
     hashed = hashlib.sha256()
+    for chunk in _chunks(path):
+        hashed.update(chunk)
+    return hashed.hexdigest()
+
+
+def _chunks(path: Location) -> Iterator[bytes]:
+    if isinstance(path, Remote):
+        yield from path.chunks()
+        return
     with path.open("rb") as opened:
         while chunk := opened.read(CHUNK):
-            hashed.update(chunk)
-    return hashed.hexdigest()
+            yield chunk

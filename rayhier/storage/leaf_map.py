@@ -1,18 +1,18 @@
 """The leaf map: documents in parquet shards sorted by leaf, and the manifests that say which files count."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import check
 from rayhier.storage.files import File
+from rayhier.storage.paths import Location
 
 FORMAT = 1
 MANIFESTS = "manifests"
@@ -43,8 +43,10 @@ class Manifest(BaseModel):
     metric: Literal["inner_product"]
     vectors: Literal["float16", "float32"]
     documents: int
+    leaves_per_document: int = 1
+    """Rows of each document."""
     counts: list[int]
-    """Documents of each leaf."""
+    """Rows of each leaf."""
     shards: list[Shard]
 
 
@@ -52,13 +54,13 @@ class Manifest(BaseModel):
 class LeafMap:
     """A leaf map opened at one version."""
 
-    root: Path
+    root: Location
     manifest: Manifest
 
     @classmethod
-    def open(cls, root: Path) -> Self:
+    def open(cls, root: Location) -> Self:
         """The newest version below `root`; InputError where there is none or it is too new."""
-        found = sorted((root / MANIFESTS).glob("v*.json"))
+        found: list[Location] = sorted((root / MANIFESTS).glob("v*.json"), key=str)
         if not found:
             raise InputError(f"{root / MANIFESTS}: holds no manifest")
         try:
@@ -71,13 +73,18 @@ class LeafMap:
         except json.JSONDecodeError as error:
             raise InputError(f"{found[-1]}: not JSON: {error}") from None
 
+    def columns(self, without: Sequence[str] = ()) -> list[str]:
+        """Names of the columns of every shard, as they stand there."""
+        schema = pq.read_schema(self.root / self.manifest.shards[0].file.name)
+        return [name for name in schema.names if name not in without]
+
     def read(self, shard: Shard, columns: list[str]) -> pa.Table:
         """Columns of one shard, sorted by leaf; InputError by name where the file is not the listed one."""
         check(self.root, shard.file, "rebuild it with --fresh --stage index")
-        return pq.read_table(self.root / shard.file.name, columns=columns)
+        return files.read_table(self.root / shard.file.name, columns)
 
 
-def publish(root: Path, manifest: Manifest) -> bool:
+def publish(root: Location, manifest: Manifest) -> bool:
     """Commit a version by put-if-absent; False where another writer took its number."""
     path = root / MANIFESTS / f"v{manifest.version:06d}.json"
     return files.create(path, files.to_json(manifest.model_dump(mode="json")))

@@ -1,11 +1,11 @@
 """Resuming a step shard by shard: one entry for each finished output, written after it."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rayhier.storage import files
 from rayhier.storage.files import File
+from rayhier.storage.paths import Location
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Entry:
 class Ledger:
     """Entries below a folder of an attempt's scratch; `root` is where the outputs lie."""
 
-    folder: Path
-    root: Path
+    folder: Location
+    root: Location
 
     def done(self, key: str) -> Entry | None:
         """The entry of an output finished earlier, None where it is missing or its files are not all there."""
@@ -30,14 +30,16 @@ class Ledger:
         except FileNotFoundError:
             return None
         entry = Entry(tuple(File(**file) for file in saved["files"]), saved["counts"])
-        for file in entry.files:
-            path = self.root / file.name
-            if not path.is_file() or path.stat().st_size != file.bytes:
-                return None
-        return entry
+        return entry if all(self._is_whole(file) for file in entry.files) else None
 
     def enter(self, key: str, entry: Entry) -> Entry:
         """Note an output as finished. Entering it again is harmless: names and bytes are the same."""
         saved = {"files": [file.model_dump() for file in entry.files], "counts": entry.counts}
         files.write_json(self.folder / f"{key}.json", saved)
         return entry
+
+    def _is_whole(self, file: File) -> bool:
+        try:
+            return (self.root / file.name).stat().st_size == file.bytes
+        except FileNotFoundError:
+            return False

@@ -1,8 +1,22 @@
-"""Paths as users give them."""
+"""Places as users and the workers of a job give them."""
 
 from pathlib import Path
 
 from rayhier.spec import InputError
+from rayhier.storage.remote import Remote
+
+Location = Path | Remote
+"""Where artifacts lie: a path on this machine, or a key in a bucket."""
+
+
+def locate(text: str) -> Location:
+    """What `str()` of a location says, again a location; InputError where it is a URL of another kind."""
+    if "://" not in text:
+        return Path(text)
+    try:
+        return Remote.parse(text)
+    except ValueError as error:
+        raise InputError(f"got {text!r}; allowed: a path, {error}") from None
 
 
 def resolve(key: str, text: str) -> Path:

@@ -27,7 +27,8 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
         for document, grade in queries.grades[query].items()
         if grade > 0
     ]
-    return Examples(queries.vector_QM, documents.vector_NM, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+    pair_P2 = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return Examples(queries.vector_QM, documents.vector_NM, pair_P2, queries.texts)
 
 
 def document_pairs(documents: Documents) -> Examples:

@@ -97,12 +97,12 @@ REFUSED = {
         [],
         ["spec.yaml:3: corpus.path: missing", "spec.yaml: router: missing", "required"],
     ),
-    "two heights from k-means": (
-        SMALLEST.replace("type: ehi", "type: ehi, height: 2"),
-        [],
-        ["spec.yaml:5: router: got", "allowed: height 1 with warm_start kmeans"],
+    "another storage": (SMALLEST, ["workdir=ftp://host/a"], ["workdir: got 'ftp://host/a'; allowed: a path on this"]),
+    "no bucket": (
+        SMALLEST,
+        ["workdir=s3:///a"],
+        ["workdir: got 's3:///a'", "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"],
     ),
-    "object storage": (SMALLEST, ["workdir=s3://bucket/a"], ["workdir: got 's3://bucket/a'; allowed: a path on this"]),
     "duplicate key": (SMALLEST + "name: b\n", [], ["spec.yaml:6: name: given twice (first on line 1)"]),
     "duplicate deep key": (
         SMALLEST + "train: {epochs: 1, epochs: 2}\n",

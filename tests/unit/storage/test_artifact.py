@@ -5,14 +5,15 @@ import json
 import pytest
 
 from rayhier.spec import InputError
+from rayhier.storage import files
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Made
 
 
 @pytest.fixture
-def artifact(tmp_path):
+def artifact(folder):
     """An index of two files, published."""
-    with Attempt.start(Place(tmp_path / "index" / "0123456789ab")) as attempt:
+    with Attempt.start(Place(folder / "index" / "0123456789ab")) as attempt:
         (attempt.root / "data").mkdir()
         (attempt.root / "data" / "a.bin").write_bytes(b"aaaa")
         (attempt.root / "b.bin").write_bytes(b"bbbb")
@@ -55,19 +56,19 @@ def test_verify_names_the_file_that_differs(artifact, damage, message):
 )
 def test_a_record_of_another_format_is_refused(artifact, changed, message):
     record = artifact.folder / "record.json"
-    record.write_text(json.dumps(json.loads(record.read_bytes()) | changed))
+    files.write_json(record, json.loads(record.read_bytes()) | changed)
     with pytest.raises(InputError, match=message):
         Place(artifact.folder).published()
 
 
 def test_a_damaged_record_is_refused(artifact):
-    (artifact.folder / "record.json").write_text('{"kind": ')
+    (artifact.folder / "record.json").write_bytes(b'{"kind": ')
     with pytest.raises(InputError, match=r"record\.json: not JSON"):
         Place(artifact.folder).published()
 
 
-def test_nothing_published(tmp_path):
-    place = Place(tmp_path / "corpus" / "0123456789ab")
+def test_nothing_published(folder):
+    place = Place(folder / "corpus" / "0123456789ab")
     assert place.published() is None
     assert place.kind == "corpus"
     with pytest.raises(InputError, match="nothing is published there"):

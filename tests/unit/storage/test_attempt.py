@@ -1,7 +1,6 @@
 """Unpublished work is adopted from the dead, never from the living, by one run; racing runs publish one result."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -9,26 +8,27 @@ import time
 import pytest
 
 from rayhier.spec import InputError
+from rayhier.storage import files
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import SILENT_SECONDS, Attempt, Made
 
 OWN = """
 import sys
-from pathlib import Path
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt
-with Attempt.start(Place(Path(sys.argv[1]))) as attempt:
-    (attempt.scratch / "half").write_text("done")
+from rayhier.storage.paths import locate
+with Attempt.start(Place(locate(sys.argv[1]))) as attempt:
+    (attempt.scratch / "half").write_bytes(b"done")
     print(attempt.root.name, flush=True)
     sys.stdin.read()
 """
 
 START_ALL = """
 import sys
-from pathlib import Path
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt
-folders = sorted(Path(sys.argv[1]).iterdir())
+from rayhier.storage.paths import locate
+folders = sorted(locate(sys.argv[1]).iterdir())
 print("ready", flush=True)
 sys.stdin.readline()
 print(*(Attempt.start(Place(folder)).root.name for folder in folders), flush=True)
@@ -41,8 +41,8 @@ def python(code, *arguments):
 
 
 @pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path / "index" / "0123456789ab")
+def place(folder):
+    return Place(folder / "index" / "0123456789ab")
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def later(seconds):
 
 
 def write(attempt, name, content):
-    (attempt.root / name).write_text(content)
+    (attempt.root / name).write_bytes(content.encode())
 
 
 def attempts(place):
@@ -110,12 +110,12 @@ def test_who_was_taken_over_cannot_publish(place):
     artifact.verify()
 
 
-def test_two_processes_adopt_each_dead_attempt_once(tmp_path):
+def test_two_processes_adopt_each_dead_attempt_once(folder):
     dead = []
     for number in range(25):
-        with Attempt.start(Place(tmp_path / f"{number:02d}")) as attempt:
+        with Attempt.start(Place(folder / f"{number:02d}")) as attempt:
             dead.append(attempt.root.name)
-    with python(START_ALL, tmp_path) as one, python(START_ALL, tmp_path) as other:
+    with python(START_ALL, folder) as one, python(START_ALL, folder) as other:
         for process in (one, other):
             assert process.stdout.readline() == "ready\n"
         for process in (one, other):
@@ -146,7 +146,7 @@ def test_publishing_lists_every_file_but_scratch(place):
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
         write(attempt, ".b.1234.tmp", "left by a killed write")
-        (attempt.scratch / "part").write_text("x")
+        (attempt.scratch / "part").write_bytes(b"x")
         artifact = attempt.publish("index", {"model": "m"}, Made({"documents": 1}))
     assert artifact.names("") == ["a"]
     assert not attempt.scratch.exists()
@@ -219,7 +219,7 @@ def test_an_adopter_that_died_before_it_said_who_it_is_is_followed(place, left):
         (attempt.root / "owner.json").unlink()
     early = Attempt.start(place, clock=later(SILENT_SECONDS - 10))
     assert early.root != attempt.root
-    shutil.rmtree(early.root)
+    files.remove(early.root)
     with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as late:
         assert late.root == attempt.root
 

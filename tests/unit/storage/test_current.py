@@ -19,15 +19,15 @@ SPEC = JobSpec.model_validate(
 )
 
 
-def test_reading_back(tmp_path):
+def test_reading_back(folder):
     written = Current(spec=SPEC, artifacts={"index": "0123456789ab"}, seeds={"1": {"index": "ba9876543210"}})
-    current.write(tmp_path, written)
-    assert current.read(tmp_path) == written
+    current.write(folder, written)
+    assert current.read(folder) == written
 
 
-def test_nothing_yet(tmp_path):
+def test_nothing_yet(folder):
     with pytest.raises(InputError, match=r"current\.json: no such file; build an index"):
-        current.read(tmp_path)
+        current.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_nothing_yet(tmp_path):
         (json.dumps({"format": 1}), "cannot be read: Field required"),
     ],
 )
-def test_refused(tmp_path, text, message):
-    (tmp_path / "current.json").write_text(text)
+def test_refused(folder, text, message):
+    (folder / "current.json").write_bytes(text.encode())
     with pytest.raises(InputError, match=message):
-        current.read(tmp_path)
+        current.read(folder)
 
 
-def test_a_kind_that_is_not_there(tmp_path):
+def test_a_kind_that_is_not_there(folder):
     with pytest.raises(InputError, match="names no index"):
-        current.artifact(tmp_path, Current(spec=SPEC, artifacts={}), "index")
+        current.artifact(folder, Current(spec=SPEC, artifacts={}), "index")

@@ -1,6 +1,7 @@
 """Bytes appear under their name all at once, or not at all."""
 
 import hashlib
+import io
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,18 +13,18 @@ from rayhier.storage import files
 from rayhier.storage.files import File
 
 
-def test_create_is_put_if_absent(tmp_path):
-    path = tmp_path / "deep" / "record.json"
+def test_create_is_put_if_absent(folder):
+    path = folder / "deep" / "record.json"
     assert files.create(path, b"first")
     assert not files.create(path, b"second")
     assert path.read_bytes() == b"first"
 
 
-def test_one_of_many_writers_creates(tmp_path):
+def test_one_of_many_writers_creates(folder):
     with ThreadPoolExecutor(16) as pool:
-        won = list(pool.map(lambda writer: files.create(tmp_path / "record.json", b"%d" % writer), range(64)))
+        won = list(pool.map(lambda writer: files.create(folder / "record.json", b"%d" % writer), range(64)))
     assert won.count(True) == 1
-    assert (tmp_path / "record.json").read_bytes() == b"%d" % won.index(True)
+    assert (folder / "record.json").read_bytes() == b"%d" % won.index(True)
 
 
 def test_create_takes_a_relative_path(tmp_path, monkeypatch):
@@ -32,44 +33,75 @@ def test_create_takes_a_relative_path(tmp_path, monkeypatch):
     assert (tmp_path / "runs/a/record.json").read_bytes() == b"x"
 
 
-def test_write_replaces(tmp_path):
-    files.replace(tmp_path / "a", b"old")
-    files.replace(tmp_path / "a", b"new")
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_bytes() == b"new"
+def test_write_replaces(folder):
+    files.replace(folder / "a", b"old")
+    files.replace(folder / "a", b"new")
+    assert files.below(folder) == ["a"]
+    assert (folder / "a").read_bytes() == b"new"
 
 
-def test_failed_write_leaves_what_was_there(tmp_path):
-    files.replace(tmp_path / "a", b"old")
+def test_failed_write_leaves_what_was_there(folder):
+    files.replace(folder / "a", b"old")
 
     def fail(temporary: Path) -> None:
         temporary.write_bytes(b"half")
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        files.write(tmp_path / "a", fail)
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_bytes() == b"old"
+        files.write(folder / "a", fail)
+    assert files.below(folder) == ["a"]
+    assert (folder / "a").read_bytes() == b"old"
 
 
-def test_parquet_has_a_row_group_for_each_table(tmp_path):
+def test_parquet_has_a_row_group_for_each_table(folder):
     tables = [pa.table({"x": [1, 2]}), pa.table({"x": [3]})]
-    entry = files.write_parquet(tmp_path, "data/x.parquet", iter(tables), pa.schema([("x", pa.int64())]))
-    path = tmp_path / entry.name
-    opened = pq.ParquetFile(path)
+    entry = files.write_parquet(folder, "data/x.parquet", iter(tables), pa.schema([("x", pa.int64())]))
+    path = folder / entry.name
+    opened = pq.ParquetFile(io.BytesIO(path.read_bytes()))
     assert [opened.metadata.row_group(group).num_rows for group in range(opened.num_row_groups)] == [2, 1]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     assert entry == File(name="data/x.parquet", bytes=path.stat().st_size, sha256=digest)
 
 
-def test_failed_parquet_leaves_nothing(tmp_path):
+def test_failed_parquet_leaves_nothing(folder):
     def groups():
         yield pa.table({"x": [1]})
         raise RuntimeError("shard lost")
 
     with pytest.raises(RuntimeError, match="shard lost"):
-        files.write_parquet(tmp_path, "x.parquet", groups(), pa.schema([("x", pa.int64())]))
-    assert list(tmp_path.iterdir()) == []
+        files.write_parquet(folder, "x.parquet", groups(), pa.schema([("x", pa.int64())]))
+    assert files.below(folder) == []
+
+
+def test_a_table_reads_back_by_columns_and_rows(folder):
+    table = pa.table({"x": range(50_000), "y": [str(number) for number in range(50_000)]})
+    groups = [table.slice(begin, 5_000) for begin in range(0, 50_000, 5_000)]
+    files.write_parquet(folder, "x.parquet", groups, table.schema)
+    assert files.read_table(folder / "x.parquet").equals(table)
+    some = files.read_table(folder / "x.parquet", ["y"], [("x", ">=", 49_998)])
+    assert some.to_pydict() == {"y": ["49998", "49999"]}
+
+
+def test_a_filled_folder_lies_where_it_should(folder):
+    with files.filling(folder / "encoder") as here:
+        (here / "1_Pooling").mkdir()
+        (here / "1_Pooling" / "config.json").write_text("{}")
+        (here / "weights").write_bytes(b"w")
+    assert files.below(folder) == ["encoder/1_Pooling/config.json", "encoder/weights"]
+    assert (folder / "encoder" / "weights").read_bytes() == b"w"
+
+
+def test_remove_takes_all_below_and_nothing_beside(folder):
+    for name in ("a/x", "a/b/y", "ab", "a.b"):
+        files.create(folder / name, b"")
+    files.remove(folder / "a")
+    assert files.below(folder) == ["a.b", "ab"]
+    files.remove(folder / "a")
+
+
+def test_probe_leaves_nothing(folder):
+    files.probe(folder)
+    assert files.below(folder) == []
 
 
 def test_json_refuses_what_json_cannot_say():

@@ -35,53 +35,53 @@ def write(root, version=1):
     )
 
 
-def test_publish_and_open(tmp_path):
-    manifest = write(tmp_path)
-    assert publish(tmp_path, manifest)
-    leaf_map = LeafMap.open(tmp_path)
+def test_publish_and_open(folder):
+    manifest = write(folder)
+    assert publish(folder, manifest)
+    leaf_map = LeafMap.open(folder)
     assert leaf_map.manifest == manifest
     table = leaf_map.read(manifest.shards[0], ["doc_id", "leaf"])
     assert table.to_pydict() == {"doc_id": ["a", "b", "c"], "leaf": [0, 0, 2]}
 
 
-def test_a_version_is_published_once(tmp_path):
-    manifest = write(tmp_path)
-    assert publish(tmp_path, manifest)
-    assert not publish(tmp_path, manifest.model_copy(update={"documents": 99}))
-    assert LeafMap.open(tmp_path).manifest.documents == 3
+def test_a_version_is_published_once(folder):
+    manifest = write(folder)
+    assert publish(folder, manifest)
+    assert not publish(folder, manifest.model_copy(update={"documents": 99}))
+    assert LeafMap.open(folder).manifest.documents == 3
 
 
-def test_the_newest_version_is_opened(tmp_path):
+def test_the_newest_version_is_opened(folder):
     for version in (9, 10, 2):
-        publish(tmp_path, write(tmp_path, version))
-    assert LeafMap.open(tmp_path).manifest.version == 10
+        publish(folder, write(folder, version))
+    assert LeafMap.open(folder).manifest.version == 10
 
 
-def test_no_manifest(tmp_path):
+def test_no_manifest(folder):
     with pytest.raises(InputError, match="holds no manifest"):
-        LeafMap.open(tmp_path)
+        LeafMap.open(folder)
 
 
-def test_a_newer_format_is_refused(tmp_path):
-    files.write_json(tmp_path / "manifests" / "v000001.json", {"format": 2, "new": "field"})
+def test_a_newer_format_is_refused(folder):
+    files.write_json(folder / "manifests" / "v000001.json", {"format": 2, "new": "field"})
     with pytest.raises(InputError, match=r"v000001\.json: format 2; this version reads 1"):
-        LeafMap.open(tmp_path)
+        LeafMap.open(folder)
 
 
-def test_a_damaged_shard_is_named(tmp_path):
-    manifest = write(tmp_path)
-    publish(tmp_path, manifest)
-    data = bytearray((tmp_path / "data/0.parquet").read_bytes())
+def test_a_damaged_shard_is_named(folder):
+    manifest = write(folder)
+    publish(folder, manifest)
+    data = bytearray((folder / "data/0.parquet").read_bytes())
     data[20] ^= 1
-    (tmp_path / "data/0.parquet").write_bytes(data)
+    (folder / "data/0.parquet").write_bytes(data)
     with pytest.raises(InputError, match=r"0\.parquet: SHA-256"):
-        LeafMap.open(tmp_path).read(manifest.shards[0], ["doc_id"])
+        LeafMap.open(folder).read(manifest.shards[0], ["doc_id"])
 
 
 @pytest.mark.parametrize(
     ("text", "said"), [("", "not JSON"), ("{", "not JSON"), ('{"format": 1}', "no manifest"), ("[]", "no manifest")]
 )
-def test_a_damaged_manifest_is_named(tmp_path, text, said):
-    files.replace(tmp_path / "manifests" / "v000001.json", text.encode())
+def test_a_damaged_manifest_is_named(folder, text, said):
+    files.replace(folder / "manifests" / "v000001.json", text.encode())
     with pytest.raises(InputError, match=rf"v000001\.json: {said}"):
-        LeafMap.open(tmp_path)
+        LeafMap.open(folder)

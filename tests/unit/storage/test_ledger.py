@@ -7,14 +7,14 @@ from rayhier.storage.ledger import Entry, Ledger
 
 
 @pytest.fixture
-def ledger(tmp_path):
-    return Ledger(tmp_path / "scratch" / "ledger", tmp_path)
+def ledger(folder):
+    return Ledger(folder / "scratch" / "ledger", folder)
 
 
 @pytest.fixture
-def entry(tmp_path, ledger):
-    (tmp_path / "a.bin").write_bytes(b"aaaa")
-    return ledger.enter("shard-0", Entry((files.describe(tmp_path, "a.bin"),), {"rows": 4}))
+def entry(folder, ledger):
+    (folder / "a.bin").write_bytes(b"aaaa")
+    return ledger.enter("shard-0", Entry((files.describe(folder, "a.bin"),), {"rows": 4}))
 
 
 def test_resumes_what_is_whole(ledger, entry):
@@ -23,8 +23,8 @@ def test_resumes_what_is_whole(ledger, entry):
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"aa")])
-def test_makes_again_what_is_not(tmp_path, ledger, entry, damage):
-    damage(tmp_path / entry.files[0].name)
+def test_makes_again_what_is_not(folder, ledger, entry, damage):
+    damage(folder / entry.files[0].name)
     assert ledger.done("shard-0") is None
 
 

@@ -63,6 +63,7 @@ def published(tmp_path, documents, grade):
     """A corpus with one train judgement, and the vectors of its query."""
     opened = []
     for kind, name, schema, values in [
+        ("corpus", "queries.parquet", schemas.QUERIES, [["a"], ["text of a"]]),
         ("corpus", "judgements/train.parquet", schemas.JUDGEMENTS, [["a"], ["d3"], [grade]]),
         (
             "vectors",
@@ -74,7 +75,7 @@ def published(tmp_path, documents, grade):
         files.write_parquet(tmp_path / kind / "a", name, [pa.table(values, schema=schema)], schema)
         record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
         opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
-    return opened
+    return opened[1:]
 
 
 @pytest.mark.parametrize(

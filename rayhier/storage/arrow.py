@@ -1,0 +1,34 @@
+"""Buckets as pyarrow, and so Ray Train, writes them.
+
+Not pyarrow's own S3FileSystem: it asks for credentials its own way and leaves an empty object for every folder, which
+would outlive the files.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from obstore.fsspec import BufferedFile, FsspecStore
+from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
+
+from rayhier.storage.paths import Location
+from rayhier.storage.remote import CLIENT
+
+
+class _File(BufferedFile):
+    def write(self, data: Any) -> int:
+        """Arrow hands over signed bytes, which the store refuses."""
+        return super().write(bytes(data))
+
+
+class _Store(FsspecStore):
+    def _open(self, path: str, mode: Any = "rb", **_options: Any) -> Any:  # type: ignore[override]
+        return _File(self, path, mode)
+
+
+def filesystem(place: Location) -> tuple[FileSystem | None, str]:
+    """A file system that writes to the place's bucket, and the path there; None and the path where it is here."""
+    if isinstance(place, Path):
+        return None, str(place)
+    scheme, _, bucket = place.bucket.partition("://")
+    store = _Store(scheme, client_options=CLIENT)  # type: ignore[call-overload]
+    return PyFileSystem(FSSpecHandler(store)), f"{bucket}/{place.key}"

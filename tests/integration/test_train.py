@@ -1,0 +1,71 @@
+"""The train stage on Ray Train: what trains, and that the number of workers changes nothing but the time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from sentence_transformers import SentenceTransformer
+
+from rayhier import run
+from rayhier.search.searcher import Searcher
+from rayhier.storage import current, files
+from rayhier.storage.artifact import Artifact
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+STAGES = ["--stage", "corpus", "--stage", "embed", "--stage", "train"]
+TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2}"
+
+
+def model(work: Path) -> Artifact:
+    return Artifact.open(next((work / "model").iterdir()))
+
+
+def test_two_workers_train_what_one_does(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    encoder = tiny_spec().read_text().splitlines()[3].removeprefix("encoder: ").replace("}", ", train: all}")
+    found = []
+    for workers in (1, 2):
+        work = tmp_path / f"work{workers}"
+        cluster = f"{{train: {{workers: {workers}, checkpoint_seconds: 0}}}}"
+        spec = tiny_spec(workdir=str(work), encoder=encoder, train=TRAIN, cluster=cluster)
+        assert run.main([str(spec), *STAGES]) == 0
+        found.append(model(work))
+    histories = [files.read_json(one.path("metrics.json")) for one in found]
+    for one, other in zip(*histories, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+    assert [row["epoch"] for row in histories[0]] == [0, 2]
+    for name in ("router/router.safetensors", "encoder/model.safetensors"):
+        weights = [load_file(one.path(name)) for one in found]
+        assert weights[0].keys() == weights[1].keys()
+        for tensor in weights[0]:
+            np.testing.assert_allclose(weights[0][tensor], weights[1][tensor], atol=1e-4)
+
+
+def test_a_trained_last_layer_is_what_indexes_and_searches(
+    tiny_spec: Callable[..., Path], tmp_path: Path, tiny_model: Path
+) -> None:
+    """The last layer moves, the rest does not; index, evaluation and search all use it."""
+    work = tmp_path / "work"
+    spec = tiny_spec(
+        encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
+        train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
+        router="{type: ehi, branching: 3, height: 2}",
+    )
+    assert run.main([str(spec)]) == 0
+    before, after = (
+        load_file(tiny_model / "model.safetensors"),
+        load_file(model(work).path("encoder/model.safetensors")),
+    )
+    moved = {name for name in after if not np.array_equal(before[name], after[name])}
+    assert moved
+    assert all(name.startswith("encoder.layer.0.") for name in moved)
+    searcher = Searcher.open(work)
+    texts = ["leaf river 3", "ash elm wolf"]
+    wanted = SentenceTransformer(str(model(work).path("encoder")), device="cpu").encode(texts)
+    np.testing.assert_allclose(searcher.encoder.encode(texts), wanted, atol=1e-5)
+    row = searcher.loaded.table.slice(0, 1).to_pylist()[0]
+    found = searcher.encoder.encode([f"{row['title']} {row['text']}".strip()])
+    np.testing.assert_allclose(found[0], searcher.loaded.vector_NM[0], atol=1e-5)
+    assert current.read(work).spec.encoder.train == "last_layer"

@@ -1,0 +1,147 @@
+"""A bucket speaks like pathlib as far as artifacts ask, and its failures are the file system's."""
+
+import io
+import pickle
+from pathlib import PurePosixPath
+
+import obstore
+import pyarrow.fs
+import pytest
+
+from rayhier.spec import InputError
+from rayhier.storage import arrow, files, remote
+from rayhier.storage.paths import locate
+from rayhier.storage.remote import Remote
+
+
+@pytest.fixture
+def place(s3):
+    return Remote.parse(s3)
+
+
+# Names
+
+
+@pytest.mark.parametrize("key", ["a", "a/b.parquet", "a/v000001.json", "a.b/.c"])
+def test_names_are_pathlibs(key):
+    found, expected = Remote.parse(f"s3://bucket/{key}"), PurePosixPath(key)
+    assert (found.name, found.stem, found.suffix) == (expected.name, expected.stem, expected.suffix)
+    assert found.parent / found.name == found
+    assert str(found) == f"s3://bucket/{key}"
+
+
+def test_str_and_pickle_come_back(place):
+    assert locate(str(place / "a" / "b c%20ü")) == place / "a" / "b c%20ü"
+    assert pickle.loads(pickle.dumps(place)) == place
+    assert hash(locate(f"{place}/")) == hash(place)
+    assert Remote.parse("s3://bucket").parent == Remote.parse("s3://bucket/")
+
+
+@pytest.mark.parametrize("text", ["ftp://a/b", "s3://", "s3:///a", "S3://a", "s3://a/../b", "file:///a"])
+def test_other_urls_are_refused(text):
+    with pytest.raises(InputError, match="allowed: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"):
+        locate(text)
+
+
+# What is there
+
+
+def test_objects_and_prefixes(place):
+    (place / "a" / "x.json").write_bytes(b"xx")
+    (place / "a" / "b" / "y").write_bytes(b"")
+    assert [found.name for found in (place / "a").iterdir()] == ["b", "x.json"]
+    assert list((place / "a").glob("*.json")) == [place / "a" / "x.json"]
+    assert sorted((place / "a").below()) == ["b/y", "x.json"]
+    assert (place / "a").is_dir()
+    assert not (place / "a").is_file()
+    assert (place / "a" / "x.json").stat().st_size == 2
+    assert not (place / "nowhere").exists()
+
+
+def test_missing_objects_say_so(place):
+    for ask in (Remote.read_bytes, Remote.stat, Remote.unlink, Remote.open, lambda path: list(path.chunks())):
+        with pytest.raises(FileNotFoundError):
+            ask(place / "nowhere")
+    (place / "nowhere").unlink(missing_ok=True)
+
+
+def test_an_object_that_stands_for_a_folder_is_none(place):
+    """Consoles and pyarrow put such an empty object; nothing may take it for a file."""
+    fs, path = pyarrow.fs.FileSystem.from_uri(str(place / "a"))
+    fs.create_dir(path)
+    assert list((place / "a").iterdir()) == []
+    assert files.below(place / "a") == []
+
+
+def test_reading_anywhere(place):
+    data = bytes(range(256)) * 8192
+    (place / "x").write_bytes(data)
+    assert b"".join((place / "x").chunks()) == data
+    with (place / "x").open() as opened:
+        for offset, whence, size in ((1_500_000, io.SEEK_SET, 10), (-7, io.SEEK_END, 20), (3, io.SEEK_SET, 1_200_000)):
+            begin = opened.seek(offset, whence)
+            assert opened.read(size) == data[begin : begin + size]
+
+
+def test_an_upload_of_several_parts(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "PART", 5 << 20)
+    data = bytes(range(256)) * (11 << 12)
+    (tmp_path / "x").write_bytes(data)
+    (place / "x").upload(tmp_path / "x")
+    assert (place / "x").read_bytes() == data
+
+
+def test_a_create_sent_twice_still_succeeds(place, monkeypatch):
+    """The first answer is lost after the store has written, so the client's second try finds the key taken."""
+    put = obstore.put
+
+    def twice(*given, **options):
+        put(*given, **options)
+        return put(*given, **options)
+
+    monkeypatch.setattr(obstore, "put", twice)
+    assert (place / "record.json").create(b"mine")
+
+
+# As pyarrow writes
+
+
+def test_pyarrow_leaves_no_folders(place):
+    fs, path = arrow.filesystem(place)
+    fs.create_dir(f"{path}/ray/run", recursive=True)
+    with fs.open_output_stream(f"{path}/ray/run/state") as opened:
+        opened.write(b"state")
+    assert fs.get_file_info(f"{path}/ray").type == pyarrow.fs.FileType.Directory
+    assert files.below(place) == ["ray/run/state"]
+    fs.delete_dir(f"{path}/ray")
+    assert not place.exists()
+
+
+def test_pyarrow_takes_local_paths_as_they_are(tmp_path):
+    assert arrow.filesystem(tmp_path) == (None, str(tmp_path))
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(403, "AccessDenied: no way"), (404, "NoSuchBucket: no way"), (301, "incorrectly configured region")],
+)
+def test_failures_are_the_file_systems(answering, status, said):
+    body = "<Error><Code>{}</Code><Message>no\nway</Message></Error>".format(said.partition(":")[0])
+    answering(GET=(status, body), PUT=(status, body))
+    closed = Remote(f"s3://answers-{status}", "a")
+    for ask in (Remote.reach, lambda path: path.write_bytes(b""), lambda path: path.create(b"")):
+        with pytest.raises(OSError, match=said) as caught:
+            ask(closed)
+        assert caught.value.filename == str(closed)
+        assert len(caught.value.strerror.splitlines()) == 1
+
+
+def test_a_store_without_put_if_absent_is_refused(place, monkeypatch):
+    put = obstore.put
+    monkeypatch.setattr(obstore, "put", lambda *given, mode=None, **options: put(*given, **options))
+    with pytest.raises(OSError, match="does not honour put-if-absent"):
+        files.probe(place)
+    assert files.below(place) == []
