@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench-scifact clean
+.PHONY: help setup demo test check bench-scifact bench-encode clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -45,6 +45,9 @@ check: setup  ## format, lint, types, layers
 
 bench-scifact: setup  ## SciFact beside its controls, three seeds, one table
 	$(BIN)/python benchmarks/scifact.py
+
+bench-encode: setup  ## texts encoded a second beside a bare loop and sentence-transformers
+	$(BIN)/python benchmarks/encode.py
 
 clean:  ## remove .venv and caches; runs stay
 	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,6 +18,10 @@ CHUNK = 16_384
 """Texts sorted by length together; while one chunk is encoded the next is tokenised."""
 
 
+CPU_TOKENS = 4_096
+"""Most tokens a CPU encodes at a time, padding included: larger batches outgrow its caches."""
+
+
 class TextEncoder:
     """An encoder folder, ready to encode; `device` overrides the spec's."""
 
@@ -27,6 +31,7 @@ class TextEncoder:
         self.encoder = Encoder(folder, self.dtype, spec.similarity).to(self.device)
         self.max_length = min(spec.max_length, self.encoder.longest)
         self.batch_size = spec.batch_size
+        self.tokens = CPU_TOKENS if self.device.type == "cpu" else self.batch_size * self.max_length
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
 
     @property
@@ -73,15 +78,23 @@ class TextEncoder:
     def _encode(self, tokens: Sequence[Sequence[int]]) -> Floats:
         """Vectors of one chunk: on a GPU nothing waits for a batch before all are under way."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
-        parts = [self.encoder(*self.padded([tokens[row] for row in rows])) for rows in batches]
+        batches = self._batches([tokens[row] for row in order])
+        parts = [self.encoder(*self.padded(batch)) for batch in batches]
         vectors = np.empty((len(tokens), self.dimension), dtype=np.float32)
         vectors[order] = torch.cat(parts).cpu().numpy()
         return vectors
 
+    def _batches(self, tokens: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
+        """Texts sorted by length, the longest first, so many at a time as both limits let."""
+        start = 0
+        while start < len(tokens):
+            size = min(self.batch_size, max(1, self.tokens // max(1, len(tokens[start]))))
+            yield tokens[start : start + size]
+            start += size
+
     def padded(self, batch: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids and mask [n, t] of texts, the longest first, padded on the right."""
-        ids_NT = np.full((len(batch), len(batch[0])), self.padding, dtype=np.int64)
+        ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)
         for row, ids in enumerate(batch):
             ids_NT[row, : len(ids)] = ids

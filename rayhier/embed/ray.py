@@ -1,5 +1,6 @@
 """The embed stage on Ray Data: a pool of encoders, one part of the corpus at a time."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.embed.encode import TextEncoder, document_texts
-from rayhier.model.encoder import load_transformer
+from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar
 from rayhier.ray import stream
 from rayhier.spec import JobSpec
@@ -27,6 +28,7 @@ class EmbedPart:
 
     def __init__(self, model: str, spec: dict[str, Any], corpus: str, root: str, ledger: str, cpus: int) -> None:
         torch.set_num_threads(cpus)
+        os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
         self.corpus, self.root = locate(corpus), locate(root)
         self.ledger = Ledger(locate(ledger), self.root)
         self.encoder = TextEncoder(Path(model), EncoderSpec(**spec))
@@ -48,7 +50,7 @@ class EmbedPart:
 
 def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Made:
     """Encode every document and query of `corpus` with the base encoder."""
-    load_transformer(model.path, torch.float32)
+    Encoder(model.path, torch.float32)  # what is wrong with the folder is said here, not by an actor
     names = [*corpus.names("documents/"), QUERIES]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     missing = [name for name in names if ledger.done(ledger_key(name)) is None]

@@ -248,7 +248,9 @@ def _write_modules(
         for number, (kind, place) in enumerate(places)
     ]
     files.write_json(folder / "modules.json", listed)
-    files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    files.write_json(
+        folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": layout.lowercase}
+    )
     pooling = {"word_embedding_dimension": layout.width, **{key: mode == layout.pooling for key, mode in MODES.items()}}
     files.write_json(folder / "1_Pooling" / "config.json", pooling)
     prompts = {"prompts": layout.prompts, "default_prompt_name": layout.default_prompt}

@@ -11,6 +11,8 @@ WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
 """Configurations, tokenizers and safetensors: nothing that is pickled or runs."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 
+ANSWER_SECONDS = 10.0
+
 
 def is_hub_id(model: str) -> bool:
     """Whether a spec's value reads `ORG/NAME` or `ORG/NAME@REVISION`."""
@@ -24,18 +26,18 @@ def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
     Raises InputError where neither the cache nor the hub has it.
     """
     # Imported here: a folder or a package needs none of it.
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     found = HUB_ID.fullmatch(model)
     if found is None:
         raise ValueError(f"{model} is no hub id")
 
-    def snapshot(*, local: bool) -> Path:
+    def snapshot(revision: str | None, *, local: bool) -> Path:
         return Path(
             snapshot_download(
                 found["repo"],
-                revision=found["revision"],
+                revision=revision,
                 allow_patterns=list(WANTED),
                 ignore_patterns=list(UNWANTED),
                 local_files_only=local,
@@ -43,13 +45,15 @@ def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
         )
 
     try:
-        cached = snapshot(local=True)
+        cached = snapshot(found["revision"], local=True)
     except (LocalEntryNotFoundError, OSError, ValueError):
         cached = None
     if cached is not None and is_whole(cached):
         return cached
     try:
-        return snapshot(local=False)
+        # Asked first: where nobody answers, snapshot_download would hand out the part it has.
+        commit = HfApi().model_info(found["repo"], revision=found["revision"], timeout=ANSWER_SECONDS).sha
+        return snapshot(commit, local=False)
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
         reason = " ".join(str(error).split())[:200]
         raise InputError(

@@ -105,7 +105,8 @@ def _read(folder: Path) -> Layout:
             size = step.out_features
     said = [folder / "modules.json", folder / PROMPTS, *(path / "config.json" for _, path in modules)]
     configs = tuple(path for path in said if path.is_file())
-    return Layout(transformer, config, pooling, steps, configs, width, size, prompts, default, _lowercase(transformer))
+    lowercase = (folder / "modules.json").is_file() and _lowercase(transformer)
+    return Layout(transformer, config, pooling, steps, configs, width, size, prompts, default, lowercase)
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:

@@ -1,13 +1,17 @@
 """The encoding path gives what sentence-transformers gives, in folders written by either."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+from transformers import BertModel
 
 from rayhier.embed.encode import TextEncoder
-from rayhier.model.encoder import ResidualHead, load_head, save_encoder
+from rayhier.model.encoder import Encoder, ResidualHead, load_head, save_encoder, save_trained
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
 
@@ -27,9 +31,11 @@ TEXTS = [
 ]
 
 
-def ours(folder, max_length=128, batch_size=5, precision="float32"):
-    spec = EncoderSpec(model=str(folder), max_length=max_length, batch_size=batch_size, precision=precision)
-    return TextEncoder(folder, spec)
+def ours(folder, max_length=128, batch_size=5, precision="float32", similarity="cosine"):
+    spec = EncoderSpec(
+        model=str(folder), max_length=max_length, batch_size=batch_size, precision=precision, similarity=similarity
+    )
+    return TextEncoder(folder, spec, "cpu")
 
 
 def theirs(folder, max_length=None):
@@ -140,3 +146,122 @@ def test_we_read_a_trained_head_as_they_save_it(minilm, head, base, tmp_path):
 
 def test_no_texts(minilm):
     assert ours(minilm).encode([]).shape == (0, 384)
+
+
+MODULES = {
+    "mean": lambda: [Pooling(32, "mean")],
+    "mean, normal": lambda: [Pooling(32, "mean"), Normalize()],
+    "cls": lambda: [Pooling(32, "cls")],
+    "cls, normal": lambda: [Pooling(32, "cls"), Normalize()],
+    "dense": lambda: [Pooling(32, "mean"), Dense(32, 12, bias=False, activation_function=torch.nn.Identity())],
+    "dense with bias, normal": lambda: [
+        Pooling(32, "mean"),
+        Dense(32, 40, activation_function=torch.nn.Identity()),
+        Normalize(),
+    ],
+    "tanh": lambda: [Pooling(32, "cls"), Dense(32, 12, bias=False)],
+    "tanh with bias, normal": lambda: [Pooling(32, "cls"), Dense(32, 12), Normalize()],
+    "two": lambda: [Pooling(32, "mean"), Normalize(), Dense(32, 12), Dense(12, 20)],
+}
+
+
+@pytest.fixture(params=MODULES)
+def made(request, tiny_model, tmp_path):
+    """A folder as they save it, of each kind."""
+    torch.manual_seed(1)
+    modules = [Transformer(str(tiny_model), max_seq_length=32), *MODULES[request.param]()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "made"))
+    return tmp_path / "made"
+
+
+def unit(vectors_NM):
+    return vectors_NM / np.linalg.norm(vectors_NM, axis=1, keepdims=True)
+
+
+def test_vectors_of_every_folder_are_theirs(made):
+    wanted = vectors(theirs(made))
+    assert open_model(EncoderSpec(model=str(made))).dimension == wanted.shape[1]
+    assert np.abs(ours(made, 32, similarity="dot").encode(TEXTS) - wanted).max() < 1e-5
+    assert np.abs(ours(made, 32).encode(TEXTS) - unit(wanted)).max() < 1e-5
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_a_head_on_every_folder(made, similarity, tmp_path):
+    base = ours(made, 32, similarity=similarity).encode(TEXTS)
+    head = ResidualHead(base.shape[1], similarity)
+    torch.nn.init.normal_(head.weight, std=0.3)
+    save_encoder(made, head, 32, tmp_path / "trained")
+    wanted = base @ (np.eye(len(head.weight)) + head.weight.detach().double().numpy()).T
+    wanted = unit(wanted) if similarity == "cosine" else wanted
+    model = theirs(tmp_path / "trained")
+    assert model.similarity_fn_name == similarity
+    assert np.abs(vectors(model) - wanted).max() < 1e-5
+    assert np.abs(ours(tmp_path / "trained", 32, similarity=similarity).encode(TEXTS) - wanted).max() < 1e-5
+    loaded = load_head(tmp_path / "trained")
+    with torch.inference_mode():
+        assert np.abs(loaded(torch.from_numpy(base)).numpy() - wanted).max() < 1e-5
+    assert np.abs(wanted - base).max() > 1e-2
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_a_wholly_trained_encoder_on_every_folder(made, similarity, tmp_path):
+    encoder = Encoder(made, torch.float32, similarity)
+    with torch.no_grad():
+        for parameter in encoder.trainable("all"):
+            parameter += 0.05 * torch.randn_like(parameter)
+    save_trained(encoder, 32, tmp_path / "trained")
+    wanted = np.concatenate([one_by_one(encoder, text) for text in TEXTS])
+    assert np.abs(vectors(theirs(tmp_path / "trained")) - wanted).max() < 1e-5
+    assert np.abs(ours(tmp_path / "trained", 32, similarity=similarity).encode(TEXTS) - wanted).max() < 1e-5
+    assert load_head(tmp_path / "trained") is None
+    assert np.abs(wanted - ours(made, 32, similarity=similarity).encode(TEXTS)).max() > 1e-2
+
+
+def one_by_one(encoder, text):
+    ids = torch.tensor([encoder.tokenizer(text, truncation=True, max_length=32)["input_ids"]])
+    with torch.inference_mode():
+        return encoder(ids, torch.ones_like(ids)).numpy()
+
+
+def test_a_prompt_put_before_every_text(tiny_model, tmp_path):
+    modules = [Transformer(str(tiny_model), max_seq_length=32), Pooling(32, "mean")]
+    model = SentenceTransformer(
+        modules=modules, device="cpu", prompts={"query": "find tree: "}, default_prompt_name="query"
+    )
+    model.save(str(tmp_path / "made"))
+    found = ours(tmp_path / "made", 32, similarity="dot").encode(TEXTS)
+    assert np.abs(found - vectors(theirs(tmp_path / "made"))).max() < 1e-5
+    head = ResidualHead(32, "dot")
+    save_encoder(tmp_path / "made", head, 32, tmp_path / "trained")
+    assert np.abs(vectors(theirs(tmp_path / "trained")) - found).max() < 1e-5
+    assert np.abs(ours(tmp_path / "trained", 32, similarity="dot").encode(TEXTS) - found).max() < 1e-5
+
+
+def test_a_folder_that_lowercases(tiny_model, tmp_path):
+    made = tmp_path / "made"
+    save_encoder(tiny_model, ResidualHead(32), 32, made)
+    config = json.loads((made / "tokenizer_config.json").read_text())
+    (made / "tokenizer_config.json").write_text(json.dumps({**config, "do_lower_case": False}))
+    texts = ["OAK", "oak", "Bear tree"]
+    kept = ours(made, 32).encode(texts)
+    assert np.abs(kept[0] - kept[1]).max() > 1e-3
+    (made / "sentence_bert_config.json").write_text('{"max_seq_length": 32, "do_lower_case": true}')
+    lowered = ours(made, 32).encode(texts)
+    assert np.abs(lowered[0] - lowered[1]).max() < 1e-6
+    assert np.abs(lowered - theirs(made).encode(texts)).max() < 1e-5
+    save_encoder(made, ResidualHead(32), 32, tmp_path / "trained")
+    assert np.abs(ours(tmp_path / "trained", 32).encode(texts) - lowered).max() < 1e-5
+    assert np.abs(theirs(tmp_path / "trained").encode(texts) - lowered).max() < 1e-5
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_shards_are_read_and_kept(tiny_model, similarity, tmp_path):
+    BertModel.from_pretrained(tiny_model).save_pretrained(tmp_path / "made", max_shard_size="20KB")
+    for file in tiny_model.glob("*token*"):
+        shutil.copy(file, tmp_path / "made")
+    assert len(list((tmp_path / "made").glob("*.safetensors"))) > 1
+    wanted = ours(tiny_model, 32, similarity=similarity).encode(TEXTS)
+    opened = open_model(EncoderSpec(model=str(tmp_path / "made")))
+    assert np.abs(ours(opened.path, 32, similarity=similarity).encode(TEXTS) - wanted).max() < 1e-6
+    save_encoder(opened.path, ResidualHead(32, similarity), 32, tmp_path / "trained")
+    assert np.abs(vectors(theirs(tmp_path / "trained")) - wanted).max() < 1e-5

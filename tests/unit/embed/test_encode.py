@@ -1,8 +1,12 @@
-"""Which text stands for a document; vectors are in tests/oracles/test_sentence_transformers.py."""
+"""Which text stands for a document, and batches; vectors are in tests/oracles/test_sentence_transformers.py."""
 
+import numpy as np
 import pytest
+import torch
 
-from rayhier.embed.encode import document_text
+from rayhier.embed import encode
+from rayhier.embed.encode import TextEncoder, document_text
+from rayhier.spec.encoder import EncoderSpec
 
 
 @pytest.mark.parametrize(
@@ -17,3 +21,40 @@ from rayhier.embed.encode import document_text
 )
 def test_document_text(title, text, wanted):
     assert document_text(title, text) == wanted
+
+
+def tiny(tiny_model, **fields):
+    return TextEncoder(tiny_model, EncoderSpec(model="tiny", precision="float32", device="cpu", **fields))
+
+
+@pytest.fixture
+def texts():
+    generator = np.random.default_rng(0)
+    return [" ".join(generator.choice(["tree", "oak", "bear", "x1"], size)) for size in generator.integers(0, 30, 50)]
+
+
+def test_chunks_do_not_matter(tiny_model, texts, monkeypatch):
+    encoder = tiny(tiny_model)
+    whole = encoder.encode(texts)
+    monkeypatch.setattr(encode, "CHUNK", 7)
+    np.testing.assert_allclose(encoder.encode(texts), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize(("batch_size", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])
+def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, batch_size, tokens, most):
+    encoder = tiny(tiny_model, batch_size=batch_size)
+    encoder.tokens = tokens
+    shapes = []
+    forward = encoder.encoder.forward
+    monkeypatch.setattr(encoder.encoder, "forward", lambda ids, mask: shapes.append(ids.shape) or forward(ids, mask))
+    encoder.encode(texts)
+    assert sum(rows for rows, _ in shapes) == len(texts)
+    assert all(rows <= batch_size and (rows == 1 or rows * length <= tokens) for rows, length in shapes)
+    assert 1 <= max(rows for rows, _ in shapes) <= most
+
+
+def test_vectors_carry_no_gradient_and_forward_does(tiny_model, texts):
+    encoder = tiny(tiny_model)
+    assert encoder.encode(texts).dtype == np.float32
+    ids = torch.tensor([[2, 7, 3]])
+    assert encoder.encoder(ids, torch.ones_like(ids)).requires_grad

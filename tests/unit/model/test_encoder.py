@@ -1,11 +1,24 @@
 """The residual head, and folders of other kinds; the encoder is in tests/oracles/test_sentence_transformers.py."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import Encoder, ResidualHead, load_transformer, save_encoder
@@ -41,8 +54,6 @@ def test_the_length_of_its_input_does_not_matter():
 @pytest.fixture
 def roberta(tmp_path):
     """A folder whose tokenizer is vocab.json and merges.txt, and whose positions begin after the padding's."""
-    from transformers import RobertaConfig, RobertaModel
-
     folder = tmp_path / "roberta"
     pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abcdefgh", "Ġ", "ab"]
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -76,3 +87,66 @@ def test_weights_under_other_names_are_refused(roberta):
     )
     with pytest.raises(InputError, match=r"lacks .* tensors of its config"):
         load_transformer(roberta, torch.float32)
+
+
+def test_a_head_for_dot_products_keeps_lengths():
+    head = ResidualHead(2, "dot")
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[0.0, 3.0], [0.0, 0.0]]))
+    torch.testing.assert_close(head(torch.tensor([[0.0, 2.0]])), torch.tensor([[6.0, 2.0]]))
+
+
+SHAPE = {"vocab_size": 60, "max_position_embeddings": 40}
+LIKE_BERT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+def architecture(name, folder, tiny_model):
+    """A random model of two layers, with the tiny model's tokenizer."""
+    kinds = {
+        "bert": lambda: BertModel(BertConfig(**SHAPE, **LIKE_BERT)),
+        "mpnet": lambda: MPNetModel(MPNetConfig(**SHAPE, **LIKE_BERT)),
+        "roberta": lambda: RobertaModel(RobertaConfig(**SHAPE, **LIKE_BERT)),
+        "distilbert": lambda: DistilBertModel(DistilBertConfig(**SHAPE, dim=16, n_layers=2, n_heads=2, hidden_dim=32)),
+        "albert": lambda: AlbertModel(AlbertConfig(**SHAPE, **LIKE_BERT, embedding_size=8)),
+    }
+    shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    kinds[name]().save_pretrained(folder)
+    return Encoder(folder, torch.float32)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "roberta", "distilbert"])
+def test_the_last_layer_trains_and_nothing_else(name, tmp_path, tiny_model):
+    encoder = architecture(name, tmp_path / name, tiny_model)
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    optimizer = torch.optim.SGD(encoder.trainable("last_layer"), lr=1.0)
+    ids = torch.tensor([[2, 7, 9, 3], [2, 8, 3, 0]])
+    encoder(ids, (ids != 0).long())[:, 0].sum().backward()
+    optimizer.step()
+    changed = {name for name, value in encoder.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed
+    assert all(".layer.1." in name for name in changed)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "distilbert"])
+def test_all_trains_all_but_the_pooler(name, tmp_path, tiny_model):
+    encoder = architecture(name, tmp_path / name, tiny_model)
+    found = {id(parameter) for parameter in encoder.trainable("all")}
+    wanted = {id(value) for name, value in encoder.named_parameters() if ".pooler." not in name}
+    assert found == wanted
+    assert len(encoder.trainable("last_layer")) < len(found)
+
+
+def test_an_architecture_without_known_layers_is_refused(tmp_path, tiny_model):
+    encoder = architecture("albert", tmp_path / "albert", tiny_model)
+    with pytest.raises(InputError, match=r"encoder\.train: got 'last_layer', .*AlbertModel .*allowed: head, all"):
+        encoder.trainable("last_layer")
+    assert encoder.trainable("all")
+
+
+def test_dense_weights_of_another_shape_are_refused(tiny_model, tmp_path):
+    shutil.copytree(tiny_model, tmp_path / "m")
+    head = ResidualHead(32)
+    save_encoder(tiny_model, head, 12, tmp_path / "m")
+    save_file({"linear.weight": torch.zeros(32, 31)}, tmp_path / "m" / "2_Dense" / "model.safetensors")
+    with pytest.raises(InputError, match=r"holds no linear\.weight of 32 x 32"):
+        Encoder(tmp_path / "m", torch.float32)

@@ -2,18 +2,20 @@
 
 import hashlib
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
 
-MODULES = [
-    {"path": "", "type": "sentence_transformers.models.Transformer"},
-    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-]
+BUILT_IN = "sentence_transformers.models"
+MODULES = [{"path": "", "type": f"{BUILT_IN}.Transformer"}, {"path": "1_Pooling", "type": f"{BUILT_IN}.Pooling"}]
 
 HEADER = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
 WEIGHTS = len(HEADER).to_bytes(8, "little") + HEADER + bytes(4)
@@ -43,11 +45,25 @@ def test_open(tmp_path):
         ({"config": {"hidden_size": 8, "auto_map": {"AutoModel": "x.Y"}}}, r"run its own code \(auto_map\)"),
         ({"config": {"layers": 8}}, r"config\.json is not a transformer's configuration"),
         ({"config": [8]}, r"config\.json is not a transformer's configuration"),
-        ({"pooling": {"pooling_mode_cls_token": True}}, "does not pool by the mean"),
-        ({"pooling": {"pooling_mode": "cls"}}, "does not pool by the mean"),
-        ({"pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}}, "does not pool by the mean"),
-        ({"modules": [*MODULES, {"path": "2", "type": "x.Dense"}]}, "has a Dense module; allowed: Transformer"),
-        ({"modules": [{"path": "2_Pooling", "type": "x.Pooling"}]}, r"modules\.json or a file it names cannot be read"),
+        ({"config": {"hidden_size": 8, "is_encoder_decoder": True}}, "is an encoder and a decoder; allowed: encoders"),
+        ({"pooling": {"pooling_mode_max_tokens": True}}, "pools by max; allowed: mean or cls"),
+        ({"pooling": {"pooling_mode": "lasttoken"}}, "pools by lasttoken; allowed: mean or cls"),
+        ({"pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}}, "pools by max and mean"),
+        ({"pooling": {"pooling_mode": ["mean", "cls"]}}, "pools by mean and cls"),
+        (
+            {"modules": [*MODULES, {"path": "2", "type": f"{BUILT_IN}.LSTM"}]},
+            "modules Transformer, Pooling, LSTM; allo",
+        ),
+        ({"modules": MODULES[1:]}, "has the modules Pooling; allowed: Transformer"),
+        ({"modules": [*MODULES, {"path": "2", "type": "x.Dense"}]}, r"asks for x\.Dense, code of its own"),
+        (
+            {"modules": [MODULES[0], {"path": "../p", "type": MODULES[1]["type"]}]},
+            r"names \.\./p; allowed: folders inside",
+        ),
+        (
+            {"modules": [MODULES[0], {"path": "2_Pooling", "type": MODULES[1]["type"]}]},
+            r"modules\.json or a file it names cannot be read",
+        ),
         ({"modules": {"type": 1}}, r"modules\.json or a file it names cannot be read"),
     ],
 )
@@ -65,7 +81,7 @@ def test_wrong_hash(tmp_path):
 
 
 def test_no_such_folder(tmp_path):
-    with pytest.raises(InputError, match="no such folder; allowed: a folder or package:NAME"):
+    with pytest.raises(InputError, match="no such folder; allowed: a folder, package:NAME, or a hub id"):
         open_model(EncoderSpec(model=str(tmp_path / "absent")))
 
 
@@ -113,3 +129,170 @@ def test_damaged_weights(tmp_path, weights):
 def test_no_path_at_all(model):
     with pytest.raises(InputError, match=r"encoder\.model: got"):
         open_model(EncoderSpec(model=model))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"activation_function": "torch.nn.modules.activation.ReLU"},
+            r"has the activation torch.*ReLU; allowed: .*Tanh",
+        ),
+        ({"activation_function": "os.abort"}, r"has the activation os\.abort"),
+        ({"use_residual": True}, r"adds its input \(use_residual\)"),
+        ({"module_input_name": "token_embeddings"}, "has module_input_name token_embeddings; allowed: sentence_emb"),
+        ({"in_features": 9}, "takes 9 numbers, but gets 8"),
+    ],
+)
+def test_refused_dense(tmp_path, changes, message):
+    model = with_dense(tmp_path / "m")
+    assert open_model(EncoderSpec(model=model)).dimension == 5
+    config = tmp_path / "m" / "2_Dense" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
+    with pytest.raises(InputError, match=message):
+        open_model(EncoderSpec(model=model))
+
+
+def with_dense(folder):
+    model = build(folder, modules=[*MODULES, {"path": "2_Dense", "type": f"{BUILT_IN}.Dense"}])
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense" / "config.json").write_text(json.dumps({"in_features": 8, "out_features": 5}))
+    (folder / "2_Dense" / "model.safetensors").write_bytes(WEIGHTS)
+    return model
+
+
+def test_a_pickled_dense_is_refused(tmp_path):
+    model = with_dense(tmp_path / "m")
+    (tmp_path / "m" / "2_Dense" / "model.safetensors").rename(tmp_path / "m" / "2_Dense" / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"2_Dense holds pytorch_model\.bin, a pickle"):
+        open_model(EncoderSpec(model=model))
+
+
+@pytest.mark.parametrize("config", [{"dim": 8}, {"d_model": 8}, {"n_embd": 8}])
+def test_other_names_of_the_dimension(tmp_path, config):
+    assert open_model(EncoderSpec(model=build(tmp_path / "m", config=config))).dimension == 8
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ("tokenizer.json", True),
+        ("vocab.txt", True),
+        ("special_tokens_map.json", True),
+        ("sentence_bert_config.json", True),
+        ("1_Pooling/config.json", True),
+        ("2_Dense/config.json", True),
+        ("2_Dense/model.safetensors", True),
+        ("README.md", False),
+        ("onnx/config.json", False),
+    ],
+)
+def test_which_files_count(tmp_path, changed, counts):
+    model = with_dense(tmp_path / "m")
+    before = open_model(EncoderSpec(model=model))
+    path = tmp_path / "m" / changed
+    path.parent.mkdir(exist_ok=True)
+    if changed.endswith("safetensors"):
+        path.write_bytes(WEIGHTS[:-1] + b"x")
+    else:
+        given = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps({**given, "more": 1}))
+    after = open_model(EncoderSpec(model=model))
+    assert (after.files != before.files) == counts
+    assert after.sha256 == before.sha256
+
+
+def shard(folder):
+    """Weights in two files, the index naming the second one first."""
+    build(folder, weights="model-00002-of-00002.safetensors")
+    (folder / "model-00001-of-00002.safetensors").write_bytes(WEIGHTS[:-1] + b"x")
+    names = {"b": "model-00002-of-00002.safetensors", "a": "model-00001-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    return str(folder)
+
+
+def test_sharded_weights(tmp_path):
+    model = shard(tmp_path / "m")
+    digests = [hashlib.sha256(data).hexdigest() for data in (WEIGHTS[:-1] + b"x", WEIGHTS)]
+    assert open_model(EncoderSpec(model=model)).sha256 == hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"a": "absent.safetensors"}, r"names absent\.safetensors, which is not there"),
+        ({"a": "../m.safetensors"}, "is damaged; allowed: an index"),
+        ({"a": "weights.bin"}, "is damaged; allowed: an index"),
+        ({}, "is damaged; allowed: an index"),
+    ],
+)
+def test_damaged_index(tmp_path, names, message):
+    model = shard(tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    with pytest.raises(InputError, match=message):
+        open_model(EncoderSpec(model=model))
+
+
+def test_a_damaged_shard(tmp_path):
+    model = shard(tmp_path / "m")
+    (tmp_path / "m" / "model-00002-of-00002.safetensors").write_bytes(WEIGHTS[:-1])
+    with pytest.raises(InputError, match=r"00002\.safetensors is damaged or cut short"):
+        open_model(EncoderSpec(model=model))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty hub cache; nobody answers for the hub."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:1")
+    return tmp_path / "hub"
+
+
+def cache(hub, commit, revision="main"):
+    """A snapshot as the hub's client lays it out."""
+    folder = hub / "models--some-org--a.model"
+    (folder / "refs").mkdir(parents=True, exist_ok=True)
+    (folder / "refs" / revision).write_text(commit)
+    build(folder / "snapshots" / commit)
+    return folder / "snapshots" / commit
+
+
+def test_a_hub_id_is_found_in_the_cache(hub):
+    newest, tagged = cache(hub, "a" * 40), cache(hub, "b" * 40, "v1")
+    for revision, wanted in [("", newest), ("@main", newest), ("@v1", tagged), (f"@{'b' * 40}", tagged)]:
+        assert open_model(EncoderSpec(model=f"some-org/a.model{revision}")).path == wanted
+
+
+def test_a_snapshot_that_others_cached_in_part_is_not_taken(hub):
+    snapshot = cache(hub, "a" * 40)
+    (snapshot / "modules.json").unlink()
+    with pytest.raises(InputError, match=r"not whole in the hub's cache, .* allowed: a folder"):
+        open_model(EncoderSpec(model="some-org/a.model"))
+
+
+def test_a_folder_goes_before_the_hub(hub, tmp_path, monkeypatch):
+    cache(hub, "a" * 40)
+    build(tmp_path / "some-org" / "a.model")
+    monkeypatch.chdir(tmp_path)
+    assert open_model(EncoderSpec(model="some-org/a.model")).path == tmp_path / "some-org" / "a.model"
+
+
+def test_a_hub_that_nobody_answers_for_is_said_at_once(tmp_path):
+    code = """
+from rayhier.spec import InputError
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage.model_folder import open_model
+try:
+    open_model(EncoderSpec(model="some-org/a.model"))
+except InputError as error:
+    print(error)
+"""
+    away = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:1", "HF_HUB_OFFLINE": "0"}
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | away, cwd=root, capture_output=True, text=True, timeout=60
+    )
+    assert "got 'some-org/a.model'" in done.stdout, done.stderr
+    assert done.stdout.rstrip().endswith("allowed: a folder, package:NAME, or a hub id ORG/NAME")
+    assert done.stdout.count("\n") == 1
+    assert len(done.stdout) < 600
