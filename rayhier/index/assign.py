@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from rayhier.model.encoder import ResidualHead, load_head
@@ -33,7 +34,7 @@ class Assigner:
             trained_NM = base_NM if self.head is None else self.head(base_NM)
             leaves_NR, log_prob_NR = route_all(self.router, trained_NM, beam=1)
         leaf_N = leaves_NR[:, 0].numpy().astype(np.int32)
-        schema = schemas.leaf_map(trained_NM.shape[1], self.precision)
+        schema = schemas.leaf_map(trained_NM.shape[1], self.precision, documents.schema)
         table = pa.table(
             [
                 documents["doc_id"],
@@ -44,6 +45,7 @@ class Assigner:
                 columns.vector_column(trained_NM.numpy(), schema.field("vector").type.value_type),
                 documents["title"],
                 documents["text"],
+                *(documents[name] for name in schemas.carried(documents.schema).names),
             ],
             schema=schema,
         )
@@ -57,5 +59,5 @@ def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
 
 
 def read_part(corpus: Path, vectors: Path) -> tuple[pa.Table, pa.Table]:
-    """A part's documents and base vectors."""
-    return columns.read([corpus], schemas.DOCUMENTS.names), columns.read([vectors], ["doc_id", "vector"])
+    """A part's documents, with all they carry, and base vectors."""
+    return pq.read_table(corpus), columns.read([vectors], ["doc_id", "vector"])

@@ -61,7 +61,7 @@ class GatherShard:
 
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Made:
     """Write the leaf map of the corpus under a trained model: every document exactly once."""
-    documents = int(corpus.record.counts["documents"]["accepted"])
+    documents = int(corpus.record.counts["rows"])
     counts = _route(spec, corpus, vectors, model, attempt, documents)
     shards = _gather(spec, attempt, counts, documents)
     manifest = Manifest(

@@ -6,7 +6,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.corpus import beir
+from rayhier.corpus import lines as corpus_lines
 from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
@@ -47,7 +47,7 @@ def document(key, text, **more):
 @pytest.fixture
 def messy(tmp_path, monkeypatch):
     """Eight lines in ranges of 64 bytes: every line is a part, or nearly."""
-    monkeypatch.setattr(beir, "SMALLEST_RANGE", 64)
+    monkeypatch.setattr(corpus_lines, "SMALLEST_RANGE", 64)
     folder = tmp_path / "messy"
     (folder / "qrels").mkdir(parents=True)
     lines = [
@@ -136,7 +136,7 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
 
     assert resumed.root == root
     assert 0 in {item["part"] for item in made}
-    assert len(made) < len(beir.ranges((messy / "corpus.jsonl").stat().st_size))
+    assert len(made) < len(corpus_lines.pieces((messy / "corpus.jsonl").stat().st_size))
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in others} == kept
     assert resumed.record.files == whole.record.files
     assert resumed.record.counts == whole.record.counts
