@@ -1,5 +1,6 @@
 """`corpus:` where documents, queries and judgements come from."""
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,12 +14,14 @@ RESERVED = ("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_
 
 
 def _free(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
+        raise ValueError("a name of at most 64 letters, digits and _, a letter first")
     if name in RESERVED:
         raise ValueError(f"a name other than {', '.join(RESERVED)}")
     return name
 
 
-FieldName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$"), AfterValidator(_free)]
+FieldName = Annotated[str, AfterValidator(_free)]
 
 
 class Limits(Section):
