@@ -27,9 +27,13 @@ class Repository:
 
     @classmethod
     def find(cls, key: str, path: str, revision: str | None) -> "Repository":
-        """InputError where there is no such folder and the hub does not give a data set of that name."""
+        """InputError where there is no such folder and no such data set.
+
+        The hub is asked even where the commit is known: one that is away says so here at once, and
+        `datasets` would only after many attempts.
+        """
         folder: Path | None = hub.folder(key, path)
-        return cls(key, path, hub.commit(key, path, revision)) if folder is None else cls(key, str(folder), None)
+        return cls(key, path, hub.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
 
     def load(self, config: str | None) -> Mapping[str, Any]:
         """Iterable data sets by split; InputError where there is no such configuration."""

@@ -22,12 +22,15 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str, revision: str | None) -> str:
-    """The commit of a hub data set: `revision` itself where it is one, else what the hub says it is now.
+    """The commit of a hub data set: `revision` itself where it is one, else what the hub says; InputError as `ask`."""
+    return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
 
-    Raises InputError where the hub does not answer or has no such data set.
+
+def ask(key: str, path: str, revision: str | None) -> str:
+    """The commit that a revision of a hub data set is now.
+
+    Raises InputError where the hub does not answer within 10 seconds or has no such data set.
     """
-    if revision is not None and COMMIT.fullmatch(revision):
-        return revision
     try:
         from huggingface_hub import HfApi, constants
     except ImportError:
