@@ -1,6 +1,6 @@
 """Queries and judgements of a source, checked against each other and against the documents, on the driver."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,42 +14,44 @@ from rayhier.storage.listing import SPLITS
 
 T = TypeVar("T")
 
+Files = Sequence[tuple[str, Parsed[T]]]
+"""Rows of each file, by its name in rejected.parquet."""
+
 
 @dataclass(frozen=True)
 class Asked:
     """What was read, by file."""
 
-    queries: Mapping[str, Parsed[Entry]]
-    judgements: Mapping[str, Mapping[str, Parsed[Judgement]]]
+    queries: Files[Entry]
+    judgements: Mapping[str, Files[Judgement]]
     """By split."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
         """All queries."""
-        return [one for parsed in self.queries.values() for _, one in parsed.accepted]
+        return [one for _, parsed in self.queries for _, one in parsed.accepted]
 
     @property
     def accepted_judgements(self) -> dict[str, list[Judgement]]:
         """All judgements, by split."""
         return {
-            split: [one for parsed in by_file.values() for _, one in parsed.accepted]
+            split: [one for _, parsed in by_file for _, one in parsed.accepted]
             for split, by_file in self.judgements.items()
         }
 
     def rejected(self) -> Iterable[pa.Table]:
         """Rejected rows, file by file."""
-        files: list[Mapping[str, Parsed[Any]]] = [self.queries, *self.judgements.values()]
-        for by_file in files:
-            for name, parsed in by_file.items():
+        kinds: list[Files[Any]] = [self.queries, *self.judgements.values()]
+        for by_file in kinds:
+            for name, parsed in by_file:
                 yield tables.rejected((name, *row) for row in parsed.rejected)
 
     def counts(self) -> dict[str, Any]:
         """Counts for record.json."""
-        asked = self.queries.values()
         return {
-            "queries": tables.count_entries(_read(asked), self.accepted_queries, _reasons(asked)),
+            "queries": tables.count_entries(_read(self.queries), self.accepted_queries, _reasons(self.queries)),
             "judgements": {
-                split: tables.count(_read(rows.values()), self.accepted_judgements[split], _reasons(rows.values()))
+                split: tables.count(_read(rows), self.accepted_judgements[split], _reasons(rows))
                 for split, rows in self.judgements.items()
             },
         }
@@ -61,14 +63,15 @@ def read(reader: Reader, documents: Container[str]) -> Asked:
     Raises InputError for a file of which no row has the right number of columns.
     """
     seen: set[bytes] = set()
-    queries = {one.source: _whole(one, collect(distinct(one.rows, seen))) for one in reader.queries()}
-    ids = {one.key for parsed in queries.values() for _, one in parsed.accepted}
+    queries = [(one.source, _whole(one, collect(distinct(one.rows, seen)))) for one in reader.queries()]
+    ids = {one.key for _, parsed in queries for _, one in parsed.accepted}
     judgements = {}
     for split in SPLITS:
         pairs: set[bytes] = set()
-        judgements[split] = {
-            one.source: _whole(one, collect(known(one.rows, ids, documents, pairs))) for one in reader.judgements(split)
-        }
+        judgements[split] = [
+            (one.source, _whole(one, collect(known(one.rows, ids, documents, pairs))))
+            for one in reader.judgements(split)
+        ]
     return Asked(queries, judgements)
 
 
@@ -79,9 +82,9 @@ def _whole(stream: Stream[T], parsed: Parsed[T]) -> Parsed[T]:
     return parsed
 
 
-def _read(parsed: Iterable[Parsed[Any]]) -> int:
-    return sum(one.read for one in parsed)
+def _read(rows: Files[Any]) -> int:
+    return sum(parsed.read for _, parsed in rows)
 
 
-def _reasons(parsed: Iterable[Parsed[Any]]) -> list[Reason]:
-    return [reason for one in parsed for _, reason in one.rejected]
+def _reasons(rows: Files[Any]) -> list[Reason]:
+    return [reason for _, parsed in rows for _, reason in parsed.rejected]

@@ -1,5 +1,6 @@
 """Data sets in BEIR's layout on the Hugging Face hub or in a folder, streamed: no second copy, no code of theirs."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ class Repository:
         except ImportError:
             raise InputError(f"corpus.type: huggingface needs a package that is not installed: {hub.EXTRA}") from None
         datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(logging.CRITICAL)
         try:
             loaded: Mapping[str, Any] = datasets.load_dataset(self.path, config, revision=self.commit, streaming=True)
         except (OSError, RuntimeError, ValueError) as error:

@@ -31,8 +31,8 @@ class IrReader:
         return Stream(name, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Queries, split by split."""
-        for name, opened in self.splits.values():
+        """Queries, split by split; of an id that serves two splits, once."""
+        for name, opened in dict(self.splits.values()).items():
             rows = (_row(one.query_id, one) for one in _guarded(name, opened.queries_iter()))
             yield Stream(name, checked(rows, lambda row: check.query(row, self.rules)))
 

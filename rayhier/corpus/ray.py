@@ -7,13 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from rayhier.corpus import asked, fits, ids, lines, parts, python_docs, sources, tables
 from rayhier.corpus.check import Judgement
 from rayhier.corpus.parts import Part, Settled
 from rayhier.corpus.passages import Layout
-from rayhier.corpus.rows import Range, Reader
+from rayhier.corpus.rows import Range, Ranged, Reader
 from rayhier.corpus.split import assign
 from rayhier.corpus.tables import Found
 from rayhier.progress import Bar, say
@@ -24,7 +22,6 @@ from rayhier.spec.corpus import HuggingFace, IrDatasets, Listed, PythonDocs
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.listing import SPLITS
 
-LISTED: TypeAdapter[Listed] = TypeAdapter(Listed)
 PART_DOCUMENTS = 1_000
 """Of python_docs, whose documents are read in seconds and split by number."""
 PART_ROWS = 10_000
@@ -34,9 +31,8 @@ PART_ROWS = 10_000
 class MakePart:
     """An actor that reads ranges of a source and writes their parts below `root`."""
 
-    def __init__(self, source: dict[str, Any], root: str) -> None:
-        spec = LISTED.validate_python(source)
-        self.reader, self.root, self.layout = sources.ranged(spec), Path(root), Layout.of(spec)
+    def __init__(self, reader: Ranged, root: str, layout: Layout) -> None:
+        self.reader, self.root, self.layout = reader, Path(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Make the part of the range `row`; returns how many documents it holds, or what is wrong with the file."""
@@ -69,19 +65,19 @@ def build(spec: JobSpec, attempt: Attempt) -> Made:
 
 def _ranged(spec: Listed, workers: Workers, root: Path) -> Found:
     """A set of files, range by range."""
-    reader = sources.ranged(spec)
+    reader, layout = sources.ranged(spec), Layout.of(spec)
     spans = reader.ranges()
-    settled = parts.settle(root, _parts(spec, spans, workers, root), Layout.of(spec))
+    settled = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
     for name in settled.misshapen():
         path = next(span.path for span in spans if span.source == name)
         raise lines.refusal(Path(path), fits.allowed(spec))
     return _found(reader, settled)
 
 
-def _parts(spec: Listed, spans: Sequence[Range], workers: Workers, root: Path) -> list[Part]:
+def _parts(reader: Ranged, spans: Sequence[Range], layout: Layout, workers: Workers, root: Path) -> list[Part]:
     """The parts of all ranges, those made by an earlier run included."""
     missing = [span for span in spans if parts.finished(span, root) is None]
-    arguments = {"source": spec.model_dump(mode="json"), "root": str(root.resolve())}
+    arguments = {"reader": reader, "root": str(root.resolve()), "layout": layout}
     documents = 0
     with Bar("corpus", len(spans), "parts") as bar:
         bar.advance(len(spans) - len(missing))

@@ -34,18 +34,21 @@ def load_parents(corpus: Artifact) -> list[str] | None:
 def judged_pairs(queries: Queries, documents: Documents, parents: Sequence[str] | None = None) -> Examples:
     """Every (query, document) judged above zero; of a document in passages, the one nearest to the query.
 
-    Nearest under the base encoder: only a part of a long document need answer, and nobody said which.
+    Nearest under the base encoder: only a part of a long document need answer, and nobody said which. Its other
+    passages are spared, as they may answer too.
     """
-    rows: dict[str, list[int]] = {}
-    for number, document in enumerate(parents or documents.ids):
-        rows.setdefault(document, []).append(number)
-    pairs = [
-        (number, rows[document][int((documents.vector_NM[rows[document]] @ queries.vector_QM[number]).argmax())])
-        for number, query in enumerate(queries.ids)
-        for document, grade in queries.grades[query].items()
-        if grade > 0
-    ]
-    return Examples(queries.vector_QM, documents.vector_NM, np.array(pairs, dtype=np.int64).reshape(-1, 2))
+    relevant = [[name for name, grade in queries.grades[query].items() if grade > 0] for query in queries.ids]
+    rows: dict[str, list[int]] = {name: [] for names in relevant for name in names}
+    for row, name in enumerate(documents.ids if parents is None else parents):
+        if name in rows:
+            rows[name].append(row)
+    pairs, spared = [], []
+    for number, names in enumerate(relevant):
+        for own in (rows[name] for name in names):
+            pairs.append((number, own[int((documents.vector_NM[own] @ queries.vector_QM[number]).argmax())]))
+            spared += [(number, row) for row in own]
+    pair_P2, spared_S2 = (np.array(found, dtype=np.int64).reshape(-1, 2) for found in (pairs, spared))
+    return Examples(queries.vector_QM, documents.vector_NM, pair_P2, spared_S2=None if parents is None else spared_S2)
 
 
 def document_pairs(documents: Documents) -> Examples:

@@ -190,14 +190,15 @@ def test_an_empty_corpus_is_refused(messy, tmp_path):
     assert place.published() is None
 
 
-def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(tmp_path):
+def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(tmp_path, monkeypatch):
     for name in "ab":
         table = pa.table({"id": [f"{name}{n}" for n in range(99)], "text": [f"text {n}" for n in range(99)]})
         pq.write_table(table, tmp_path / f"{name}.parquet")
     data = bytearray((tmp_path / "b.parquet").read_bytes())
     data[4 : len(data) // 3] = b"\xff" * (len(data) // 3 - 4)
     (tmp_path / "b.parquet").write_bytes(data)
-    spec = job({"type": "parquet", "documents": str(tmp_path)})
+    monkeypatch.chdir(tmp_path)  # workers were started elsewhere
+    spec = job({"type": "parquet", "documents": "."})
     with pytest.raises(InputError, match=r"b\.parquet: cannot be read as parquet .* allowed: a whole parquet file"):
         build(spec, Place(tmp_path / "corpus" / "damaged"))
 

@@ -100,7 +100,9 @@ def test_a_large_part_is_written_in_row_groups(source, tmp_path, monkeypatch):
     assert pq.read_table(tmp_path / file.name)["text"].to_pylist() == [f"{n}" for n in range(75)]
 
 
-def test_lines_are_counted_file_by_file(tmp_path):
+@pytest.mark.parametrize("step", [1, 25, 10_000])
+def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", step)
     folder = tmp_path / "files"
     folder.mkdir()
     for name in "ab":

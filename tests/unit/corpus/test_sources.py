@@ -85,3 +85,12 @@ def test_what_only_iterates_goes_on_after_a_crash(name, stage, folder, monkeypat
     monkeypatch.setattr(corpus.parts, "make", lambda span, *rest: made.append(span.part) or make_part(span, *rest))
     assert len(documents(stage(section))) == 9
     assert made == [1]
+
+
+def test_an_id_that_serves_two_splits_gives_its_queries_once(stage, folder):
+    section = make.ir_datasets(folder)
+    both = dict.fromkeys(("dev", "test"), f"{section['dataset']}/test")
+    made = stage(section | {"splits": both})
+    assert rows(made, "queries.parquet") == make.QUERIES["test"]
+    assert rows(made, "judgements/dev.parquet") == rows(made, "judgements/test.parquet") == make.JUDGED["test"]
+    assert rows(made, "rejected.parquet") == []

@@ -39,6 +39,8 @@ def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents
     found = judged_pairs(queries, documents, parents)
     far = 36 + int((documents.vector_NM[36:40] @ documents.vector_NM[6]).argmax())
     assert sorted(found.pair_P2.tolist()) == [[0, 6], [0, far], [1, 41]]
+    known = found.known()(np.arange(2)[:, None], np.arange(N)[None, :])
+    assert [np.flatnonzero(row).tolist() for row in known] == [[*range(4, 8), *range(36, 40)], [*range(40, 44)]]
 
 
 def test_documents_ask_for_their_nearest_others(documents):
