@@ -75,7 +75,8 @@ class HubReader:
 
     def documents(self) -> Stream[Entry]:
         """All documents."""
-        rows = self._rows(self.spec.documents_config, ("id", "text"), self.rules.fields)
+        named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
+        rows = self._rows(self.spec.documents_config, named, self.rules.fields)
         return Stream(self.spec.documents_config, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:

@@ -20,6 +20,8 @@ from rayhier.storage.source import PARQUET, unreadable
 RANGE_BYTES = 16 << 20
 """Of rows as they lie in memory, about: a range is one row group, or as many small ones as stay below."""
 BATCH_ROWS = 1_000
+BUFFER_BYTES = 1 << 20
+"""Read at a time, so that a row group as large as its file does not lie in memory whole."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 def _open(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
     except (pa.ArrowException, OSError) as error:
         raise unreadable(path, error) from None
 

@@ -62,7 +62,7 @@ class Columns(Section):
 
 
 class Judgements(Section):
-    """One file a split. Without dev, a tenth of the train queries becomes dev."""
+    """One file, or one id, a split. Without dev, a tenth of the train queries becomes dev."""
 
     train: Text | None = None
     """Trains the index."""
@@ -73,6 +73,8 @@ class Judgements(Section):
 
 
 class _Corpus(Section):
+    """What every source has."""
+
     type: str
     """Which of the sources it is."""
     limits: Limits = Limits()
@@ -82,11 +84,15 @@ class _Corpus(Section):
 
 
 class _WithFields(_Corpus):
+    """A source whose rows may have more than id, title and text."""
+
     fields: dict[FieldName, FieldType] = Field(default_factory=dict)
     """Typed columns to carry beside the text, by name: int, float, string or bool. One that is missing is null."""
 
 
 class _Listed(_WithFields):
+    """A user's own files."""
+
     documents: Text
     """A file, a folder of such files, or a pattern of files; relative to the current directory."""
     queries: Text | None = None

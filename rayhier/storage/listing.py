@@ -90,6 +90,9 @@ def _check_folder(folder: Path, allowed: str) -> None:
 def _listed(spec: Jsonl | Parquet, suffix: str) -> Listing:
     documents = _files("documents", spec.documents, suffix)
     queries = _files("queries", spec.queries, suffix) if spec.queries is not None else ()
+    both = {one.path for one in documents} & {one.path for one in queries}
+    if both:
+        raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files than those")
     return Listing(documents, queries, _judged(spec.judgements))
 
 

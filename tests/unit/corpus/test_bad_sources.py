@@ -47,6 +47,11 @@ CASES = {
         lambda folder: {"documents": str(folder / "*" / "*.json")},
         ["corpus.documents", "a pattern of files"],
     ),
+    "jsonl: queries among the documents": (
+        make.jsonl,
+        lambda folder: {"documents": str(folder / "**" / "*.jsonl")},
+        ["corpus.queries", "asked.jsonl is one of the documents too"],
+    ),
     "jsonl: no such queries": (make.jsonl, lambda folder: {"queries": "absent"}, ["corpus.queries: got 'absent'"]),
     "jsonl: no such judgements": (
         make.jsonl,
@@ -172,6 +177,11 @@ CASES = {
         make.huggingface,
         lambda folder: {"columns": {"id": "id"}},
         ["corpus.columns.id", "no column 'id' in corpus; allowed: _id, title, text, year"],
+    ),
+    "huggingface: no such title": (
+        make.huggingface,
+        lambda folder: {"columns": {"id": "_id", "title": "headline"}},
+        ["corpus.columns.title", "no column 'headline'"],
     ),
     "huggingface: no such field": (
         make.huggingface,

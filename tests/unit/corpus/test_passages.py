@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rayhier.corpus.check import Entry
 from rayhier.corpus.passages import Layout, cut, windows
-from rayhier.spec.corpus import Passages, PythonDocs
+from rayhier.spec.corpus import Beir, Passages
 
 TEXTS = st.lists(st.text(min_size=1, max_size=3), max_size=40).map(" ".join)
 SIZES = st.integers(1, 12).flatmap(lambda words: st.tuples(st.just(words), st.integers(1, words)))
@@ -52,11 +52,10 @@ def test_a_title_alone_is_one_passage():
     assert row == ["d#0001", "only a title", "", "d", 3]
 
 
-@pytest.mark.parametrize(
-    ("passages", "names"), [(None, ["doc_id", "title", "text"]), ({"words": 2, "stride": 1}, [..., "parent"])]
-)
-def test_a_layout_without_documents_has_its_columns(passages, names):
-    layout = Layout.of(PythonDocs(type="python_docs", passages=passages))
+@pytest.mark.parametrize("passages", [None, {"words": 2, "stride": 1}])
+def test_a_layout_without_documents_has_its_columns(passages):
+    layout = Layout.of(Beir(type="beir", path="p", passages=passages, fields={"year": "int"}))
     table = layout.table([])
     assert (table.num_rows, table.schema) == (0, layout.schema)
-    assert table.schema.names[-1] == names[-1]
+    assert table.schema.names == ["doc_id", "title", "text", *(["parent"] if passages else []), "year"]
+    assert layout.key == ("parent" if passages else "doc_id")

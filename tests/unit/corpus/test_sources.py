@@ -94,3 +94,16 @@ def test_an_id_that_serves_two_splits_gives_its_queries_once(stage, folder):
     assert rows(made, "queries.parquet") == make.QUERIES["test"]
     assert rows(made, "judgements/dev.parquet") == rows(made, "judgements/test.parquet") == make.JUDGED["test"]
     assert rows(made, "rejected.parquet") == []
+
+
+def test_docstrings_in_passages(stage, folder, monkeypatch):
+    text = "what follows the summary of a docstring is its document"
+    code = "".join(f'def f{n}():\n    """Do {n} now.\n\n    {text} {n}"""\n' for n in range(40))
+    (folder / "module.py").write_text(code)
+    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
+    section = {"type": "python_docs", "passages": {"words": 6, "stride": 5}}
+    made = stage(section, evaluate={"split": "dev"})
+    found = documents(made)
+    assert found["text"].to_pylist()[:2] == ["what follows the summary of a", "a docstring is its document 0"]
+    assert found["parent"].unique().to_pylist() == [f"module.f{n}" for n in range(40)]
+    assert made.record.counts["rows"] == 2 * made.record.counts["documents"]["accepted"] == 80
