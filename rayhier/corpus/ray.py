@@ -108,7 +108,8 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Path) -> Found:
             if parts.finished(span, root) is None:
                 parts.make(span, iter(rows), root, layout)
             made.append(_finished(span, root))
-        bar.advance(note=f"{sum(part.read for part in made):,} documents")
+            bar.advance(0, f"{begin + len(rows):,} documents")
+        bar.advance()
     return _found(reader, parts.settle(root, made, layout))
 
 
