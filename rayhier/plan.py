@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.cluster import TrainWorkers, Workers
 from rayhier.storage import model_folder, paths, source
 from rayhier.storage.artifact import Kind, Place
 from rayhier.storage.fingerprint import fingerprint
@@ -117,7 +118,7 @@ def _steps(plan: Plan) -> list[Step]:
     ) -> Step:
         made = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
         workers = getattr(cluster, stage, None)
-        resources = f"{workers.workers} x {workers.cpus} CPU" if workers else "this process"
+        resources = _resources(workers) if workers else "this process"
         return Step(stage, kind, Place(plan.workdir / kind / made), inputs, resources, size, seed)
 
     corpus = step("corpus", "corpus", {}, text, source=plan.source.identity, corpus=_fields(spec.corpus, *PATHS))
@@ -140,7 +141,7 @@ def _steps(plan: Plan) -> list[Step]:
             weights,
             seed,
             router=_fields(spec.router),
-            train=_fields(spec.train),
+            train=_fields(spec.train, "micro_batch"),
             what=spec.encoder.train,
         )
         row = m * (2 if spec.index.vectors == "float16" else 4)
@@ -159,6 +160,11 @@ def _steps(plan: Plan) -> list[Step]:
         *steps,
         step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=_fields(spec.evaluate), search=search),
     ]
+
+
+def _resources(workers: Workers | TrainWorkers) -> str:
+    gpus = f", {workers.gpus:g} GPU" if workers.gpus else ""
+    return f"{workers.workers} x {workers.cpus} CPU{gpus}"
 
 
 def _fields(section: Any, *without: str) -> dict[str, Any]:

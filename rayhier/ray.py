@@ -12,7 +12,7 @@ import ray
 import ray.data
 
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import OneWorker, Workers
+from rayhier.spec.cluster import TrainWorkers, Workers
 
 ANSWER_SECONDS = 10.0
 
@@ -60,19 +60,26 @@ def _check_answers(address: str) -> None:
 
 
 def check_resources(spec: JobSpec) -> None:
-    """InputError where a stage asks for more CPUs than the cluster has, before it waits for them in vain."""
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    has, largest = sum(nodes), max(nodes, default=0)
+    """InputError where a stage asks for more than the cluster has, before it waits for it in vain."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     for stage in ("corpus", "embed", "train", "index"):
-        workers: Workers | OneWorker = getattr(spec.cluster, stage)
-        asked = workers.workers * workers.cpus
-        where = f"cluster.{stage}: got {workers.workers} workers x {workers.cpus} CPUs = {asked}"
-        if asked > has:
-            raise InputError(f"{where}; allowed: at most the cluster's {has} CPUs")
-        if workers.cpus > largest:
-            raise InputError(f"{where}; allowed: at most {largest} CPUs a worker, the largest node's")
-        if workers.workers > (fit := sum(node // workers.cpus for node in nodes)):
-            raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {nodes} CPUs")
+        workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
+        least = workers.least_workers if isinstance(workers, TrainWorkers) else None
+        for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
+            if each:
+                _check(f"cluster.{stage}", least or workers.workers, each, kind, [node.get(kind, 0) for node in nodes])
+
+
+def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
+    has, largest = sum(nodes), max(nodes, default=0)
+    where = f"{key}: got {workers} workers x {each:g} {kind}s = {workers * each:g}"
+    if workers * each > has:
+        raise InputError(f"{where}; allowed: at most the cluster's {has:g} {kind}s")
+    if each > largest:
+        raise InputError(f"{where}; allowed: at most {largest:g} {kind}s a worker, the largest node's")
+    if workers > (fit := sum(int(node / each) for node in nodes)):
+        shown = [float(f"{node:g}") for node in nodes]
+        raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
 
 
 def stream(
@@ -92,6 +99,7 @@ def stream(
             fn_constructor_kwargs=arguments,
             compute=ray.data.ActorPoolStrategy(size=size),
             num_cpus=workers.cpus,
+            num_gpus=workers.gpus or None,
         )
         .iter_rows()
     )

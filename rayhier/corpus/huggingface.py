@@ -11,7 +11,7 @@ from rayhier.corpus.check import Entry, Judgement, Rules
 from rayhier.corpus.rows import Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import HuggingFace
-from rayhier.storage import hub
+from rayhier.storage import hub_data
 
 NAMES = {"train": ("train",), "dev": ("dev", "validation", "val"), "test": ("test",)}
 
@@ -33,15 +33,17 @@ class Repository:
         The hub is asked even where the commit is known: one that is away says so here at once, and
         `datasets` would only after many attempts.
         """
-        folder: Path | None = hub.folder(key, path)
-        return cls(key, path, hub.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
+        folder: Path | None = hub_data.folder(key, path)
+        return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
 
     def load(self, config: str | None) -> Mapping[str, Any]:
         """Iterable data sets by split; InputError where there is no such configuration."""
         try:
             import datasets
         except ImportError:
-            raise InputError(f"corpus.type: huggingface needs a package that is not installed: {hub.EXTRA}") from None
+            raise InputError(
+                f"corpus.type: huggingface needs a package that is not installed: {hub_data.EXTRA}"
+            ) from None
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity(logging.CRITICAL)
         try:

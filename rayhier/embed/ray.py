@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from rayhier.embed.encode import TextEncoder, document_text
+from rayhier.embed.encode import TextEncoder, document_texts
 from rayhier.model.encoder import load_transformer
 from rayhier.progress import Bar
 from rayhier.ray import stream
@@ -35,9 +35,7 @@ class EmbedPart:
         name = str(row["part"])
         key = "query_id" if name == QUERIES else "doc_id"
         table = columns.read([self.corpus / name], [key, "text"] if name == QUERIES else [key, "title", "text"])
-        texts = table["text"].to_pylist()
-        if name != QUERIES:
-            texts = [document_text(*pair) for pair in zip(table["title"].to_pylist(), texts, strict=True)]
+        texts = table["text"].to_pylist() if name == QUERIES else document_texts(table)
         vectors = self.encoder.encode(texts)
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())

@@ -64,13 +64,14 @@ def measure_at(system: System, queries: Queries, judge: Judge, k: int, beam: int
     """Search every query with one beam."""
     leaves = system.probe(beam)
     ranking = Ranking(*system.lists.search(queries.vector_QM, leaves, k))
-    documents = int(system.lists.sizes.sum())
+    documents = system.lists.documents
     visited = system.lists.visited(leaves) / documents
+    scanned = system.lists.scanned(leaves) / documents
     point = Point(
         beam=beam,
         visited_mean=float(visited.mean()),
         visited_p95=float(np.quantile(visited, 0.95)),
-        cost_mean=float(visited.mean() + system.routing(beam) / documents),
+        cost_mean=float(scanned.mean() + system.routing(beam) / documents),
         leaves_mean=float(leaves.shape[1]),
         measures=judge.mean(ranking),
     )

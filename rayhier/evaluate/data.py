@@ -1,12 +1,15 @@
 """Queries, judgements and vectors as published artifacts hold them."""
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.cluster.library import faiss
+from rayhier.embed.encode import document_texts
 from rayhier.evaluate.measures import Queries
 from rayhier.search.lists import Ints
 from rayhier.storage import columns
@@ -40,13 +43,30 @@ def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
         grades.setdefault(query, {})[document] = grade
     table = columns.read([vectors.path("queries.parquet")], ["query_id", "vector"])
     table = table.filter(pc.is_in(table["query_id"], judged["query_id"].combine_chunks()))
-    return Queries(table["query_id"].to_pylist(), columns.matrix(table["vector"]), grades)
+    ids = table["query_id"]
+    texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
+    texts = texts["text"].take(pc.index_in(ids, texts["query_id"].combine_chunks()))
+    return Queries(ids.to_pylist(), columns.matrix(table["vector"]), grades, texts.to_pylist())
 
 
 def load_dev(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
     """The dev queries; where none has an answer, held-out documents that look for their nearest neighbours."""
     queries = load_queries(corpus, vectors, "dev")
-    return queries if queries.answered else documents_as_queries(documents, held_out(documents.ids))
+    if queries.answered:
+        return queries
+    held = documents_as_queries(documents, held_out(documents.ids))
+    return replace(held, texts=texts_of(corpus, held.ids))
+
+
+def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
+    """What is encoded of these documents; one file of the corpus in memory at a time."""
+    wanted = pa.array(ids, pa.string())
+    found: dict[str, str] = {}
+    for name in corpus.names("documents/"):
+        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
+        table = table.filter(pc.is_in(table["doc_id"], wanted))
+        found |= zip(table["doc_id"].to_pylist(), document_texts(table), strict=True)
+    return [found[name] for name in ids]
 
 
 def held_out(ids: list[str]) -> Ints:

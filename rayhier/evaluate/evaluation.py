@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from rayhier.embed.trained import TrainedEncoder
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.baselines import exact, faiss_ivf, tuned_lists
 from rayhier.evaluate.curve import Point, System, measure_at, measure_curve
 from rayhier.evaluate.data import Documents, load_dev, load_documents, load_queries
 from rayhier.evaluate.measures import Judge, Queries
-from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.progress import Bar
 from rayhier.search.lists import Ints
-from rayhier.search.searcher import LoadedMap
+from rayhier.search.loaded import LoadedMap
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
@@ -57,29 +58,29 @@ class Evaluation:
 class Trained:
     """One seed's published model and index, in memory."""
 
-    head: ResidualHead | None
+    encoder: TrainedEncoder
     router: Router
     loaded: LoadedMap
     vector_NM: Floats
-    """Document vectors as the leaf map holds them."""
+    """Document vectors as the leaf map holds them, every document once."""
+    ids: list[str]
+    """Row for row."""
     history: list[dict[str, float]]
 
-    def encode(self, query_QM: Floats) -> Floats:
-        """Trained vectors [q, m] of base vectors [q, m]."""
-        if self.head is None:
-            return query_QM
-        with torch.inference_mode():
-            return np.asarray(self.head(torch.from_numpy(query_QM)).numpy())
+    def encode(self, queries: Queries) -> Queries:
+        """The same queries under the trained encoder."""
+        return queries.with_vectors(self.encoder(queries.vector_QM, lambda: queries.texts))
 
 
-def load_trained(model: Artifact, index: Artifact) -> Trained:
+def load_trained(spec: EncoderSpec, model: Artifact, index: Artifact) -> Trained:
     """Open what a train and an index step published."""
     loaded = LoadedMap.read(LeafMap.open(index.root), texts=False)
     return Trained(
-        load_head(model.path("encoder")),
+        TrainedEncoder.open(model, spec),
         load_router(model.path("router")),
         loaded,
-        loaded.vector_NM,
+        loaded.vector_NM[loaded.first],
+        loaded.result_ids.take(loaded.first).to_pylist(),
         files.read_json(model.path("metrics.json")),
     )
 
@@ -95,7 +96,7 @@ def evaluate(
     work = _Work(spec, documents, queries, load_dev(corpus, vectors, documents))
     with Bar("evaluate", len(trained), "seeds") as bar:
         for seed, (model, index) in trained.items():
-            work.add(seed, load_trained(model, index))
+            work.add(seed, load_trained(spec.encoder, model, index))
             bar.advance(note=f"seed {seed}")
     return Evaluation(len(documents.ids), len(queries), work.lists, work.results)
 
@@ -113,11 +114,12 @@ class _Work:
         """Measure one seed's router first: where it stands decides where the controls are tabled."""
         result = SeedResult(seed, history=trained.history)
         self.results.append(result)
-        queries = self.queries.with_vectors(trained.encode(self.queries.vector_QM))
-        ids: list[str] = trained.loaded.ids.to_pylist()
+        queries = trained.encode(self.queries)
+        ids = trained.ids
         sizes = trained.loaded.lists.sizes
         result.balance, result.sizes = balance(sizes), sizes.tolist()
-        self._curve(result, _routed(self.spec, trained, queries.vector_QM), queries, ids)
+        routed = _routed(self.spec, trained, queries.vector_QM)
+        self._curve(result, routed, queries, trained.loaded.result_ids.to_pylist())
         for name in self.spec.evaluate.baselines:
             same = name.endswith("_same_encoder")
             asked, vectors, names = (
@@ -128,7 +130,7 @@ class _Work:
             if name.startswith("exact"):
                 self._exact(result, name, asked, vectors, names)
             else:
-                dev = self.dev.with_vectors(trained.encode(self.dev.vector_QM)) if same else self.dev
+                dev = trained.encode(self.dev) if same else self.dev
                 lists = self._lists(name, dev, vectors, names, seed)
                 self._curve(result, faiss_ivf(name, asked.vector_QM, vectors, lists, seed), asked, names)
 

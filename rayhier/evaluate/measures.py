@@ -17,6 +17,8 @@ class Queries:
     ids: Sequence[str]
     vector_QM: Floats
     grades: dict[str, dict[str, int]]
+    texts: Sequence[str] = ()
+    """What an encoder that trained whole encodes again."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -28,7 +30,7 @@ class Queries:
 
     def with_vectors(self, vector_QM: Floats) -> "Queries":
         """The same queries under another encoder."""
-        return Queries(self.ids, vector_QM, self.grades)
+        return Queries(self.ids, vector_QM, self.grades, self.texts)
 
 
 @dataclass(frozen=True)

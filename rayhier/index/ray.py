@@ -1,4 +1,4 @@
-"""The index stage on Ray Data: route every part, then gather every shard; the manifest comes last."""
+"""The index stage on Ray Data: route every part, give second leaves where asked, gather every shard, commit."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,29 +6,45 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
-from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.cluster.spill import CANDIDATES, Spill
+from rayhier.index.assign import Assigner, LeafMeans, leaf_counts, read_part, spread
 from rayhier.index.shards import ranges, write_shard
 from rayhier.progress import Bar
 from rayhier.ray import stream
 from rayhier.spec import JobSpec
-from rayhier.storage import files, leaf_map, schemas
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage import columns, files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.leaf_map import LEAVES, Manifest, Shard
 from rayhier.storage.ledger import Entry, Ledger
 
-ROUTED = "routed"
+ROUTED, SPREAD = "routed", "spread"
+MEANS = "means.parquet"
+SAMPLE = 256
+"""Documents a leaf whose mean stands for the leaf."""
 
 
 class RoutePart:
     """An actor that routes parts of the corpus and writes them below scratch, sorted by leaf."""
 
-    def __init__(self, corpus: str, vectors: str, model: str, scratch: str, precision: str, cpus: int) -> None:
+    def __init__(
+        self,
+        corpus: str,
+        vectors: str,
+        model: str,
+        encoder: dict[str, Any],
+        scratch: str,
+        precision: str,
+        candidates: int,
+        cpus: int,
+    ) -> None:
         torch.set_num_threads(cpus)
         self.corpus, self.vectors = Artifact.open(Path(corpus)), Artifact.open(Path(vectors))
-        self.assign = Assigner(Artifact.open(Path(model)), precision)
+        self.assign = Assigner(Artifact.open(Path(model)), EncoderSpec(**encoder), precision, candidates)
         self.scratch = Path(scratch)
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
@@ -39,16 +55,38 @@ class RoutePart:
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, [table], table.schema)
         counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
         entry = Entry((file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),), {"leaves": counts})
-        self.ledger.enter(routed_key(name), entry)
+        self.ledger.enter(part_key(ROUTED, name), entry)
         return {"rows": table.num_rows}
 
 
-class GatherShard:
-    """An actor that gathers a leaf range from every routed part into one shard."""
+class SpreadPart:
+    """An actor that gives the documents of routed parts their second leaves."""
 
-    def __init__(self, root: str, scratch: str, counts: list[int]) -> None:
+    def __init__(self, scratch: str, leaves: int, spill: Spill) -> None:
+        self.scratch, self.leaves, self.spill = Path(scratch), leaves, spill
+        self.centroids_LM = columns.matrix(columns.read([self.scratch / MEANS], ["vector"])["vector"])
+        self.ledger = Ledger(self.scratch / "ledger", self.scratch)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Spread the part `row["part"]`; returns how many documents it holds."""
+        name = Path(str(row["part"])).name
+        routed = pq.read_table(self.scratch / ROUTED / name)
+        table = spread(routed, self.centroids_LM, self.spill)
+        file = files.write_parquet(self.scratch / SPREAD, name, [table], table.schema)
+        entry = Entry(
+            (file.model_copy(update={"name": f"{SPREAD}/{file.name}"}),),
+            {"leaves": leaf_counts(table["leaf"].to_numpy(), self.leaves)},
+        )
+        self.ledger.enter(part_key(SPREAD, name), entry)
+        return {"rows": routed.num_rows}
+
+
+class GatherShard:
+    """An actor that gathers a leaf range from every part below `folder` into one shard."""
+
+    def __init__(self, root: str, scratch: str, folder: str, counts: list[int]) -> None:
         self.root, self.counts = Path(root), counts
-        self.parts = sorted((Path(scratch) / ROUTED).glob("*.parquet"))
+        self.parts = sorted((Path(scratch) / folder).glob("*.parquet"))
         self.ledger = Ledger(Path(scratch) / "ledger", self.root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -60,10 +98,13 @@ class GatherShard:
 
 
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Made:
-    """Write the leaf map of the corpus under a trained model: every document exactly once."""
+    """Write the leaf map of the corpus under a trained model: every document exactly once in each of its leaves."""
     documents = int(corpus.record.counts["rows"])
-    counts = _route(spec, corpus, vectors, model, attempt, documents)
-    shards = _gather(spec, attempt, counts, documents)
+    rows = documents * spec.index.leaves_per_document
+    folder, counts = ROUTED, _route(spec, corpus, vectors, model, attempt, documents)
+    if spec.index.leaves_per_document > 1:
+        folder, counts = SPREAD, _spread(spec, corpus, attempt, counts, rows)
+    shards = _gather(spec, attempt, folder, counts, rows)
     manifest = Manifest(
         version=1,
         parent=None,
@@ -72,6 +113,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         metric="inner_product",
         vectors=spec.index.vectors,
         documents=documents,
+        leaves_per_document=spec.index.leaves_per_document,
         counts=counts,
         shards=shards,
     )
@@ -80,7 +122,13 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     )
     table = files.write_parquet(attempt.root, LEAVES, [leaves], schemas.LEAVES)
     leaf_map.publish(attempt.root, manifest)
-    made = {"documents": sum(counts), "leaves": len(counts), "empty": counts.count(0), "shards": len(shards)}
+    made = {
+        "documents": documents,
+        "rows": sum(counts),
+        "leaves": len(counts),
+        "empty": counts.count(0),
+        "shards": len(shards),
+    }
     return Made(made, (table, *(shard.file for shard in shards)))
 
 
@@ -94,45 +142,78 @@ def _route(
         "corpus": str(corpus.folder),
         "vectors": str(vectors.folder),
         "model": str(model.folder),
+        "encoder": spec.encoder.model_dump(mode="json"),
         "scratch": str(attempt.scratch),
         "precision": spec.index.vectors,
+        "candidates": CANDIDATES if spec.index.leaves_per_document > 1 else 1,
         "cpus": spec.cluster.index.cpus,
     }
-    missing = [name for name in parts if ledger.done(routed_key(name)) is None]
+    missing = [name for name in parts if ledger.done(part_key(ROUTED, name)) is None]
     with Bar("route", documents, "documents") as bar:
-        bar.advance(sum(sum(e.counts["leaves"]) for name in parts if (e := ledger.done(routed_key(name)))))
+        bar.advance(sum(sum(e.counts["leaves"]) for name in parts if (e := ledger.done(part_key(ROUTED, name)))))
         for row in stream([{"part": name} for name in missing], RoutePart, arguments, spec.cluster.index):
             bar.advance(row["rows"])
-    entries = [ledger.done(routed_key(name)) for name in parts]
-    sums = np.sum([entry.counts["leaves"] for entry in entries if entry], axis=0)
-    counts: list[int] = sums.tolist()
-    _whole(attempt, sum(counts), documents)
+    return _leaf_counts(attempt, ledger, ROUTED, parts, documents)
+
+
+def _spread(spec: JobSpec, corpus: Artifact, attempt: Attempt, counts: list[int], rows: int) -> list[int]:
+    """Give every document its second leaf; returns the rows of every leaf."""
+    parts = corpus.names("documents/")
+    ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
+    _write_means(attempt.scratch, len(counts), [attempt.scratch / ROUTED / Path(name).name for name in parts])
+    missing = [name for name in parts if ledger.done(part_key(SPREAD, name)) is None]
+    arguments = {"scratch": str(attempt.scratch), "leaves": len(counts), "spill": spec.index.second_leaf}
+    with Bar("second leaves", sum(counts), "documents") as bar:
+        for row in stream([{"part": name} for name in missing], SpreadPart, arguments, spec.cluster.index):
+            bar.advance(row["rows"])
+    return _leaf_counts(attempt, ledger, SPREAD, parts, rows)
+
+
+def _write_means(scratch: Path, leaves: int, routed: Sequence[Path]) -> None:
+    """Mean vector of each leaf, of the first `SAMPLE` documents a leaf."""
+    means: LeafMeans | None = None
+    for path in routed:
+        table = columns.read([path], ["leaf", "vector"])
+        means = means or LeafMeans(leaves, table.schema.field("vector").type.list_size)
+        means.add(table)
+        if means.rows >= SAMPLE * leaves:
+            break
+    if means is not None:
+        column = columns.vector_column(means.means(), pa.float32())
+        table = pa.table({"vector": column})
+        files.write_parquet(scratch, MEANS, [table], table.schema)
+
+
+def _leaf_counts(attempt: Attempt, ledger: Ledger, kind: str, parts: Sequence[str], rows: int) -> list[int]:
+    entries = [ledger.done(part_key(kind, name)) for name in parts]
+    counts: list[int] = np.sum([entry.counts["leaves"] for entry in entries if entry], axis=0).tolist()
+    _whole(attempt, sum(counts), rows)
     return counts
 
 
-def _gather(spec: JobSpec, attempt: Attempt, counts: list[int], documents: int) -> list[Shard]:
+def _gather(spec: JobSpec, attempt: Attempt, folder: str, counts: list[int], rows: int) -> list[Shard]:
     """Write the shards that are not written yet; returns all of them, by leaf."""
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     plan = {f"shard-{number:05d}": cut for number, cut in enumerate(ranges(counts, spec.index.shards))}
     missing = [
         {"key": key, "first": first, "last": last} for key, (first, last) in plan.items() if ledger.done(key) is None
     ]
-    arguments = {"root": str(attempt.root), "scratch": str(attempt.scratch), "counts": counts}
-    with Bar("gather", documents, "documents") as bar:
+    arguments = {"root": str(attempt.root), "scratch": str(attempt.scratch), "folder": folder, "counts": counts}
+    with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(e.counts["shard"]["rows"] for key in plan if (e := ledger.done(key))))
         for row in stream(missing, GatherShard, arguments, spec.cluster.index):
             bar.advance(row["rows"])
     entries: Sequence[Entry | None] = [ledger.done(key) for key in plan]
     shards = [Shard.model_validate(entry.counts["shard"]) for entry in entries if entry]
-    _whole(attempt, sum(shard.rows for shard in shards), documents)
+    _whole(attempt, sum(shard.rows for shard in shards), rows)
     return shards
 
 
-def _whole(attempt: Attempt, found: int, documents: int) -> None:
-    if found != documents:
-        raise RuntimeError(f"{attempt.root}: {found} of {documents} documents; nothing is published")
+def _whole(attempt: Attempt, found: int, rows: int) -> None:
+    if found != rows:
+        raise RuntimeError(f"{attempt.root}: {found} of {rows} rows; nothing is published")
 
 
-def routed_key(name: str) -> str:
-    """The ledger's name of a routed part."""
-    return f"{ROUTED}-{Path(name).stem}"
+def part_key(kind: str, name: str) -> str:
+    """The ledger's name of a routed or spread part."""
+    return f"{kind}-{Path(name).stem}"

@@ -46,6 +46,11 @@ class EhiRouter(nn.Module):
         """H."""
         return self.height
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights lie."""
+        return next(self.parameters()).device
+
     def config(self) -> dict[str, Any]:
         """What rebuilds this router before its weights are loaded."""
         return {
@@ -72,6 +77,15 @@ class EhiRouter(nn.Module):
             taken_N1, child_N1 = p_NB.max(dim=1, keepdim=True)
             input_ND = torch.cat([self._onehot(child_N1.squeeze(1)), input_ND], dim=1)
         return torch.cat(levels, dim=1)
+
+    def given_path(self, x_NM: Tensor, path_NH: Tensor) -> list[Tensor]:
+        """Log-probabilities [N, B] of the children at each level, below the nodes that given paths [N, H] lead to."""
+        input_ND = x_NM
+        levels = []
+        for level in range(self.height):
+            levels.append(self._log_softmax(level, input_ND))
+            input_ND = torch.cat([self._onehot(path_NH[:, level]), input_ND], dim=1)
+        return levels
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Beam search: the best `beam` children of every level's survivors.

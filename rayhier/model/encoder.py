@@ -1,75 +1,164 @@
-"""The text encoder: transformer -> mean pooling -> trained head, where there is one -> unit vector.
+"""The text encoder: transformer -> pooling -> the folder's modules, a trained head among them -> vector.
 
 Reads and writes folders in sentence-transformers' layout, weights in safetensors only. A trained
 residual head E(x) = x + W x is stored as that layout's `Dense` module with the weight I + W and no
-bias: scale-free, so it may be applied to the base encoder's unit vectors or before normalising.
+bias, after all that makes the base encoder's vectors. For cosine it stands before the last `Normalize`:
+it is scale-free there, so it may be applied to the base encoder's unit vectors or before normalising.
 """
 
-import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import normalizers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from rayhier.spec import InputError
+from rayhier.spec.encoder import Similarity
+from rayhier.storage import files
+from rayhier.storage.model_folder import INDEX, WEIGHTS, weight_files
+from rayhier.storage.model_layout import ACTIVATIONS, MODES, PROMPTS, Activation, DenseStep, Layout, read_layout
 
 DENSE = "2_Dense"
-WEIGHTS = "model.safetensors"
+"""Where a trained head lies; modules that the base brought lie in `base/`."""
 DENSE_WEIGHT = "linear.weight"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+LAYERS = ("encoder.layer", "transformer.layer", "layers")
+"""Where transformers' models keep their layers: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""
 
 
 class ResidualHead(nn.Module):
-    """E(x) = (x + W x) / |x + W x| with W = 0 at the start: the frozen encoder's vectors (ours)."""
+    """E(x) = x + W x, for cosine as a unit vector; W = 0 at the start: the frozen encoder's vectors (ours)."""
 
-    def __init__(self, dimension: int) -> None:
+    def __init__(self, dimension: int, similarity: Similarity = "cosine") -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(dimension, dimension))
+        self.similarity = similarity
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Trained unit vectors [n, m] of base vectors [n, m]."""
-        return F.normalize(x_NM + x_NM @ self.weight.T, dim=-1)
+        """Trained vectors [n, m] of base vectors [n, m]; unit vectors for cosine."""
+        mapped_NM = x_NM + x_NM @ self.weight.T
+        return F.normalize(mapped_NM, dim=-1) if self.similarity == "cosine" else mapped_NM
+
+
+class Dense(nn.Module):
+    """y = activation(D x + b), as sentence-transformers has it."""
+
+    def __init__(self, matrix_OM: Tensor, bias_O: Tensor | None = None, activation: Activation = "identity") -> None:
+        super().__init__()
+        self.linear = nn.Linear(matrix_OM.shape[1], matrix_OM.shape[0], bias=bias_O is not None)
+        self.activation: Activation = activation
+        with torch.no_grad():
+            self.linear.weight.copy_(matrix_OM)
+            if bias_O is not None:
+                self.linear.bias.copy_(bias_O)
+
+    def forward(self, x_NM: Tensor) -> Tensor:
+        """[n, o] of [n, m]."""
+        y_NO: Tensor = self.linear(x_NM)
+        return torch.tanh(y_NO) if self.activation == "tanh" else y_NO
+
+
+class Normalize(nn.Module):
+    """Unit vectors."""
+
+    def forward(self, x_NM: Tensor) -> Tensor:
+        """[n, m] of [n, m]."""
+        return F.normalize(x_NM, dim=-1)
 
 
 class Encoder(nn.Module):
-    """Token ids -> unit vectors; `tokenizer` makes the ids."""
+    """Token ids -> vectors, unit vectors for cosine; `tokenizer` makes the ids of `layout.prompt` + text.
 
-    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+    Raises InputError where weights are not all there.
+    """
+
+    def __init__(self, folder: Path, dtype: torch.dtype, similarity: Similarity = "cosine") -> None:
         super().__init__()
-        self.tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        layout = read_layout(folder)
+        self.layout = layout
+        self.similarity = similarity
+        self.dimension = layout.dimension
+        self.tokenizer = load_tokenizer(layout)
         self.transformer = load_transformer(folder, dtype)
-        self.dimension: int = self.transformer.config.hidden_size
         self.longest = positions(self.transformer)
-        self.head: ResidualHead | None = load_head(folder)
+        self.steps = nn.Sequential(*load_steps(layout, similarity))
 
-    @torch.inference_mode()
     def forward(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
-        """Float32 unit vectors [n, m] of token ids [n, t]; `mask` is 1 on tokens, 0 on padding."""
-        hidden_NTM = self.transformer(input_ids=ids_NT, attention_mask=mask_NT).last_hidden_state.float()
-        weight_NT1 = mask_NT.unsqueeze(-1).float()
-        pooled_NM = (hidden_NTM * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
-        unit_NM: Tensor = F.normalize(pooled_NM, dim=-1)
-        return unit_NM if self.head is None else self.head(unit_NM)
+        """Float32 vectors [n, m] of token ids [n, t]; `mask` is 1 on tokens, 0 on padding."""
+        hidden_NTM = self.transformer(input_ids=ids_NT, attention_mask=mask_NT).last_hidden_state
+        pooled_NM: Tensor = self.steps(POOL[self.layout.pooling](hidden_NTM, mask_NT))
+        return pooled_NM
+
+    def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
+        """The parameters that train, all others frozen: the last transformer layer, or all but an unused pooler.
+
+        Raises InputError where the last layer of an architecture is not known.
+        """
+        chosen: nn.Module = self if which == "all" else self._last_layer()
+        self.requires_grad_(requires_grad=False)
+        chosen.requires_grad_()
+        pooler = getattr(self.transformer, "pooler", None)
+        if pooler is not None:
+            pooler.requires_grad_(requires_grad=False)
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def _last_layer(self) -> nn.Module:
+        for place in LAYERS:
+            try:
+                layers = self.transformer.get_submodule(place)
+            except AttributeError:
+                continue
+            if isinstance(layers, nn.ModuleList) and len(layers):
+                return layers[-1]
+        raise InputError(
+            f"encoder.train: got 'last_layer', but where {type(self.transformer).__name__} has its layers is not "
+            "known; allowed: head, all, or a model like BERT, RoBERTa, MPNet, DistilBERT, ModernBERT"
+        )
+
+
+def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
+    """The mean [n, m] of the tokens' vectors, in float32."""
+    weight_NT1 = mask_NT.unsqueeze(-1).float()
+    return (hidden_NTM.float() * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
+
+
+def first(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
+    """The first token's vector [n, m], in float32, whichever side is padded."""
+    at_N = mask_NT.int().argmax(dim=1)
+    return hidden_NTM[torch.arange(len(at_N), device=at_N.device), at_N].float()
+
+
+POOL = {"mean": mean, "cls": first}
+
+
+def load_tokenizer(layout: Layout) -> Any:
+    """The tokenizer of a folder."""
+    tokenizer = AutoTokenizer.from_pretrained(layout.transformer, **LOCAL)
+    if layout.lowercase:
+        backend = tokenizer.backend_tokenizer
+        before = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
+        backend.normalizer = normalizers.Sequence(before)
+    return tokenizer
 
 
 def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
     """The transformer of a folder; InputError where its weights are not all there: they would be random."""
     transformers_logging.disable_progress_bar()
+    place = read_layout(folder).transformer
     model, found = AutoModel.from_pretrained(
-        folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
+        place, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
     )
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     wrong = [*missing, *sorted(str(name) for name in found["mismatched_keys"])]
     if wrong:
-        raise InputError(
-            f"encoder.model: {folder / WEIGHTS} lacks {len(wrong)} tensors of its config, first {wrong[0]}"
-        )
+        raise InputError(f"encoder.model: {place / WEIGHTS} lacks {len(wrong)} tensors of its config, first {wrong[0]}")
     return model.eval()
 
 
@@ -80,48 +169,104 @@ def positions(transformer: Any) -> int:
     return int(getattr(transformer.config, "max_position_embeddings", 512)) - (0 if padding is None else padding + 1)
 
 
+def load_steps(layout: Layout, similarity: Similarity) -> list[nn.Module]:
+    """The modules after pooling; for cosine they end in unit vectors, whatever the folder says."""
+    steps: list[nn.Module] = [load_dense(step) if isinstance(step, DenseStep) else Normalize() for step in layout.steps]
+    ends_normal = bool(steps) and isinstance(steps[-1], Normalize)
+    return steps if ends_normal or similarity == "dot" else [*steps, Normalize()]
+
+
+def load_dense(step: DenseStep) -> Dense:
+    """A Dense module of a folder; InputError where its weights are not those its config says."""
+    tensors = load_file(step.folder / WEIGHTS)
+    matrix, bias = tensors.get(DENSE_WEIGHT), tensors.get("linear.bias")
+    if matrix is None or tuple(matrix.shape) != (step.out_features, step.in_features):
+        raise InputError(
+            f"encoder.model: {step.folder / WEIGHTS} holds no {DENSE_WEIGHT} "
+            f"of {step.out_features} x {step.in_features}, as its config says"
+        )
+    return Dense(matrix, bias, step.activation)
+
+
 def load_head(folder: Path) -> ResidualHead | None:
-    """The trained head of an encoder folder, None where it has none."""
+    """The trained head of an encoder folder that `save_encoder` or `save_trained` wrote, None where it has none."""
     file = folder / DENSE / WEIGHTS
     if not file.is_file():
         return None
     matrix = load_file(file)[DENSE_WEIGHT]
-    head = ResidualHead(len(matrix))
+    head = ResidualHead(len(matrix), _similarity(folder))
     with torch.no_grad():
         head.weight.copy_(matrix - torch.eye(len(matrix)))
     return head.eval()
 
 
+def _similarity(folder: Path) -> Similarity:
+    path = folder / PROMPTS
+    return "dot" if path.is_file() and files.read_json(path).get("similarity_fn_name") == "dot" else "cosine"
+
+
 def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path) -> None:
     """Write the base encoder and its trained head as one sentence-transformers folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", WEIGHTS):
-        shutil.copyfile(base / name, folder / name)
-    AutoTokenizer.from_pretrained(base, **LOCAL).save_pretrained(folder)
-    size = len(head.weight)
-    modules = ["Transformer", "Pooling", "Dense", "Normalize"]
-    places = ["", "1_Pooling", DENSE, "3_Normalize"]
-    _write(
-        folder / "modules.json",
-        [
-            {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{module}"}
-            for number, (module, place) in enumerate(zip(modules, places, strict=True))
-        ],
-    )
-    _write(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
-    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": size, "pooling_mode_mean_tokens": True})
-    dense = {
-        "in_features": size,
-        "out_features": size,
-        "bias": False,
-        "activation_function": "torch.nn.modules.linear.Identity",
+    layout = read_layout(base)
+    copied = [layout.transformer / "config.json", layout.transformer / INDEX, *weight_files(layout.transformer)]
+    for file in copied:
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    load_tokenizer(layout).save_pretrained(folder)
+    before = load_steps(layout, head.similarity)
+    after = [before.pop()] if head.similarity == "cosine" else []
+    trained = Dense(torch.eye(len(head.weight)) + head.weight.detach().cpu())
+    placed = [
+        *((f"base/{number}", step) for number, step in enumerate(before)),
+        (DENSE, trained),
+        *(("3_Normalize", step) for step in after),
+    ]
+    _write_modules(folder, layout, placed, max_length, head.similarity)
+
+
+def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
+    """Write a trained encoder, transformer and all, as a sentence-transformers folder, in the precision it has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder.transformer.save_pretrained(folder)
+    encoder.tokenizer.save_pretrained(folder)
+    placed = [(f"base/{number}", step) for number, step in enumerate(encoder.steps)]
+    _write_modules(folder, encoder.layout, placed, max_length, encoder.similarity)
+
+
+def _write_modules(
+    folder: Path,
+    layout: Layout,
+    steps: Sequence[tuple[str, nn.Module]],
+    max_length: int,
+    similarity: Similarity,
+) -> None:
+    """Everything but transformer and tokenizer; `steps` with their places."""
+    places = [("Transformer", ""), ("Pooling", "1_Pooling"), *((type(step).__name__, place) for place, step in steps)]
+    listed = [
+        {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for number, (kind, place) in enumerate(places)
+    ]
+    files.write_json(folder / "modules.json", listed)
+    files.write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    pooling = {"word_embedding_dimension": layout.width, **{key: mode == layout.pooling for key, mode in MODES.items()}}
+    files.write_json(folder / "1_Pooling" / "config.json", pooling)
+    prompts = {"prompts": layout.prompts, "default_prompt_name": layout.default_prompt}
+    files.write_json(folder / PROMPTS, {**prompts, "similarity_fn_name": similarity})
+    for place, step in steps:
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        if isinstance(step, Dense):
+            _write_dense(step, folder / place)
+
+
+def _write_dense(dense: Dense, folder: Path) -> None:
+    activation = next(name for name, ours in ACTIVATIONS.items() if ours == dense.activation)
+    config = {
+        "in_features": dense.linear.in_features,
+        "out_features": dense.linear.out_features,
+        "bias": dense.linear.bias is not None,
+        "activation_function": activation,
     }
-    _write(folder / DENSE / "config.json", dense)
-    matrix = torch.eye(size) + head.weight.detach().cpu()
-    save_file({DENSE_WEIGHT: matrix.contiguous()}, folder / DENSE / WEIGHTS)
-    (folder / "3_Normalize").mkdir(exist_ok=True)
-
-
-def _write(path: Path, value: object) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(value, indent=1) + "\n")
+    files.write_json(folder / "config.json", config)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in dense.state_dict().items()}
+    save_file(tensors, folder / WEIGHTS)

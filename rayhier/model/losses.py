@@ -1,6 +1,9 @@
 """EHI's losses (Eq. 2-6), averaged over all valid (query, other document) pairs of the batch.
 
-Shapes: N pairs a batch, M embedding size, T size of a path embedding.
+One worker's share of a batch is N pairs, the rows; the documents of all workers' pairs are the D columns. Each part of
+the loss is the share's sum over the whole batch's count, so that the workers' losses and gradients add up.
+
+Shapes: N pairs of this worker, D pairs of the batch, M embedding size, T size of a path embedding.
 """
 
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ from rayhier.spec.train import Loss
 
 @dataclass(frozen=True)
 class Batch:
-    """What the losses of one step read."""
+    """What the losses of one worker read."""
 
     query_NM: Tensor
     positive_NM: Tensor
@@ -24,8 +27,15 @@ class Batch:
     """Whether there is one: bool."""
     query_NT: Tensor
     positive_NT: Tensor
-    negative_NN: Tensor
+    document_DM: Tensor
+    """The positives of the whole batch."""
+    document_DT: Tensor
+    negative_ND: Tensor
     """Whether document j is a negative of query i: every other one that is not a known positive."""
+    pairs: Tensor
+    """Valid (query, document) pairs of the whole batch."""
+    hard: Tensor
+    """Mined negatives of the whole batch."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,7 @@ class Losses:
 def ehi_losses(batch: Batch, spec: Loss) -> Losses:
     """L = λ1·tri(E(q), E(d+), E(d-)) + λ2·tri(T(q), T(d+), T(d-)) + λ3·(unlike documents apart), Eq. 6."""
     semantic = semantic_loss(batch, spec.margin)
-    indexing = triplet(batch.query_NT @ batch.positive_NT.T, batch.negative_NN, spec.margin)
+    indexing = indexing_loss(batch, spec.margin)
     intra_leaf = intra_leaf_loss(batch, spec)
     total = spec.semantic * semantic + spec.indexing * indexing + spec.intra_leaf * intra_leaf
     return Losses(semantic, indexing, intra_leaf, total)
@@ -49,23 +59,30 @@ def ehi_losses(batch: Batch, spec: Loss) -> Losses:
 
 def semantic_loss(batch: Batch, margin: float) -> Tensor:
     """Triplets on encoder vectors (Eq. 2); the mined negative of a query is one more column of its row."""
-    scores_NN = batch.query_NM @ batch.positive_NM.T
-    valid_NN = batch.negative_NN
-    if batch.hard_NM is None or batch.hard_N is None:
-        return triplet(scores_NN, valid_NN, margin)
-    hard_N1 = (batch.query_NM * batch.hard_NM).sum(1, keepdim=True)
-    scores = torch.cat([scores_NN, hard_N1], dim=1)
-    return triplet(scores, torch.cat([valid_NN, batch.hard_N.unsqueeze(1)], dim=1), margin)
+    scores = batch.query_NM @ batch.document_DM.T
+    valid = batch.negative_ND
+    if batch.hard_NM is not None and batch.hard_N is not None:
+        scores = torch.cat([scores, _rowwise(batch.query_NM, batch.hard_NM)], dim=1)
+        valid = torch.cat([valid, batch.hard_N.unsqueeze(1)], dim=1)
+    positive_N1 = _rowwise(batch.query_NM, batch.positive_NM)
+    return triplet(scores, positive_N1, valid, margin) / (batch.pairs + batch.hard).clamp(min=1)
 
 
-def triplet(scores_NC: Tensor, valid_NC: Tensor, margin: float) -> Tensor:
-    """Mean of [s_ic - s_ii + margin]_+ over the valid (i, c); column i holds the positive of row i.
+def indexing_loss(batch: Batch, margin: float) -> Tensor:
+    """Triplets on path embeddings (Eq. 5): in-batch documents alone."""
+    positive_N1 = _rowwise(batch.query_NT, batch.positive_NT)
+    scores_ND = batch.query_NT @ batch.document_DT.T
+    return triplet(scores_ND, positive_N1, batch.negative_ND, margin) / batch.pairs.clamp(min=1)
 
-    >>> triplet(torch.tensor([[0.9, 0.7], [0.1, 0.5]]), ~torch.eye(2, dtype=torch.bool), 0.3)
-    tensor(0.0500)
+
+def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: float) -> Tensor:
+    """Sum of [s_ic - s_i+ + margin]_+ over the valid (i, c).
+
+    >>> scores = torch.tensor([[0.9, 0.7], [0.1, 0.5]])
+    >>> triplet(scores, scores.diagonal().unsqueeze(1), ~torch.eye(2, dtype=torch.bool), 0.3)
+    tensor(0.1000)
     """
-    positive_N1 = scores_NC.diagonal().unsqueeze(1)
-    return _mean(F.relu(scores_NC - positive_N1 + margin), valid_NC)
+    return (F.relu(scores_NC - positive_N1 + margin) * valid_NC).sum()
 
 
 def intra_leaf_loss(batch: Batch, spec: Loss) -> Tensor:
@@ -74,13 +91,13 @@ def intra_leaf_loss(batch: Batch, spec: Loss) -> Tensor:
     `product` (Eq. 5): 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
     `triplet` (Algorithm 1, our reading): the same gate on [T(d+)·T(d-) - T(q)·T(d+) + γ]_+.
     """
-    unlike_NN = (batch.positive_NM @ batch.positive_NM.T).detach() < spec.unlike
-    shared_NN = batch.positive_NT @ batch.positive_NT.T
+    with torch.no_grad():
+        cosine_ND = F.normalize(batch.positive_NM, dim=-1) @ F.normalize(batch.document_DM, dim=-1).T
+    shared_ND = batch.positive_NT @ batch.document_DT.T
     if spec.intra_leaf_form == "triplet":
-        own_N1 = (batch.query_NT * batch.positive_NT).sum(1, keepdim=True)
-        shared_NN = F.relu(shared_NN - own_N1 + spec.margin)
-    return _mean(shared_NN * unlike_NN, batch.negative_NN)
+        shared_ND = F.relu(shared_ND - _rowwise(batch.query_NT, batch.positive_NT) + spec.margin)
+    return (shared_ND * (cosine_ND < spec.unlike) * batch.negative_ND).sum() / batch.pairs.clamp(min=1)
 
 
-def _mean(values: Tensor, valid: Tensor) -> Tensor:
-    return (values * valid).sum() / valid.sum().clamp(min=1)
+def _rowwise(a_NX: Tensor, b_NX: Tensor) -> Tensor:
+    return (a_NX * b_NX).sum(1, keepdim=True)

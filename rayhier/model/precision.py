@@ -1,10 +1,17 @@
-"""Which arithmetic the encoder runs in."""
-
-from typing import Literal
+"""Where the encoder runs, and in which arithmetic."""
 
 import torch
 
-Precision = Literal["auto", "float32", "bfloat16"]
+from rayhier.spec import InputError
+from rayhier.spec.encoder import Device, Precision
+
+
+def resolve_device(device: Device) -> torch.device:
+    """`auto` is CUDA in a process that sees such a device; InputError where `cuda` is asked and there is none."""
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
+        raise InputError("encoder.device: got 'cuda', but this process sees no CUDA device; allowed: auto or cpu")
+    return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
@@ -14,6 +21,8 @@ def resolve(precision: Precision, device: torch.device) -> torch.dtype:
             return torch.float32
         case "bfloat16":
             return torch.bfloat16
+        case "float16":
+            return torch.float16
         case "auto":
             return torch.bfloat16 if _multiplies_bfloat16(device) else torch.float32
 

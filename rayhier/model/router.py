@@ -27,6 +27,10 @@ class Router(Protocol):
     def reads(self) -> Literal["vectors", "tokens"]:
         """What `route` needs of a text."""
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights lie."""
+
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Leaves [n, beam], most probable first, and their log-probabilities [n, beam]."""
 
@@ -60,6 +64,6 @@ def load_router(folder: Path) -> Router:
 
 @torch.inference_mode()
 def route_all(router: Router, vectors_NM: Tensor, beam: int, batch: int = 8192) -> tuple[Tensor, Tensor]:
-    """`route` for many vectors in batches, so that memory does not grow with n."""
-    parts = [router.route(Encoded(part), beam) for part in torch.split(vectors_NM, batch)]
-    return torch.cat([leaves for leaves, _ in parts]), torch.cat([log_probs for _, log_probs in parts])
+    """`route` for many vectors in batches, so that the router's memory does not grow with n; onto the CPU."""
+    parts = [router.route(Encoded(part.to(router.device)), beam) for part in torch.split(vectors_NM, batch)]
+    return torch.cat([leaves.cpu() for leaves, _ in parts]), torch.cat([log_probs.cpu() for _, log_probs in parts])

@@ -1,30 +1,42 @@
 """`cluster:` where and with how much it runs. Never part of a fingerprint."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rayhier.spec.section import Section
 
 
 class Workers(Section):
-    """Processes of a stage and the CPUs of each."""
+    """Processes of a stage and what each has."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Processes."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
     """CPUs, and threads, of each."""
+    gpus: Annotated[float, Field(ge=0, le=64)] = 0
+    """GPUs of each; below 1, so many share one."""
 
 
-class OneWorker(Section):
-    """The train stage: one process in this version."""
+class TrainWorkers(Section):
+    """Processes that share each training batch and what each has."""
 
-    workers: Annotated[int, Field(ge=1, le=1)] = 1
-    """Processes."""
+    workers: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Processes. The batch and the result are the same whatever their number."""
+    least_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Elastic: begin, and after a failure go on, with any number from this to `workers` that the cluster can give."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
     """CPUs, and threads, of each. More help only where batches are large."""
+    gpus: Annotated[int, Field(ge=0, le=1)] = 0
+    """GPUs of each."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
     """Least time between two checkpoints, which come at ends of epochs; Ray Train takes about 2 s for each."""
+
+    @model_validator(mode="after")
+    def _least_is_least(self) -> Self:
+        if self.least_workers is not None and self.least_workers > self.workers:
+            raise ValueError(f"least_workers of at most workers ({self.workers})")
+        return self
 
 
 class ClusterSpec(Section):
@@ -36,7 +48,7 @@ class ClusterSpec(Section):
     """Reading and checking the source."""
     embed: Workers = Workers()
     """Encoding."""
-    train: OneWorker = OneWorker()
+    train: TrainWorkers = TrainWorkers()
     """Training."""
     index: Workers = Workers()
     """Routing and writing the leaf map."""

@@ -1,8 +1,8 @@
 """`router:` the learned tree that sends a text to leaves."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rayhier.spec.section import Section
 
@@ -18,13 +18,7 @@ class EhiSpec(Section):
     residual: Literal["relu", "none"] = "relu"
     """`relu`: k = x + ReLU(U x) before each level's softmax. `none`: k = x, and no U to pay for."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
-    """`kmeans`: start as spherical k-means (height 1). `none`: random, as in the paper."""
-
-    @model_validator(mode="after")
-    def _warm_start_has_one_level(self) -> Self:
-        if self.height > 1 and self.warm_start == "kmeans":
-            raise ValueError("height 1 with warm_start kmeans, any height with warm_start none")
-        return self
+    """`kmeans`: start as spherical k-means, hierarchical where the tree is taller. `none`: random, as in the paper."""
 
     def leaves(self, documents: int) -> int:
         """Leaves of the tree over so many documents: B^H.

@@ -30,9 +30,9 @@ class Loss(Section):
 class HardNegatives(Section):
     """One mined negative a query, found with the index as it stands."""
 
-    source: Literal["query_leaves", "positive_leaf", "none"] = "query_leaves"
+    source: Literal["query_leaves", "positive_leaf", "exact", "none"] = "query_leaves"
     """`query_leaves`: best wrong documents in the leaves of the query (Algorithm 1).
-    `positive_leaf`: in the leaf of the positive (Appendix C.2)."""
+    `positive_leaf`: in the leaf of the positive (Appendix C.2). `exact`: of all documents (ANCE's, Table 12)."""
     top: Annotated[int, Field(ge=1, le=1000)] = 10
     """Drawn uniformly from this many best."""
     beam: Annotated[int, Field(ge=1, le=1000)] = 4
@@ -53,6 +53,11 @@ class TrainSpec(Section):
     """Passes over the training pairs."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 64
     """Pairs a step, over all workers."""
+    micro_batch: Annotated[int, Field(ge=1)] | None = None
+    """Texts whose activations a worker holds at a time. Gradients are cached, so they do not depend on it, and each
+    text is encoded twice: batch 4096 fits one GPU. None: the whole share of a batch at once."""
+    measure_every: Annotated[int, Field(ge=1)] = 1
+    """Epochs between two measurements on dev, which encode and route every document; the last is always measured."""
     encoder_lr: Rate = 1e-3
     """AdamW (weight decay 0.01, torch's default), encoder's group."""
     router_lr: Rate = 3e-3

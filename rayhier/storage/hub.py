@@ -1,50 +1,58 @@
-"""The Hugging Face hub: which commit a data set's revision means. Asked once, and never for long."""
+"""Encoders by their hub id: from the hub's local cache, else downloaded into it."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from rayhier.spec import InputError
-from rayhier.storage import paths
 
-ANSWER_SECONDS = 10.0
-COMMIT = re.compile(r"[0-9a-f]{40}")
-EXTRA = "pip install 'rayhier[huggingface]'"
-
-
-def folder(key: str, path: str) -> Path | None:
-    """The folder that `path` names; None where it can only be a hub id, NAMESPACE/NAME or NAME."""
-    found = paths.resolve(key, path)
-    if found.is_dir():
-        return found
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or path.startswith("."):
-        raise InputError(f"{key}: got {path!r}, no such folder; allowed: a folder, or a hub id such as BeIR/scifact")
-    return None
+HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
+"""Configurations, tokenizers and safetensors: nothing that is pickled or runs."""
+UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 
 
-def commit(key: str, path: str, revision: str | None) -> str:
-    """The commit of a hub data set: `revision` itself where it is one, else what the hub says; InputError as `ask`."""
-    return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
+def is_hub_id(model: str) -> bool:
+    """Whether a spec's value reads `ORG/NAME` or `ORG/NAME@REVISION`."""
+    return HUB_ID.fullmatch(model) is not None
 
 
-def ask(key: str, path: str, revision: str | None) -> str:
-    """The commit that a revision of a hub data set is now.
+def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
+    """The snapshot folder of a hub id; the hub is asked only where the cache holds no whole one.
 
-    Raises InputError where the hub does not answer within 10 seconds or has no such data set.
+    A cache that other programs filled may lack files, modules.json among them, and would be read as another encoder.
+    Raises InputError where neither the cache nor the hub has it.
     """
+    # Imported here: a folder or a package needs none of it.
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    found = HUB_ID.fullmatch(model)
+    if found is None:
+        raise ValueError(f"{model} is no hub id")
+
+    def snapshot(*, local: bool) -> Path:
+        return Path(
+            snapshot_download(
+                found["repo"],
+                revision=found["revision"],
+                allow_patterns=list(WANTED),
+                ignore_patterns=list(UNWANTED),
+                local_files_only=local,
+            )
+        )
+
     try:
-        from huggingface_hub import HfApi, constants
-    except ImportError:
-        raise InputError(f"corpus.type: huggingface needs a package that is not installed: {EXTRA}") from None
+        cached = snapshot(local=True)
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        cached = None
+    if cached is not None and is_whole(cached):
+        return cached
     try:
-        found = HfApi().dataset_info(path, revision=revision, timeout=ANSWER_SECONDS).sha
-    except Exception as error:  # noqa: BLE001  the library's, its HTTP client's and the system's errors share no base
+        return snapshot(local=False)
+    except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
+        reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} does not give a data set of that name "
-            f"({_first(error)}); allowed: a folder, a hub id this machine can reach, or a commit as its revision"
+            f"encoder.model: got {model!r}: no such folder here, not whole in the hub's cache, and the hub does not "
+            f"give it ({type(error).__name__}: {reason}); allowed: a folder, package:NAME, or a hub id ORG/NAME"
         ) from None
-    return str(found)
-
-
-def _first(error: Exception) -> str:
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {text[:200]}"

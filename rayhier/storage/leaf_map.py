@@ -1,6 +1,7 @@
 """The leaf map: documents in parquet shards sorted by leaf, and the manifests that say which files count."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -43,8 +44,10 @@ class Manifest(BaseModel):
     metric: Literal["inner_product"]
     vectors: Literal["float16", "float32"]
     documents: int
+    leaves_per_document: int = 1
+    """Rows of each document."""
     counts: list[int]
-    """Documents of each leaf."""
+    """Rows of each leaf."""
     shards: list[Shard]
 
 
@@ -70,6 +73,11 @@ class LeafMap:
             raise InputError(f"{found[-1]}: no manifest: {error.errors(include_url=False)[0]['msg']}") from None
         except json.JSONDecodeError as error:
             raise InputError(f"{found[-1]}: not JSON: {error}") from None
+
+    def columns(self, without: Sequence[str] = ()) -> list[str]:
+        """Names of the columns of every shard, as they stand there."""
+        schema = pq.read_schema(self.root / self.manifest.shards[0].file.name)
+        return [name for name in schema.names if name not in without]
 
     def read(self, shard: Shard, columns: list[str]) -> pa.Table:
         """Columns of one shard, sorted by leaf; InputError by name where the file is not the listed one."""

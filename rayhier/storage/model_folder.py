@@ -1,18 +1,24 @@
 """Encoder folders in sentence-transformers' layout: found, checked, never executed."""
 
+import hashlib
 import importlib.util
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage import files, paths
+from rayhier.storage import files, hub, paths
+from rayhier.storage.model_layout import DenseStep, Layout, read_layout
 
 WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
 PACKAGE = "package:"
+ALLOWED = "a folder, package:NAME, or a hub id ORG/NAME"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
+MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "sentence_*_config.json")
+"""Files beside weights and configurations that change what a text becomes."""
 
 
 @dataclass(frozen=True)
@@ -21,51 +27,100 @@ class ModelFolder:
 
     path: Path
     sha256: str
-    """Of its weights."""
+    """Of its weights; where they are sharded, of the files' digests in order of name."""
     dimension: int
     """m, the size of its vectors."""
+    files: str
+    """SHA-256 over names and digests of all that changes its vectors: weights, configurations, tokenizer, modules."""
 
 
 def open_model(spec: EncoderSpec) -> ModelFolder:
     """Find the folder a spec names and check it.
 
-    Raises InputError: no such folder or package, pickled weights, another hash, code of its own,
-    a pooling other than the mean.
+    Raises InputError: no such folder, package or hub id, pickled weights, another hash, code of its own,
+    a module or pooling that is not built in.
     """
     path = find(spec.model)
-    config = _config(path)
-    if "auto_map" in config:
+    layout = read_layout(path)
+    if "auto_map" in layout.config:
         raise InputError(
-            f"encoder.model: {path}/config.json asks to run its own code (auto_map); "
+            f"encoder.model: {layout.transformer}/config.json asks to run its own code (auto_map); "
             "allowed: models built into transformers"
         )
-    weights = path / WEIGHTS
-    if not weights.is_file():
-        pickled = sorted(found.name for pattern in PICKLES for found in path.glob(pattern))
-        held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
-        raise InputError(f"encoder.model: {path} {held}; allowed: weights in {WEIGHTS}, nothing else is read")
-    _check_whole(weights)
-    _check_pooling(path)
-    sha256 = files.digest(weights)
+    weights = weight_files(layout.transformer)
+    dense = [file for step in layout.steps if isinstance(step, DenseStep) for file in weight_files(step.folder)]
+    for file in (*weights, *dense):
+        _check_whole(file)
+    digests = {file: files.digest(file) for file in (*weights, *dense)}
+    sha256 = digests[weights[0]] if len(weights) == 1 else _digest_of(digests[file] for file in weights)
     if spec.sha256 is not None and sha256 != spec.sha256:
-        raise InputError(f"encoder.sha256: {weights} has {sha256}; allowed: {spec.sha256}, as the spec says")
-    return ModelFolder(path, sha256, int(config["hidden_size"]))
+        raise InputError(
+            f"encoder.sha256: {weights[0] if len(weights) == 1 else layout.transformer} has {sha256}; "
+            f"allowed: {spec.sha256}, as the spec says"
+        )
+    digests |= {file: files.digest(file) for file in _meaning(layout)}
+    named = sorted((file.relative_to(path).as_posix(), digest) for file, digest in digests.items())
+    return ModelFolder(path, sha256, layout.dimension, _digest_of(f"{name} {digest}\n" for name, digest in named))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """`model.safetensors`, or the shards its index names, in order of name; InputError where there are none."""
+    single, index = folder / WEIGHTS, folder / INDEX
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        return _shards(index)
+    pickled = sorted(found.name for pattern in PICKLES for found in folder.glob(pattern))
+    held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
+    raise InputError(f"encoder.model: {folder} {held}; allowed: weights in {WEIGHTS}, nothing else is read")
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        names = sorted(set(files.read_json(index)["weight_map"].values()))
+        plain = bool(names) and all(Path(name).name == name and name.endswith(".safetensors") for name in names)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        names, plain = [], False
+    if not plain:
+        raise InputError(f"encoder.model: {index} is damaged; allowed: an index of .safetensors files beside it")
+    for name in names:
+        if not (index.parent / name).is_file():
+            raise InputError(f"encoder.model: {index} names {name}, which is not there; allowed: all its files")
+    return [index.parent / name for name in names]
+
+
+def _meaning(layout: Layout) -> list[Path]:
+    """Configurations and tokenizer files."""
+    found = {file for pattern in MEANING for file in layout.transformer.glob(pattern) if file.is_file()}
+    return sorted({*layout.configs, *found})
+
+
+def _digest_of(parts: Iterable[str]) -> str:
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def find(model: str) -> Path:
-    """The folder of `package:NAME` or of a path; it holds config.json."""
+    """The folder of `package:NAME`, of a path, or of a hub id where there is no such path."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE))
     path = paths.resolve("encoder.model", model)
+    if not path.exists() and hub.is_hub_id(model):
+        return hub.fetch(model, _is_whole)
     if not path.is_dir():
-        raise InputError(
-            f"encoder.model: got {model!r}, no such folder; allowed: a folder or package:NAME (hub ids: not yet)"
-        )
-    if not (path / "config.json").is_file():
+        raise InputError(f"encoder.model: got {model!r}, no such folder; allowed: {ALLOWED}")
+    if not any((path / name).is_file() for name in ("config.json", "modules.json")):
         raise InputError(
             f"encoder.model: {path} holds no config.json; allowed: a folder in sentence-transformers' layout"
         )
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a cached snapshot holds its modules.json, and weights and configurations for all it names."""
+    try:
+        return (path / "modules.json").is_file() and bool(weight_files(read_layout(path).transformer))
+    except InputError:
+        return False
 
 
 def _in_package(name: str) -> Path:
@@ -91,17 +146,6 @@ def _in_package(name: str) -> Path:
     return min(found, key=lambda path: len(path.parts))
 
 
-def _config(path: Path) -> dict[str, Any]:
-    try:
-        config = files.read_json(path / "config.json")
-        int(config["hidden_size"])
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            f"encoder.model: {path}/config.json is not a transformer's configuration (hidden_size)"
-        ) from None
-    return dict(config)
-
-
 def _check_whole(weights: Path) -> None:
     """The header of a safetensors file says where its data end: 8 bytes of length, JSON, data."""
     size = weights.stat().st_size
@@ -115,28 +159,3 @@ def _check_whole(weights: Path) -> None:
         whole = False
     if not whole:
         raise InputError(f"encoder.model: {weights} is damaged or cut short; allowed: a whole safetensors file")
-
-
-def _check_pooling(path: Path) -> None:
-    """Mean pooling, or no word on pooling, which means the mean to sentence-transformers too."""
-    modules = path / "modules.json"
-    if not modules.is_file():
-        return
-    try:
-        kinds = {str(module["type"]).rpartition(".")[2]: path / module["path"] for module in files.read_json(modules)}
-        pooling = files.read_json(kinds["Pooling"] / "config.json") if "Pooling" in kinds else {"pooling_mode": "mean"}
-        is_mean = _is_mean(pooling)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"encoder.model: {modules} or a file it names cannot be read") from None
-    for kind in kinds:
-        if kind not in {"Transformer", "Pooling", "Normalize"}:
-            raise InputError(f"encoder.model: {path} has a {kind} module; allowed: Transformer, Pooling, Normalize")
-    if not is_mean:
-        raise InputError(f"encoder.model: {path} does not pool by the mean; allowed: mean pooling")
-
-
-def _is_mean(pooling: dict[str, Any]) -> bool:
-    if "pooling_mode" in pooling:
-        return bool(pooling["pooling_mode"] == "mean")
-    modes = {key for key, on in pooling.items() if key.startswith("pooling_mode_") and on}
-    return modes == {"pooling_mode_mean_tokens"}

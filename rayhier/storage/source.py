@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from rayhier.spec import InputError
 from rayhier.spec.corpus import CorpusSpec, HuggingFace, IrDatasets, Listed, Parquet, PythonDocs
-from rayhier.storage import files, hub, listing
+from rayhier.storage import files, hub_data, listing
 from rayhier.storage.listing import SPLITS
 
 CHUNK = 1 << 20
@@ -90,9 +90,9 @@ def _ir_datasets(spec: IrDatasets) -> Source:
 
 def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
     """Digests of a folder's files, or the hub's commit."""
-    folder = hub.folder(key, path)
+    folder = hub_data.folder(key, path)
     if folder is None:
-        return {path: hub.commit(key, path, revision)}
+        return {path: hub_data.commit(key, path, revision)}
     held = sorted(one for one in folder.rglob("*") if one.is_file())
     kept = [one for one in held if not any(part.startswith(".") for part in one.relative_to(folder).parts)]
     return {f"{key}/{one.relative_to(folder).as_posix()}": files.digest(one) for one in kept}

@@ -48,7 +48,8 @@ def judged_pairs(queries: Queries, documents: Documents, parents: Sequence[str] 
             pairs.append((number, own[int((documents.vector_NM[own] @ queries.vector_QM[number]).argmax())]))
             spared += [(number, row) for row in own]
     pair_P2, spared_S2 = (np.array(found, dtype=np.int64).reshape(-1, 2) for found in (pairs, spared))
-    return Examples(queries.vector_QM, documents.vector_NM, pair_P2, spared_S2=None if parents is None else spared_S2)
+    kept = None if parents is None else spared_S2
+    return Examples(queries.vector_QM, documents.vector_NM, pair_P2, queries.texts, spared_S2=kept)
 
 
 def document_pairs(documents: Documents) -> Examples:

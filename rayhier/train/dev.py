@@ -25,7 +25,7 @@ class DevMeasure:
 
     def __call__(self, now: Snapshot) -> dict[str, float]:
         """`dev`: the mean of R@10 and R@100 over 5, 10 and 20% visited, each beside it; imbalance; empty leaves."""
-        queries = self.queries.with_vectors(now.encode(self.queries.vector_QM))
+        queries = self.queries.with_vectors(now.dev_QM)
         system = System("dev", now.lists, lambda beam: now.leaves(queries.vector_QM, beam), lambda _: 0.0)
         curve = [NOTHING]
         for beam in doublings(now.router.n_leaves):

@@ -1,5 +1,6 @@
 """What training reads: vectors, and which documents answer which queries."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ class Examples:
     document_NM: Floats
     pair_P2: Ints
     """(query row, document row), each once."""
+    query_texts: Sequence[str] = ()
+    """Of the queries, where they are no documents."""
     same: bool = False
     """Whether the queries are the documents, row for row; then none is a negative of itself."""
     spared_S2: Ints | None = None
@@ -44,9 +47,26 @@ class Known:
         place = np.searchsorted(self.key_P, key).clip(max=len(self.key_P) - 1)
         return np.asarray(self.key_P[place] == key)
 
+    def among(self, query_N: Ints, document_D: Ints) -> np.ndarray:
+        """Whether document j is a known positive of query i, [n, d]; costs each query's positives, not n x d."""
+        begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
+        row_P = np.repeat(np.arange(len(query_N)), end - begin)
+        positive_P = self.key_P[_spans(begin, end)] % self.documents
+        order = np.argsort(document_D, kind="stable")
+        first, last = (np.searchsorted(document_D[order], positive_P, side) for side in ("left", "right"))
+        found = np.zeros((len(query_N), len(document_D)), dtype=bool)
+        found[np.repeat(row_P, last - first), order[_spans(first, last)]] = True
+        return found
+
     def most(self) -> int:
         """Positives of the query that has most."""
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
+
+
+def _spans(begin: Ints, end: Ints) -> Ints:
+    """The numbers of every [begin, end), one span after the other."""
+    size = end - begin
+    return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 
 
 def batches(pairs: int, batch_size: int, seed: int, epoch: int) -> list[Ints]:

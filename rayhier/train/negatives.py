@@ -1,24 +1,28 @@
-"""Hard negatives from the index as it stands (EHI's Algorithm 1 and Appendix C.2)."""
+"""Hard negatives from the index as it stands (EHI's Algorithm 1 and Appendix C.2), or from an exact search (ANCE's)."""
+
+from collections.abc import Callable
 
 import numpy as np
 
-from rayhier.search.lists import Ints, LeafLists
-from rayhier.storage.columns import Floats
+from rayhier.search.lists import Ints
 from rayhier.train.examples import Known
 
 CHUNK = 4096
 
 
-def mine(lists: LeafLists, query_PM: Floats, leaves_PB: Ints, query_P: Ints, known: Known, top: int) -> Ints:
-    """For each pair the `top` best documents in the given leaves that are no known positive of its query.
+Search = Callable[[slice, int], Ints]
+"""Some of the pairs, k -> the k best document rows of their queries [p, k], best first, -1 where there are fewer."""
 
-    `query_PM` are the trained vectors of the pairs' queries, `query_P` their rows. Returns rows [p, top], best
-    first; where a leaf holds fewer, -1 fills up.
+
+def mine(search: Search, query_P: Ints, known: Known, top: int) -> Ints:
+    """For each pair the `top` best documents found that are no known positive of its query.
+
+    `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first; where fewer are found, -1 fills up.
     """
     found = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK):
         part = slice(start, start + CHUNK)
-        _, row_PK = lists.search(query_PM[part], leaves_PB[part], top + known.most())
+        row_PK = search(part, top + known.most())
         wrong_PK = (row_PK >= 0) & ~known(query_P[part, None], row_PK)
         order = np.argsort(~wrong_PK, axis=1, kind="stable")[:, :top]
         best = np.take_along_axis(np.where(wrong_PK, row_PK, -1), order, axis=1)

@@ -1,4 +1,4 @@
-"""The train stage on Ray Train: one worker, restarted from its newest checkpoint."""
+"""The train stage on Ray Train: workers that share each batch, restarted from their newest checkpoint."""
 
 import tempfile
 import threading
@@ -14,16 +14,17 @@ from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
 from rayhier.evaluate.data import load_dev, load_documents
-from rayhier.model.encoder import save_encoder
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
+from rayhier.spec.cluster import TrainWorkers
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.train.data import load_examples
 from rayhier.train.dev import DevMeasure
+from rayhier.train.sides import build_tower
 from rayhier.train.trainer import Trainer
 
 MAX_FAILURES = 3
@@ -47,9 +48,7 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             "root": str(attempt.root),
             "progress": progress,
         },
-        scaling_config=ScalingConfig(
-            num_workers=spec.cluster.train.workers, resources_per_worker={"CPU": spec.cluster.train.cpus}
-        ),
+        scaling_config=_scaling(spec.cluster.train),
         run_config=RunConfig(
             name=attempt.place.folder.name,
             storage_path=str(attempt.scratch / "ray"),
@@ -73,39 +72,64 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """One Ray Train worker: go on from the newest checkpoint, train, write the best model."""
+    """One Ray Train worker: go on from the newest checkpoint, train; the first writes the best model."""
     spec = JobSpec.model_validate(config["spec"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root = Path(config["root"])
     corpus, vectors = Artifact.open(Path(config["corpus"])), Artifact.open(Path(config["vectors"]))
     documents = load_documents(vectors)
-    measure = DevMeasure(load_dev(corpus, vectors, documents), documents.ids)
+    dev = load_dev(corpus, vectors, documents)
     examples = load_examples(spec.train, corpus, vectors, documents)
-    trainer = Trainer(examples, spec.router, spec.train, config["seed"], measure)
+    tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
+    trainer = Trainer(tower, examples, spec.router, spec.train, config["seed"], DevMeasure(dev, documents.ids))
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             trainer.load(Path(folder))
+    _train(trainer, root, config["progress"], spec.cluster.train.checkpoint_seconds)
+    if trainer.group.rank == 0:
+        trainer.restore_best()
+        tower.save(Path(config["model"]), spec.encoder.max_length, root / "encoder")
+        save_router(trainer.router, root / "router")
+        files.write_json(root / METRICS, trainer.history)
+
+
+def _train(trainer: Trainer, root: Path, progress: Queue, checkpoint_seconds: float) -> None:
+    """Every epoch that is left; the first worker notes what it measured and says when a checkpoint is due."""
     saved = time.monotonic()
-    with SummaryWriter(str(root / "tensorboard"), purge_step=trainer.epoch) as board:
-        while not trainer.finished:
-            row = trainer.run_epoch() if trainer.history else trainer.start()
+    first = trainer.group.rank == 0
+    board = SummaryWriter(str(root / "tensorboard"), purge_step=trainer.epoch) if first else None
+    while not trainer.finished:
+        row = trainer.run_epoch() if trainer.started else trainer.start()
+        if row is not None and board is not None:
             for name, value in row.items():
                 board.add_scalar(name, value, trainer.epoch)
-            config["progress"].put_nowait(row)
-            if trainer.finished or time.monotonic() - saved >= spec.cluster.train.checkpoint_seconds:
-                _checkpoint(trainer, row)
-                saved = time.monotonic()
-    trainer.restore_best()
-    save_encoder(Path(config["model"]), trainer.head, spec.encoder.max_length, root / "encoder")
-    save_router(trainer.router, root / "router")
-    files.write_json(root / METRICS, trainer.history)
+            progress.put_nowait(row)
+        if trainer.group.agree(trainer.finished or time.monotonic() - saved >= checkpoint_seconds):
+            _checkpoint(trainer)
+            saved = time.monotonic()
+    if board is not None:
+        board.close()
 
 
-def _checkpoint(trainer: Trainer, row: dict[str, float]) -> None:
+def _checkpoint(trainer: Trainer) -> None:
+    """All workers report; what they share is saved by the first."""
+    metrics = {"epoch": trainer.epoch}
+    if trainer.group.rank > 0:
+        ray.train.report(metrics)
+        return
     with tempfile.TemporaryDirectory() as folder:
         trainer.save(Path(folder))
-        ray.train.report(row, checkpoint=Checkpoint.from_directory(folder))
+        ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+
+
+def _scaling(workers: TrainWorkers) -> ScalingConfig:
+    least = workers.least_workers
+    return ScalingConfig(
+        num_workers=workers.workers if least is None else (least, workers.workers),
+        use_gpu=workers.gpus > 0,
+        resources_per_worker={"CPU": workers.cpus, **({"GPU": workers.gpus} if workers.gpus else {})},
+    )
 
 
 def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:

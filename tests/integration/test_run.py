@@ -59,6 +59,24 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     assert lines[-1].startswith("visited ")
 
 
+def test_two_leaves_a_document(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    assert run.main([str(tiny_spec(index="{shards: 3, vectors: float32, leaves_per_document: 2}"))]) == 0
+    leaf_map = LeafMap.open(artifact(work, "index").root)
+    rows = [
+        row
+        for shard in leaf_map.manifest.shards
+        for row in leaf_map.read(shard, ["doc_id", "leaf", "rank", "leaves"]).to_pylist()
+    ]
+    assert len({(row["doc_id"], row["rank"]) for row in rows}) == len(rows) == 2 * leaf_map.manifest.documents
+    assert all(row["leaves"][row["rank"]] == row["leaf"] and len(set(row["leaves"])) == 2 for row in rows)
+    assert sum(leaf_map.manifest.counts) == len(rows)
+    curve = json.loads((work / "report.json").read_text())["curves"]["ehi"]
+    assert curve[-1]["visited_mean"] == 1.0
+    assert curve[-1]["cost_mean"] > 2.0
+    _search_is_the_evaluated_one(work)
+
+
 def _every_document_once(work: Path) -> None:
     corpus, leaf_map = artifact(work, "corpus"), LeafMap.open(artifact(work, "index").root)
     expected = sorted(

@@ -24,14 +24,20 @@ class Model(nn.Module):
 
     def forward(self, query, positive, hard):
         query, positive, hard = self.head(query), self.head(positive), self.head(hard)
+        path, mined = self.router.path_embedding(positive), torch.arange(len(query)) % 3 > 0
+        negative = ~torch.eye(len(query), dtype=torch.bool)
         batch = Batch(
             query_NM=query,
             positive_NM=positive,
             hard_NM=hard,
-            hard_N=torch.arange(len(query)) % 3 > 0,
+            hard_N=mined,
             query_NT=self.router.path_embedding(query),
-            positive_NT=self.router.path_embedding(positive),
-            negative_NN=~torch.eye(len(query), dtype=torch.bool),
+            positive_NT=path,
+            document_DM=positive,
+            document_DT=path,
+            negative_ND=negative,
+            pairs=negative.sum(),
+            hard=mined.sum(),
         )
         return ehi_losses(batch, self.spec).total
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import TripletMarginWithDistanceLoss
 
-from rayhier.model.losses import Batch, ehi_losses, intra_leaf_loss, semantic_loss, triplet
+from rayhier.model.losses import Batch, ehi_losses, indexing_loss, intra_leaf_loss, semantic_loss
 from rayhier.spec.train import Loss
 
 N, M, T = 7, 5, 6
@@ -27,19 +27,25 @@ def batch():
     generator = torch.Generator().manual_seed(3)
     negative = torch.rand(N, N, generator=generator) < 0.7
     negative.fill_diagonal_(False)
+    positive, path = unit(generator, N, M), torch.rand(N, T, generator=generator, dtype=torch.float64)
+    hard = torch.tensor([True, False, True, True, False, True, True])
     return Batch(
         query_NM=unit(generator, N, M),
-        positive_NM=unit(generator, N, M),
+        positive_NM=positive,
         hard_NM=unit(generator, N, M),
-        hard_N=torch.tensor([True, False, True, True, False, True, True]),
+        hard_N=hard,
         query_NT=torch.rand(N, T, generator=generator, dtype=torch.float64),
-        positive_NT=torch.rand(N, T, generator=generator, dtype=torch.float64),
-        negative_NN=negative,
+        positive_NT=path,
+        document_DM=positive,
+        document_DT=path,
+        negative_ND=negative,
+        pairs=negative.sum(),
+        hard=hard.sum(),
     )
 
 
 def pairs(batch):
-    return [(i, j) for i in range(N) for j in range(N) if batch.negative_NN[i, j]]
+    return [(i, j) for i in range(N) for j in range(N) if batch.negative_ND[i, j]]
 
 
 def mean(values):
@@ -47,10 +53,24 @@ def mean(values):
 
 
 @pytest.mark.parametrize("margin", [0.05, 0.3, 1.0])
-def test_triplet_is_torchs(batch, margin):
-    q, d = batch.query_NM, batch.positive_NM
+def test_triplets_are_torchs(batch, margin):
+    q, d = batch.query_NT, batch.positive_NT
     wanted = mean([dot_triplet(q[i], d[i], d[j], margin) for i, j in pairs(batch)])
-    torch.testing.assert_close(triplet(q @ d.T, batch.negative_NN, margin), wanted)
+    torch.testing.assert_close(indexing_loss(batch, margin), wanted)
+
+
+@pytest.mark.parametrize("form", ["product", "triplet"])
+def test_shares_of_a_batch_add_up(batch, form):
+    """Three workers' rows, everybody's columns."""
+    spec = Loss(unlike=0.2, intra_leaf_form=form)
+    rows = ("query_NM", "positive_NM", "hard_NM", "hard_N", "query_NT", "positive_NT", "negative_ND")
+    whole = ehi_losses(batch, spec)
+    shares = [
+        ehi_losses(Batch(**{**vars(batch), **{name: getattr(batch, name)[part] for name in rows}}), spec)
+        for part in (slice(0, 3), slice(3, 4), slice(4, N))
+    ]
+    for name in ("semantic", "indexing", "intra_leaf", "total"):
+        torch.testing.assert_close(sum(getattr(share, name) for share in shares), getattr(whole, name))
 
 
 def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch):
@@ -61,7 +81,7 @@ def test_semantic_loss_counts_one_hard_negative_beside_the_others(batch):
 
 
 def test_semantic_loss_without_hard_negatives(batch):
-    bare = Batch(**{**vars(batch), "hard_NM": None, "hard_N": None})
+    bare = Batch(**{**vars(batch), "hard_NM": None, "hard_N": None, "hard": torch.tensor(0)})
     q, d = batch.query_NM, batch.positive_NM
     torch.testing.assert_close(
         semantic_loss(bare, 0.3), mean([dot_triplet(q[i], d[i], d[j], 0.3) for i, j in pairs(batch)])
@@ -99,8 +119,10 @@ def test_a_batch_without_negatives_costs_nothing(batch):
     alone = Batch(
         **{
             **vars(batch),
-            "negative_NN": torch.zeros(N, N, dtype=torch.bool),
+            "negative_ND": torch.zeros(N, N, dtype=torch.bool),
             "hard_N": torch.zeros(N, dtype=torch.bool),
+            "pairs": torch.tensor(0),
+            "hard": torch.tensor(0),
         }
     )
     assert ehi_losses(alone, Loss()).total == 0

@@ -34,6 +34,15 @@ def judgements(rows):
     return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=schemas.JUDGEMENTS)
 
 
+def texts():
+    """What a corpus holds beside its judgements."""
+    ids, asked = [f"d{row:02d}" for row in range(N)], ["q0", "q1", "q2", "q3"]
+    return {
+        "queries.parquet": pa.table([asked, [f"text of {name}" for name in asked]], schema=schemas.QUERIES),
+        "documents/0.parquet": pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS),
+    }
+
+
 @pytest.fixture
 def vectors(unit):
     return unit(np.random.default_rng(0), N, M)
@@ -54,7 +63,7 @@ def published(tmp_path, vectors, queries):
         "queries.parquet": vectors_table("query_id", ["q3", "q2", "q1", "q0"], queries),
     }
     judged = [("q0", "d05", 1), ("q2", "d30", 2), ("q2", "d05", 0)]
-    corpus = {"judgements/test.parquet": judgements(judged), "judgements/dev.parquet": judgements([])}
+    corpus = {"judgements/test.parquet": judgements(judged), "judgements/dev.parquet": judgements([])} | texts()
     return artifact(tmp_path / "c", "corpus", corpus), artifact(tmp_path / "v", "vectors", tables)
 
 
@@ -68,6 +77,7 @@ def test_judged_queries_have_their_own_vectors_and_grades(published, queries):
     found = load_queries(*published, "test")
     assert found.ids == ["q2", "q0"]
     assert np.array_equal(found.vector_QM, queries[[1, 3]])
+    assert found.texts == ["text of q2", "text of q0"]
     assert found.grades == {"q0": {"d05": 1}, "q2": {"d30": 2, "d05": 0}}
 
 
@@ -83,14 +93,14 @@ def test_without_dev_judgements_held_out_documents_ask(published):
 
 def test_dev_judgements_of_zero_alone_are_none(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", -1)])}
-    corpus = artifact(tmp_path / "zero", "corpus", judged)
+    corpus = artifact(tmp_path / "zero", "corpus", judged | texts())
     documents = load_documents(published[1])
     assert set(load_dev(corpus, published[1], documents).ids) <= set(documents.ids)
 
 
 def test_dev_judgements_are_used_where_one_is_above_zero(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", 1)])}
-    corpus = artifact(tmp_path / "one", "corpus", judged)
+    corpus = artifact(tmp_path / "one", "corpus", judged | texts())
     assert load_dev(corpus, published[1], load_documents(published[1])).ids == ["q3", "q0"]
 
 

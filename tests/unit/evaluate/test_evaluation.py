@@ -55,6 +55,8 @@ def corpus(texts, tmp_path_factory):
             [list(column) for column in zip(*judged, strict=True)] or [[], [], []], schema=schemas.JUDGEMENTS
         )
         files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
+    asked = pa.table([[f"q{n}" for n in range(Q)]] * 2, schema=schemas.QUERIES)
+    files.write_parquet(folder / "a", "queries.parquet", [asked], asked.schema)
     return opened(folder, "corpus")
 
 
@@ -97,7 +99,7 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory):
         files.write_json(model.path("metrics.json"), [{"epoch": 0.0, "dev": 0.5}])
         index = opened(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
-        table = Assigner(model, "float32")(
+        table = Assigner(model, JobSpec.model_validate(SPEC).encoder, "float32")(
             documents, columns.read([vectors.path("documents/0.parquet")], ["doc_id", "vector"])
         )
         files.write_parquet(index.root, "part.parquet", [table], table.schema)
@@ -193,6 +195,8 @@ def test_runs_hold_the_documents_behind_the_measures(evaluation, texts):
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):
     bare = opened(tmp_path, "corpus")
+    asked = pa.table([[], []], schema=schemas.QUERIES)
+    files.write_parquet(bare.root, "queries.parquet", [asked], asked.schema)
     for split in ("test", "dev"):
         table = pa.table([[], [], []], schema=schemas.JUDGEMENTS)
         files.write_parquet(bare.root, f"judgements/{split}.parquet", [table], table.schema)

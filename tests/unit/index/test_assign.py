@@ -10,14 +10,16 @@ import torch
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
-from rayhier.index.assign import Assigner, leaf_counts, read_part
+from rayhier.index.assign import Assigner, LeafMeans, leaf_counts, read_part, spread
 from rayhier.index.shards import write_shard
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import save_router
+from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 
 N, M, B = 40, 6, 5
+HEAD = EncoderSpec(model="package:none")
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def by_hand(model, matrix, vectors):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
 def test_a_document_gets_its_most_probable_leaf(model, matrix, vectors, part, precision, tolerance):
-    table = Assigner(model, precision)(*part)
+    table = Assigner(model, HEAD, precision)(*part)
     trained, logp = by_hand(model, matrix, vectors)
     place = {name: row for row, name in enumerate(part[0]["doc_id"].to_pylist())}
     assert table.schema == schemas.leaf_map(M, precision)
@@ -82,7 +84,7 @@ def test_a_document_gets_its_most_probable_leaf(model, matrix, vectors, part, pr
 
 
 def test_rows_are_sorted_by_leaf_then_id(model, part):
-    table = Assigner(model, "float32")(*part)
+    table = Assigner(model, HEAD, "float32")(*part)
     keys = list(zip(table["leaf"].to_pylist(), table["doc_id"].to_pylist(), strict=True))
     assert keys == sorted(keys)
     assert len({leaf for leaf, _ in keys}) > 2
@@ -90,7 +92,7 @@ def test_rows_are_sorted_by_leaf_then_id(model, part):
 
 def test_without_a_head_the_base_vectors_are_routed(model, part, vectors):
     model.path("encoder/2_Dense/model.safetensors").unlink()
-    table = Assigner(model, "float32")(*part)
+    table = Assigner(model, HEAD, "float32")(*part)
     place = {name: row for row, name in enumerate(part[0]["doc_id"].to_pylist())}
     for row in table.to_pylist():
         np.testing.assert_allclose(row["vector"], vectors[place[row["doc_id"]]], atol=1e-6)
@@ -102,7 +104,7 @@ def test_what_documents_carry_goes_along(model, part, tmp_path):
     carried = {"parent": [name[:2] for name in ids], "year": [None, *range(1, N)], "open": [True] * N}
     schema = schemas.documents({"year": "int", "open": "bool"}, passages=True)
     documents = pa.table([*documents.columns, *carried.values()], schema=schema)
-    table = Assigner(model, "float16")(documents, vectors)
+    table = Assigner(model, HEAD, "float16")(documents, vectors)
     assert table.schema == schemas.leaf_map(M, "float16", schema)
     assert table.schema.names[-3:] == ["parent", "year", "open"]
     wanted = {name: row for name, *row in zip(ids, *carried.values(), strict=True)}
@@ -118,13 +120,13 @@ def test_what_documents_carry_goes_along(model, part, tmp_path):
 def test_other_documents_or_another_order_are_refused(model, part):
     documents, vectors = part
     with pytest.raises(ValueError, match="not the same ids in the same order"):
-        Assigner(model, "float32")(documents, vectors.take(list(range(N))[::-1]))
+        Assigner(model, HEAD, "float32")(documents, vectors.take(list(range(N))[::-1]))
     with pytest.raises(ValueError, match="not the same ids in the same order"):
-        Assigner(model, "float32")(documents, vectors.slice(1))
+        Assigner(model, HEAD, "float32")(documents, vectors.slice(1))
 
 
 def test_a_part_without_documents(model, part):
-    table = Assigner(model, "float16")(*(table.slice(0, 0) for table in part))
+    table = Assigner(model, HEAD, "float16")(*(table.slice(0, 0) for table in part))
     assert (table.num_rows, table.schema) == (0, schemas.leaf_map(M, "float16"))
 
 
@@ -139,3 +141,38 @@ def test_a_part_is_read_as_it_was_written(tmp_path, part):
 
 def test_leaf_counts_name_empty_leaves_too():
     assert json.dumps(leaf_counts(np.array([0, 2, 2], np.int32), 4)) == "[1, 0, 2, 0]"
+
+
+def test_two_leaves_a_document(model, part, matrix, vectors):
+    routed = Assigner(model, HEAD, "float32", candidates=B)(*part)
+    means = LeafMeans(B, M)
+    means.add(routed)
+    table = spread(routed, means.means(), "next_best")
+    _, log_probs = by_hand(model, matrix, vectors)
+    order = np.argsort(-log_probs, axis=1)
+    ids = part[0]["doc_id"].to_pylist()
+    rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
+    assert len(rows) == table.num_rows == 2 * N
+    assert table.schema.names == schemas.leaf_map(M, "float32").names
+    for n, name in enumerate(ids):
+        for rank in (0, 1):
+            row = rows[name, rank]
+            assert row["leaves"] == order[n, :2].tolist()
+            assert row["leaf"] == order[n, rank]
+            assert row["log_prob"] == pytest.approx(log_probs[n, order[n, rank]], abs=1e-5)
+            assert row["title"] == rows[name, 0]["title"]
+            assert row["vector"] == rows[name, 0]["vector"]
+    leaves = table["leaf"].to_numpy()
+    assert (np.diff(leaves) >= 0).all()
+
+
+def test_leaf_means_are_unit_means(model, part):
+    routed = Assigner(model, HEAD, "float32")(*part)
+    means = LeafMeans(B + 1, M)
+    means.add(routed.slice(0, 7))
+    means.add(routed.slice(7))
+    found, leaf = means.means(), routed["leaf"].to_numpy()
+    for number in range(B + 1):
+        own = columns.matrix(routed["vector"])[leaf == number]
+        wanted = own.mean(axis=0) / np.linalg.norm(own.mean(axis=0)) if len(own) else np.zeros(M)
+        np.testing.assert_allclose(found[number], wanted, atol=1e-5)

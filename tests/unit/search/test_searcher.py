@@ -8,7 +8,8 @@ import torch
 from rayhier.index.shards import ranges, write_shard
 from rayhier.model.ehi import EhiRouter
 from rayhier.search.__main__ import main
-from rayhier.search.searcher import LoadedMap, Searcher
+from rayhier.search.loaded import LoadedMap
+from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.leaf_map import LeafMap, Manifest, publish
@@ -115,7 +116,7 @@ def test_the_specs_k_and_beam_stand_where_none_is_given(searcher, vectors, leaf_
 
 
 def test_rows_of_a_loaded_map_belong_together(loaded, vectors, leaf_of):
-    rows = [int(name[1:]) for name in loaded.ids.to_pylist()]
+    rows = [int(name[1:]) for name in loaded.result_ids.to_pylist()]
     assert sorted(rows) == list(range(N))
     assert np.array_equal(loaded.vector_NM, vectors[rows])
     assert loaded.leaf_N.tolist() == leaf_of[rows].tolist()

@@ -97,11 +97,6 @@ REFUSED = {
         [],
         ["spec.yaml:3: corpus.path: missing", "spec.yaml: router: missing", "required"],
     ),
-    "two heights from k-means": (
-        SMALLEST.replace("type: ehi", "type: ehi, height: 2"),
-        [],
-        ["spec.yaml:5: router: got", "allowed: height 1 with warm_start kmeans"],
-    ),
     "object storage": (SMALLEST, ["workdir=s3://bucket/a"], ["workdir: got 's3://bucket/a'; allowed: a path on this"]),
     "duplicate key": (SMALLEST + "name: b\n", [], ["spec.yaml:6: name: given twice (first on line 1)"]),
     "duplicate deep key": (

@@ -73,6 +73,7 @@ def published(tmp_path, documents, grade):
     """A corpus with one train judgement, and the vectors of its query."""
     opened = []
     for kind, name, schema, values in [
+        ("corpus", "queries.parquet", schemas.QUERIES, [["a"], ["text of a"]]),
         ("corpus", "judgements/train.parquet", schemas.JUDGEMENTS, [["a"], ["d3"], [grade]]),
         (
             "vectors",
@@ -84,7 +85,7 @@ def published(tmp_path, documents, grade):
         files.write_parquet(tmp_path / kind / "a", name, [pa.table(values, schema=schema)], schema)
         record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
         opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
-    return opened
+    return opened[1:]
 
 
 def test_parents_are_read_part_by_part(tmp_path):

@@ -6,7 +6,7 @@ import torch
 
 from rayhier.evaluate.measures import Queries
 from rayhier.model.ehi import EhiRouter
-from rayhier.model.encoder import ResidualHead
+from rayhier.model.router import route_all
 from rayhier.search.lists import LeafLists
 from rayhier.train.dev import DevMeasure, doublings
 from rayhier.train.trainer import Snapshot
@@ -20,16 +20,14 @@ def unit(rng, *shape):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def snapshot(leaves):
-    """An untrained head over random documents; the router's leaves are random directions."""
+def snapshot(leaves, dev=None):
+    """Random documents; the router's leaves are random directions."""
     rng = np.random.default_rng(0)
     documents = unit(rng, N, M)
     router = EhiRouter(M, leaves, 1, "none").requires_grad_(requires_grad=False)
     router.warm_start(torch.from_numpy(unit(rng, leaves, M)))
-    head = ResidualHead(M)
-    made = Snapshot(head, router, documents, LeafLists(documents, np.zeros(N, np.int64), leaves))
-    own = made.leaves(documents, 1)[:, 0]
-    return Snapshot(head, router, documents, LeafLists(documents, own, leaves))
+    own = route_all(router, torch.from_numpy(documents), 1)[0][:, 0].numpy()
+    return Snapshot(router, documents, dev, LeafLists(documents, own, leaves))
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def points(now, queries, cut, beams):
 
 @pytest.mark.parametrize("leaves", [2, 5, 40])
 def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
-    now = snapshot(leaves)
+    now = snapshot(leaves, queries.vector_QM)
     found = DevMeasure(queries, IDS)(now)
     wanted = {}
     for cut in (10, 100):
@@ -74,7 +72,7 @@ def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
 
 def test_everything_in_one_leaf_measures_worse_than_many_leaves(queries):
     measure = DevMeasure(queries, IDS)
-    assert measure(snapshot(1))["dev"] < measure(snapshot(40))["dev"]
+    assert measure(snapshot(1, queries.vector_QM))["dev"] < measure(snapshot(40, queries.vector_QM))["dev"]
 
 
 @pytest.mark.parametrize(

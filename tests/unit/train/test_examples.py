@@ -57,3 +57,13 @@ def test_most_is_the_largest_number_of_positives(pairs):
 def test_known_broadcasts_a_row_of_documents_for_each_query(rows):
     found = known([(2, 4), (0, 4), (0, 9)])(np.array(rows)[:, None], np.array([[9, 4]]))
     assert found.tolist() == [[[True, True], [False, False], [False, True]][row] for row in rows]
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=60, deadline=None)
+def test_among_a_batch_is_each_pair_asked(seed):
+    rng = np.random.default_rng(seed)
+    pairs = np.unique(rng.integers(0, [6, 9], size=(rng.integers(1, 25), 2)), axis=0)
+    known = Examples(np.ones((6, 2)), np.ones((9, 2)), pairs).known()
+    queries, documents = rng.integers(0, 6, rng.integers(0, 8)), rng.integers(0, 9, rng.integers(0, 12))
+    assert known.among(queries, documents).tolist() == known(queries[:, None], documents[None, :]).tolist()

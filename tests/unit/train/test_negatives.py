@@ -13,6 +13,11 @@ from rayhier.train.negatives import draw, mine
 N, Q, M, L = 80, 12, 6, 7
 
 
+def within(lists, query_PM, leaves_PB):
+    """A search of the pairs' queries in given leaves."""
+    return lambda part, k: lists.search(query_PM[part], leaves_PB[part], k)[1]
+
+
 class Case:
     """Random documents in leaves, queries with up to six positives, pairs and their leaves."""
 
@@ -30,7 +35,7 @@ class Case:
 
     def mine(self, top):
         lists = LeafLists(self.documents, self.leaf_of, L)
-        return mine(lists, self.queries[self.query_P], self.leaves, self.query_P, self.known, top)
+        return mine(within(lists, self.queries[self.query_P], self.leaves), self.query_P, self.known, top)
 
     def by_hand(self, top):
         for query, leaves in zip(self.query_P, self.leaves, strict=True):
@@ -57,7 +62,7 @@ def test_a_leaf_of_positives_alone_has_no_negative():
     vectors = np.eye(3, dtype=np.float32)
     known = Examples(vectors[:1], vectors, np.array([[0, 0], [0, 1]])).known()
     lists = LeafLists(vectors, np.array([0, 0, 1]), 2)
-    found = mine(lists, vectors[[0, 0]], np.array([[0], [1]]), np.array([0, 0]), known, 2)
+    found = mine(within(lists, vectors[[0, 0]], np.array([[0], [1]])), np.array([0, 0]), known, 2)
     assert found.tolist() == [[-1, -1], [2, -1]]
 
 

@@ -5,12 +5,14 @@ import pytest
 import torch
 
 from rayhier.evaluate.measures import Queries
+from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import ehi_losses
 from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import HardNegatives, Loss, TrainSpec
 from rayhier.train.dev import DevMeasure
 from rayhier.train.examples import Examples
-from rayhier.train.trainer import Trainer, encode_all
+from rayhier.train.tower import HeadTower
+from rayhier.train.trainer import Trainer
 
 N, M, SIGNAL = 240, 16, 8
 ROUTER = EhiSpec(type="ehi", branching=12)
@@ -61,7 +63,14 @@ def told(devs):
 
 
 def build(problem, train=None, router=ROUTER, seed=0, measure=None):
-    return Trainer(problem.examples(), router, train or spec(), seed, measure or problem.measure())
+    examples = problem.examples()
+    stored = {"query": examples.query_QM, "document": examples.document_NM, "dev": problem.queries[problem.dev]}
+    tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
+    return Trainer(tower, examples, router, train or spec(), seed, measure or problem.measure())
+
+
+def head(trainer):
+    return trainer.tower.module
 
 
 def run(trainer, epochs=None):
@@ -73,11 +82,7 @@ def run(trainer, epochs=None):
 
 
 def weights(trainer):
-    return {
-        f"{part}.{name}": value.clone()
-        for part in ("head", "router")
-        for name, value in getattr(trainer, part).state_dict().items()
-    }
+    return {name: value.detach().clone() for name, value in trainer._learned().items()}
 
 
 def same(first, second):
@@ -94,7 +99,7 @@ def test_it_learns(problem):
 
 
 def test_the_noise_is_what_it_learns_to_leave_out(problem):
-    matrix = torch.eye(M) + run(build(problem, spec(epochs=8))).head.weight.detach()
+    matrix = torch.eye(M) + head(run(build(problem, spec(epochs=8)))).weight.detach()
     assert matrix[:SIGNAL, :SIGNAL].diagonal().mean() > 2 * matrix[SIGNAL:, SIGNAL:].diagonal().mean()
 
 
@@ -120,6 +125,7 @@ def test_a_warm_start_begins_balanced(problem):
         (spec(source="positive_leaf"), ROUTER),
         (spec(), COLD),
         (spec(refresh=3), EhiSpec(type="ehi", branching=3, height=2, warm_start="none")),
+        (spec(source="exact"), EhiSpec(type="ehi", branching=3, height=2)),
     ],
 )
 @pytest.mark.parametrize("stop", [0, 2])
@@ -145,7 +151,7 @@ def test_seeds_differ_and_a_seed_says_it_all(problem):
     again = weights(run(build(problem, spec(epochs=1))))
     other = weights(run(build(problem, spec(epochs=1), seed=1)))
     assert same(first, again)
-    assert not torch.equal(first["head.weight"], other["head.weight"])
+    assert not torch.equal(first["encoder.weight"], other["encoder.weight"])
 
 
 def test_the_best_epoch_is_restored(problem):
@@ -175,14 +181,14 @@ def test_what_is_restored_measures_as_the_history_says(problem):
 
 
 def batch_of(trainer, rows, hard=None):
-    return trainer._batch(np.asarray(rows), np.full(len(rows), -1) if hard is None else np.asarray(hard))
+    return trainer._batch(np.asarray(rows), np.full(len(rows), -1) if hard is None else np.asarray(hard))[0]
 
 
 def test_a_known_positive_is_never_a_negative(problem):
     trainer = build(problem)
     pairs = trainer.examples.pair_P2
     positives = set(map(tuple, pairs.tolist()))
-    found = batch_of(trainer, range(len(pairs))).negative_NN
+    found = batch_of(trainer, range(len(pairs))).negative_ND
     wanted = [[(query, document) not in positives for document in pairs[:, 1]] for query in pairs[:, 0]]
     assert found.tolist() == wanted
     assert not found.diagonal().any()
@@ -206,7 +212,7 @@ def test_where_hard_negatives_come_from(problem, source):
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
     assert (trainer.mined >= 0).any(axis=1).mean() > 0.9
     for (query, document), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
-        leaves = now.leaves(now.encode(trainer.examples.query_QM[[query]]), 2)[0]
+        leaves = now.leaves(trainer._encode_all("query")[[query]], 2)[0]
         allowed = leaves if source == "query_leaves" else leaf_of[[document]]
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed
@@ -241,7 +247,7 @@ def test_no_source_mines_nothing(problem, monkeypatch):
 def test_head_and_router_have_their_own_rates(problem):
     trainer = build(problem)
     rates = {id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
-    assert {rates[id(p)] for p in trainer.head.parameters()} == {0.02}
+    assert {rates[id(p)] for p in head(trainer).parameters()} == {0.02}
     assert {rates[id(p)] for p in trainer.router.parameters()} == {TrainSpec().router_lr}
 
 
@@ -252,12 +258,49 @@ def test_auto_branching_follows_from_the_number_of_documents(problem):
 def test_a_snapshot_is_what_head_and_router_make(problem):
     trainer = run(build(problem), epochs=2)
     now = trainer.snapshot()
-    mapped = problem.documents @ (np.eye(M) + trainer.head.weight.detach().numpy()).T
+    mapped = problem.documents @ (np.eye(M) + head(trainer).weight.detach().numpy()).T
     assert np.allclose(now.document_NM, unit(mapped), atol=1e-5)
     leaves = now.leaves(now.document_NM, 1)[:, 0]
     assert now.lists.sizes.tolist() == np.bincount(leaves, minlength=12).tolist()
 
 
-def test_encoding_in_batches_is_encoding(problem):
-    head = run(build(problem), epochs=1).head
-    assert np.allclose(encode_all(head, problem.documents, batch=7), encode_all(head, problem.documents), atol=1e-6)
+def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
+    trainer = run(build(problem), epochs=1)
+    whole = trainer._encode_all("document")
+    monkeypatch.setattr("rayhier.train.trainer.ENCODED_AT_ONCE", 7)
+    monkeypatch.setattr("rayhier.train.tower.BATCH", 3)
+    assert np.allclose(trainer._encode_all("document"), whole, atol=1e-6)
+
+
+def test_exact_negatives_are_the_best_wrong_documents(problem):
+    trainer = build(problem, spec(source="exact", top=5))
+    trainer._mine()
+    documents, queries = trainer._encode_all("document"), trainer._encode_all("query")
+    positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
+    for (query, _), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
+        order = np.argsort(-(documents @ queries[query]))
+        assert mined.tolist() == [row for row in order if (query, row) not in positives][:5]
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_measuring_every_few_epochs_ends_with_the_last(problem, every):
+    train = spec(epochs=5).model_copy(update={"measure_every": every})
+    trainer = run(build(problem, train))
+    assert [row["epoch"] for row in trainer.history] == [*range(0, 5, every), 5]
+
+
+@pytest.mark.parametrize("router", [ROUTER, EhiSpec(type="ehi", branching=3, height=2)])
+@pytest.mark.parametrize("micro_batch", [1, 5, 16])
+def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
+    """With half of the batch having hard negatives, through head and router."""
+    found = []
+    for size in (None, micro_batch):
+        trainer = build(problem, spec().model_copy(update={"micro_batch": size}), router)
+        hard = np.where(np.arange(16) % 2, problem.dev[:16], -1)
+        losses = trainer._step(np.arange(16), hard)
+        found.append((losses.total.item(), [p.grad.clone() for p in trainer.parameters]))
+    (whole, wanted), (cached, gradients) = found
+    assert cached == pytest.approx(whole, abs=1e-6)
+    for gradient, other in zip(gradients, wanted, strict=True):
+        assert other.abs().max() > 0
+        torch.testing.assert_close(gradient, other, atol=1e-5, rtol=1e-5)

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import constants
 
 from rayhier.spec import InputError
-from rayhier.storage import hub
+from rayhier.storage import hub_data
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -43,7 +43,7 @@ def served(monkeypatch):
 
 @pytest.mark.parametrize("revision", [None, "main"])
 def test_the_hub_says_which_commit_a_branch_is(served, revision):
-    assert hub.commit("corpus.path", "team/set", revision) == COMMIT
+    assert hub_data.commit("corpus.path", "team/set", revision) == COMMIT
 
 
 @pytest.mark.parametrize(("path", "revision"), [("team/other", None), ("team/set", "v2")])
@@ -51,33 +51,33 @@ def test_what_the_hub_does_not_know_is_refused(served, path, revision):
     with pytest.raises(
         InputError, match=f"corpus.path: got '{path}': no such folder, and http://127.* allowed: a fold"
     ):
-        hub.commit("corpus.path", path, revision)
+        hub_data.commit("corpus.path", path, revision)
 
 
 def test_a_commit_is_not_asked_for(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    assert hub.commit("corpus.path", "team/set", COMMIT) == COMMIT
+    assert hub_data.commit("corpus.path", "team/set", COMMIT) == COMMIT
     with pytest.raises(InputError, match="does not give"):
-        hub.ask("corpus.path", "team/set", COMMIT)
+        hub_data.ask("corpus.path", "team/set", COMMIT)
 
 
 def test_a_hub_that_refuses(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     with pytest.raises(InputError, match=r"http://127.0.0.1:1 does not give a data set"):
-        hub.commit("corpus.path", "team/set", None)
+        hub_data.commit("corpus.path", "team/set", None)
 
 
 def test_a_hub_that_never_answers(monkeypatch):
-    monkeypatch.setattr(hub, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(hub_data, "ANSWER_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(InputError, match="Timeout"):
-            hub.commit("corpus.path", "team/set", None)
+            hub_data.commit("corpus.path", "team/set", None)
 
 
 def test_a_folder_is_no_hub_id(tmp_path):
-    assert hub.folder("corpus.path", str(tmp_path)) == tmp_path
-    assert hub.folder("corpus.path", "team/set") is None
+    assert hub_data.folder("corpus.path", str(tmp_path)) == tmp_path
+    assert hub_data.folder("corpus.path", "team/set") is None
     for path in ("/absent/folder", "./absent", "a/b/c", "a b", "../x"):
         with pytest.raises(InputError, match="no such folder; allowed: a folder, or a hub id"):
-            hub.folder("corpus.path", path)
+            hub_data.folder("corpus.path", path)

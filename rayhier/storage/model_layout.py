@@ -1,0 +1,197 @@
+"""What a sentence-transformers folder says of itself: transformer, pooling, and the modules after it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rayhier.spec import InputError
+from rayhier.storage import files
+
+Pooling = Literal["mean", "cls"]
+Activation = Literal["identity", "tanh"]
+ACTIVATIONS: dict[str, Activation] = {
+    "torch.nn.modules.linear.Identity": "identity",
+    "torch.nn.modules.activation.Tanh": "tanh",
+}
+MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+SIZES = ("hidden_size", "dim", "d_model", "n_embd")
+"""Names that transformers' configurations give the size of a token's vector."""
+PROMPTS = "config_sentence_transformers.json"
+SENTENCE = "sentence_embedding"
+
+
+@dataclass(frozen=True)
+class DenseStep:
+    """y = activation(D x + b); weights in the folder's `model.safetensors`."""
+
+    folder: Path
+    activation: Activation
+    in_features: int
+    out_features: int
+
+
+@dataclass(frozen=True)
+class NormalizeStep:
+    """y = x / |x|."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a folder encodes: transformer, pooling, then its steps in order."""
+
+    transformer: Path
+    """Folder of config, weights and tokenizer: the folder itself, but in some old ones."""
+    config: dict[str, Any]
+    """The transformer's."""
+    pooling: Pooling
+    steps: tuple[DenseStep | NormalizeStep, ...]
+    configs: tuple[Path, ...]
+    """Files that say all this: modules.json and the modules' configurations, where they are."""
+    width: int
+    """Size of a token's vector."""
+    dimension: int
+    """m, the size of its vectors."""
+    prompts: dict[str, str]
+    """Name -> what a caller may ask to have put before a text."""
+    default_prompt: str | None
+    """The name of the one put before every text; mostly none."""
+    lowercase: bool
+    """Whether texts are lowercased first, whatever the tokenizer does."""
+
+    @property
+    def prompt(self) -> str:
+        """What is put before every text."""
+        return "" if self.default_prompt is None else self.prompts[self.default_prompt]
+
+
+def read_layout(folder: Path) -> Layout:
+    """The layout of a folder; without modules.json it is a transformer and the mean, as sentence-transformers has it.
+
+    Raises InputError: an unreadable file, or a module, pooling or activation that is not built in.
+    """
+    try:
+        return _read(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"encoder.model: {folder}/modules.json or a file it names cannot be read") from None
+
+
+def _read(folder: Path) -> Layout:
+    modules = _modules(folder)
+    kinds = [kind for kind, _ in modules]
+    if kinds[:1] != ["Transformer"] or set(kinds[1:2]) - {"Pooling"} or not set(kinds[2:]) <= {"Dense", "Normalize"}:
+        raise InputError(
+            f"encoder.model: {folder} has the modules {', '.join(kinds)}; "
+            "allowed: Transformer, Pooling, then any of Dense and Normalize"
+        )
+    transformer = modules[0][1]
+    config, width = _config(transformer)
+    prompts, default = _prompts(folder)
+    pooling = _pooling(modules[1][1], has_prompt=default is not None) if len(modules) > 1 else "mean"
+    steps = tuple(_dense(path) if kind == "Dense" else _normalize(path) for kind, path in modules[2:])
+    size = width
+    for step in steps:
+        if isinstance(step, DenseStep):
+            if step.in_features != size:
+                raise InputError(f"encoder.model: {step.folder} takes {step.in_features} numbers, but gets {size}")
+            size = step.out_features
+    said = [folder / "modules.json", folder / PROMPTS, *(path / "config.json" for _, path in modules)]
+    configs = tuple(path for path in said if path.is_file())
+    return Layout(transformer, config, pooling, steps, configs, width, size, prompts, default, _lowercase(transformer))
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """Kinds and folders of the modules, in order."""
+    path = folder / "modules.json"
+    if not path.is_file():
+        return [("Transformer", folder)]
+    modules = []
+    for module in files.read_json(path):
+        package, _, kind = str(module["type"]).rpartition(".")
+        if package.partition(".")[0] != "sentence_transformers":
+            raise InputError(
+                f"encoder.model: {path} asks for {module['type']}, code of its own; "
+                "allowed: modules of sentence_transformers"
+            )
+        if Path(module["path"]).is_absolute() or ".." in Path(module["path"]).parts:
+            raise InputError(f"encoder.model: {path} names {module['path']}; allowed: folders inside {folder}")
+        modules.append((kind, folder / module["path"]))
+    return modules
+
+
+def _config(transformer: Path) -> tuple[dict[str, Any], int]:
+    """The transformer's configuration and the size of a token's vector."""
+    path = transformer / "config.json"
+    try:
+        config = dict(files.read_json(path))
+        size = next(int(config[name]) for name in SIZES if name in config)
+    except (OSError, ValueError, TypeError, StopIteration):
+        raise InputError(f"encoder.model: {path} is not a transformer's configuration (hidden_size)") from None
+    if config.get("is_encoder_decoder"):
+        raise InputError(f"encoder.model: {path} is an encoder and a decoder; allowed: encoders such as BERT")
+    return config, size
+
+
+def _pooling(path: Path, *, has_prompt: bool) -> Pooling:
+    given = files.read_json(path / "config.json")
+    if "pooling_mode" in given:
+        modes = given["pooling_mode"]
+        names = [modes] if isinstance(modes, str) else list(modes)
+    else:
+        names = [mode for key, mode in MODES.items() if given.get(key)] or ["mean"]
+    if has_prompt and not given.get("include_prompt", True):
+        raise InputError(f"encoder.model: {path} pools without its prompt; allowed: include_prompt true")
+    for name in get_args(Pooling):
+        if names == [name]:
+            return name  # type: ignore[no-any-return]
+    raise InputError(f"encoder.model: {path} pools by {' and '.join(map(str, names))}; allowed: mean or cls")
+
+
+def _dense(path: Path) -> DenseStep:
+    given = files.read_json(path / "config.json")
+    activation = ACTIVATIONS.get(given.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    if activation is None:
+        raise InputError(
+            f"encoder.model: {path} has the activation {given['activation_function']}; "
+            f"allowed: {', '.join(ACTIVATIONS)}"
+        )
+    if given.get("use_residual"):
+        raise InputError(f"encoder.model: {path} adds its input (use_residual); allowed: a Dense without")
+    _check_names(path, given)
+    return DenseStep(path, activation, int(given["in_features"]), int(given["out_features"]))
+
+
+def _normalize(path: Path) -> NormalizeStep:
+    config = path / "config.json"
+    _check_names(path, files.read_json(config) if config.is_file() else {})
+    return NormalizeStep()
+
+
+def _check_names(path: Path, given: dict[str, Any]) -> None:
+    """Modules on the text's vector, none on the tokens'."""
+    for key in ("module_input_name", "module_output_name"):
+        if given.get(key) not in (None, SENTENCE):
+            raise InputError(f"encoder.model: {path} has {key} {given[key]}; allowed: {SENTENCE}")
+
+
+def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
+    """All prompts, and the name of the one put before every text."""
+    path = folder / PROMPTS
+    given = files.read_json(path) if path.is_file() else {}
+    prompts, name = dict(given.get("prompts") or {}), given.get("default_prompt_name")
+    if name is not None and name not in prompts:
+        raise InputError(f"encoder.model: {path} has the default prompt {name!r}; allowed: one of {sorted(prompts)}")
+    return prompts, name
+
+
+def _lowercase(transformer: Path) -> bool:
+    found = sorted(transformer.glob("sentence_*_config.json"))
+    return bool(found and files.read_json(found[0]).get("do_lower_case"))

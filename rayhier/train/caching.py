@@ -1,0 +1,51 @@
+"""Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021).
+
+A contrastive loss needs the whole batch's vectors, not the whole batch's activations: encode in pieces without keeping
+anything, take the loss's gradient with respect to the vectors, then encode each piece again and pass it through.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.search.lists import Ints
+from rayhier.train.tower import Side, Tower
+
+Ask = tuple[Side, Ints]
+"""Rows of a side to be encoded."""
+
+
+def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
+    """Vectors [n, m] of every ask, and what to call after the loss's backward pass.
+
+    With a `micro_batch` no more than so many texts' activations are in memory at a time, and every text is encoded
+    twice; the gradients are the same.
+    """
+    if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
+        return [tower.encode(side, rows) for side, rows in asks], lambda: None
+    with torch.no_grad():
+        vectors = [torch.cat([tower.encode(side, part) for part in pieces(rows, micro_batch)]) for side, rows in asks]
+    for vector in vectors:
+        vector.requires_grad_()
+
+    def finish() -> None:
+        for (side, rows), vector in zip(asks, vectors, strict=True):
+            if vector.grad is None:
+                continue
+            begin = 0
+            for part in pieces(rows, micro_batch):
+                tower.encode(side, part).backward(vector.grad[begin : begin + len(part)])  # type: ignore[no-untyped-call]
+                begin += len(part)
+
+    return vectors, finish
+
+
+def pieces(rows: Ints, size: int) -> list[Ints]:
+    """Rows in pieces of at most `size`; one, empty, where there are none.
+
+    >>> [part.tolist() for part in pieces(np.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    return np.split(rows, range(size, len(rows), size))

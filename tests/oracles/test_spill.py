@@ -1,0 +1,54 @@
+"""Second leaves against SOAR's loss written as in the paper, one document at a time."""
+
+import numpy as np
+import pytest
+
+from rayhier.cluster import spill
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.spill import second_leaves
+
+N, M, L, C = 300, 16, 24, 12
+
+
+def unit(rng, *shape):
+    vectors = rng.normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def found():
+    vectors = unit(np.random.default_rng(0), N, M)
+    centroids = spherical_kmeans(vectors, L, seed=0)
+    return vectors, centroids, nearest(vectors, centroids, C)[0]
+
+
+def loss(x, first, other):
+    """Theorem 3.1 with the loss's weight λ: |r'|² + λ |proj_r r'|²."""
+    r, r_other = x - first, x - other
+    projected = (r_other @ r) / (r @ r) * r
+    return r_other @ r_other + spill.WEIGHT * (projected @ projected)
+
+
+def test_soar_takes_the_least_loss(found, monkeypatch):
+    vectors, centroids, leaves = found
+    monkeypatch.setattr(spill, "CHUNK", 70)
+    places = second_leaves(vectors, leaves, centroids, "soar")
+    assert len(places) == N
+    for x, own, place in zip(vectors, leaves, places, strict=True):
+        losses = [loss(x, centroids[own[0]], centroids[leaf]) for leaf in own[1:]]
+        assert losses[place - 1] == pytest.approx(min(losses), rel=1e-5)
+    assert (places > 1).any(), "the nearest other leaf was always the best: nothing was tested"
+
+
+def test_a_second_leaf_is_another_one(found):
+    vectors, centroids, leaves = found
+    for kind in ("soar", "next_best"):
+        places = second_leaves(vectors, leaves, centroids, kind)
+        n = np.arange(N)
+        assert (leaves[n, places] != leaves[:, 0]).all()
+    assert (second_leaves(vectors, leaves, centroids, "next_best") == 1).all()
+
+
+def test_a_document_on_its_centroid_has_no_residual_to_avoid():
+    centroids = np.eye(4, dtype=np.float32)[:3]
+    assert second_leaves(centroids[:1], np.array([[0, 2, 1]]), centroids, "soar").tolist() == [1]

@@ -1,0 +1,73 @@
+"""Hierarchical k-means and the router fitted to it: against clusters known beforehand."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.train.warm import warm_start
+
+B, M, EACH = 4, 24, 30
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Four far groups of four near groups of thirty vectors: (vectors, far group, near group)."""
+    rng = np.random.default_rng(0)
+    far = np.repeat(np.eye(M)[:B], B, axis=0)
+    near = far + 0.5 * rng.normal(size=(B * B, M)) / np.sqrt(M)
+    group = np.repeat(np.arange(B * B), EACH)
+    vectors = near[group] + 0.05 * rng.normal(size=(len(group), M)) / np.sqrt(M)
+    unit = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return unit, group // B, group
+
+
+def same_partition(found, wanted):
+    pairs = set(zip(found.tolist(), wanted.tolist(), strict=True))
+    return len(pairs) == len(set(found.tolist())) == len(set(wanted.tolist()))
+
+
+def test_planted_groups_are_found(planted):
+    vectors, far, near = planted
+    path, centroids = hierarchical_kmeans(vectors, B, 2, seed=0)
+    assert same_partition(path[:, 0], far)
+    # Below the first level k-means may halve one planted group and join two others, but not do worse.
+    leaf = path[:, 0] * B + path[:, 1]
+    assert np.mean([np.bincount(leaf[near == group]).max() / EACH for group in range(B * B)]) > 0.9
+    assert path[:, 0].tolist() == (vectors @ centroids.T).argmax(axis=1).tolist()
+
+
+def test_a_node_with_fewer_documents_than_children(planted):
+    vectors = planted[0][:7]
+    path, _ = hierarchical_kmeans(vectors, 3, 3, seed=0)
+    assert path.shape == (7, 3)
+    assert path.min() >= 0
+    assert path.max() < 3
+
+
+def test_a_warm_started_tree_routes_as_the_clustering(planted):
+    vectors, far, _ = planted
+    torch.manual_seed(0)
+    router = EhiRouter(M, B, 2, "relu")
+    warm_start(router, vectors, seed=0)
+    leaves, _ = router.route(Encoded(torch.from_numpy(vectors)), 1)
+    path, _ = hierarchical_kmeans(vectors, B, 2, seed=0)
+    assert (leaves[:, 0].numpy() == path[:, 0] * B + path[:, 1]).mean() > 0.95
+    assert same_partition(leaves[:, 0].numpy() // B, far)
+
+
+def test_given_paths_are_the_conditional_distributions(planted):
+    """Their sums along a path are what an exhaustive beam says of that leaf."""
+    torch.manual_seed(1)
+    router = EhiRouter(M, 3, 3, "relu")
+    for parameter in router.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.from_numpy(planted[0][:5])
+    leaves, log_probs = router.route(Encoded(x), router.n_leaves)
+    for leaf in range(router.n_leaves):
+        path = torch.tensor([[leaf // 9, leaf // 3 % 3, leaf % 3]] * 5)
+        levels = router.given_path(x, path)
+        along = sum(level.gather(1, path[:, [h]])[:, 0] for h, level in enumerate(levels))
+        torch.testing.assert_close(along, log_probs[leaves == leaf].reshape(5), atol=1e-5, rtol=1e-5)
