@@ -16,7 +16,9 @@ Rows = Iterator[T | Reason | None]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The rows of a file that one task reads: bytes [begin, end) of lines, row groups [begin, end) of parquet."""
+    """The documents of one part: [begin, end) in bytes of a file of lines, in row groups of a parquet file, or in rows
+    of what only iterates.
+    """
 
     part: int
     source: str

@@ -110,6 +110,11 @@ def test_what_documents_carry_goes_along(model, part, tmp_path):
     wanted = {name: row for name, *row in zip(ids, *carried.values(), strict=True)}
     assert {row["doc_id"]: [row[name] for name in carried] for row in table.to_pylist()} == wanted
 
+    routed = Assigner(model, HEAD, "float16", candidates=B)(documents, vectors)
+    both = spread(routed, np.eye(B, M, dtype=np.float32), "next_best")
+    assert all([row[name] for name in carried] == wanted[row["doc_id"]] for row in both.to_pylist())
+    assert both.num_rows == 2 * N
+
     files.write_parquet(tmp_path, "routed.parquet", [table], table.schema)
     counts = leaf_counts(table["leaf"].to_numpy(), B)
     write_shard(tmp_path, "shard.parquet", [tmp_path / "routed.parquet"], 0, B, counts)
