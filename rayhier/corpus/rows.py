@@ -16,8 +16,9 @@ Rows = Iterator[T | Reason | None]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The documents of one part: [begin, end) in bytes of a file of lines, in row groups of a parquet file, or in rows
-    of what only iterates.
+    """The documents of one part.
+
+    [begin, end) are bytes of a file of lines, row groups of a parquet file, or rows of what only iterates.
     """
 
     part: int
