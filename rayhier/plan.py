@@ -22,6 +22,8 @@ from rayhier.storage.source import Source
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
 CODE = {"corpus": 1, "embed": 1, "train": 1, "index": 1, "evaluate": 1}
 """Raised when a stage's code changes what it makes of the same input."""
+PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
+"""Where a corpus lies: never part of a fingerprint, its content is."""
 ASSUMED_DOCUMENTS = 5_000
 """Where only reading the source tells."""
 BYTES_A_DOCUMENT = 1_500
@@ -84,7 +86,7 @@ def make_plan(spec: JobSpec) -> Plan:
         raise InputError(NO_JUDGEMENTS)
     if spec.evaluate.split not in found.judged and not (spec.evaluate.split == "dev" and "train" in found.judged):
         raise InputError(_no_split(spec, sorted(found.judged)))
-    if found.documents is not None:
+    if found.documents is not None and spec.corpus.passages is None:
         spec.check_leaves(found.documents)
     plan = Plan(spec, workdir, found, model_folder.open_model(spec.encoder))
     plan.steps.extend(_steps(plan))
@@ -107,7 +109,7 @@ def _no_split(spec: JobSpec, judged: list[str]) -> str:
 
 def _steps(plan: Plan) -> list[Step]:
     spec, m = plan.spec, plan.model.dimension
-    documents = plan.source.documents or ASSUMED_DOCUMENTS
+    documents = plan.source.rows or ASSUMED_DOCUMENTS
     text = plan.source.bytes or documents * BYTES_A_DOCUMENT
     weights = sum(file.stat().st_size for file in plan.model.path.iterdir() if file.is_file())
     cluster = spec.cluster
@@ -120,14 +122,14 @@ def _steps(plan: Plan) -> list[Step]:
         resources = _resources(workers) if workers else "this process"
         return Step(stage, kind, Place(plan.workdir / kind / made), inputs, resources, size, seed)
 
-    corpus = step("corpus", "corpus", {}, text, source=plan.source.identity, corpus=_fields(spec.corpus, "path"))
+    corpus = step("corpus", "corpus", {}, text, source=plan.source.identity, corpus=_fields(spec.corpus, *PATHS))
     vectors = step(
         "embed",
         "vectors",
         {"corpus": corpus.fingerprint},
         documents * m * 4,
-        encoder=_fields(spec.encoder, "model", "sha256", "train", "batch_size"),
-        weights=plan.model.sha256,
+        encoder=_fields(spec.encoder, "model", "sha256", "train", "batch_size", "device"),
+        weights=plan.model.files,
     )
     base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
     steps = [corpus, vectors]
@@ -142,6 +144,7 @@ def _steps(plan: Plan) -> list[Step]:
             router=_fields(spec.router),
             train=_fields(spec.train, "micro_batch"),
             what=spec.encoder.train,
+            similarity=spec.encoder.similarity,
         )
         row = m * (2 if spec.index.vectors == "float16" else 4)
         index = step(
@@ -222,8 +225,8 @@ def _check_space(plan: Plan) -> None:
 
 def show(plan: Plan) -> str:
     """The plan for people: steps, places, sizes, resources."""
-    known = plan.source.documents
-    documents = known or ASSUMED_DOCUMENTS
+    known = plan.source.rows if plan.spec.corpus.passages is None else None
+    documents = plan.source.rows or ASSUMED_DOCUMENTS
     about = f"{documents:,}" if known else f"about {documents:,}"
     lines = [
         f"{plan.spec.name}: {about} documents, {plan.spec.router.leaves(documents):,} leaves, workdir {plan.workdir}",

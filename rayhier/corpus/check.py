@@ -3,12 +3,13 @@
 import hashlib
 import json
 import re
-from collections.abc import Container, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from rayhier.spec.corpus import Limits
+from rayhier.spec.corpus import Columns, FieldType, Limits
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
@@ -27,6 +28,7 @@ class Reason(StrEnum):
     NOT_AN_OBJECT = "not an object"
     MISSING_ID = "missing id"
     WRONG_TYPE = "wrong type"
+    WRONG_FIELD = "field of the wrong type"
     ID_TOO_LONG = "id too long"
     EMPTY_TEXT = "empty text"
     DUPLICATE_ID = "duplicate id"
@@ -39,6 +41,15 @@ class Reason(StrEnum):
     SHORT_REST = "rest under 40 characters"
     CONTAINS_QUERY = "document contains its query"
     REPEATED_TEXT = "repeated text"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a row becomes a document or a query."""
+
+    limits: Limits
+    columns: Columns
+    fields: Mapping[str, FieldType]
 
 
 class RowError(ValueError):
@@ -59,6 +70,8 @@ class Entry:
     text: str
     cut: bool
     """Title or text was longer than the limit and lost its end."""
+    values: tuple[Any, ...] = ()
+    """Of the declared fields, in their order; None where the row has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,50 +100,48 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
-def entry(key: str, title: str, text: str, limits: Limits) -> Entry:
+def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ...] = ()) -> Entry:
     """Cut title and text to their limits. RowError where neither has anything but blanks."""
-    kept = Entry(key, title[: limits.title], text[: limits.text], len(title) > limits.title or len(text) > limits.text)
+    cut = len(title) > limits.title or len(text) > limits.text
+    kept = Entry(key, title[: limits.title], text[: limits.text], cut, values)
     if not kept.title.strip() and not kept.text.strip():
         raise RowError(Reason.EMPTY_TEXT)
     return kept
 
 
-def document(line: bytes, limits: Limits) -> Entry:
-    """A line of corpus.jsonl: `{"_id": …, "title": …, "text": …}`.
+def document(row: Mapping[str, Any], rules: Rules) -> Entry:
+    """A document under the names of `rules.columns`, with its declared fields.
 
     Title and text may be missing or null, but a document of which both are blank is rejected as empty.
     """
-    row = _row(line)
-    return entry(_key(row, limits), _string(row, "title"), _string(row, "text"), limits)
+    names = rules.columns
+    values = tuple(_value(row.get(name), kind) for name, kind in rules.fields.items())
+    title, text = _string(row, names.title), _string(row, names.text)
+    return entry(_key(row, names.id, rules.limits), title, text, rules.limits, values)
 
 
-def query(line: bytes, limits: Limits) -> Entry:
-    """A line of queries.jsonl: `{"_id": …, "text": …}`. A blank text is rejected as empty."""
-    row = _row(line)
-    return entry(_key(row, limits), "", _string(row, "text"), limits)
+def query(row: Mapping[str, Any], rules: Rules) -> Entry:
+    """A query: an id and a text. A blank text is rejected as empty."""
+    return entry(_key(row, rules.columns.id, rules.limits), "", _string(row, rules.columns.text), rules.limits)
 
 
-def judgement(line: bytes, queries: Container[str], documents: Container[str]) -> Judgement:
-    """A line of a qrels file: query id, document id and a whole number, split by tabs; ids must be known."""
-    columns = _columns(line)
-    if len(columns) != len(HEADER):
-        raise RowError(Reason.WRONG_COLUMNS)
-    query_id, doc_id, grade = columns[0], columns[1], columns[2].strip()
+def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
+    """A judgement whose grade is a whole number of 32 bits."""
+    grade = grade.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", grade) or abs(int(grade)) >= 2**31:
         raise RowError(Reason.WRONG_TYPE)
-    if query_id not in queries:
-        raise RowError(Reason.UNKNOWN_QUERY)
-    if doc_id not in documents:
-        raise RowError(Reason.UNKNOWN_DOCUMENT)
     return Judgement(query_id, doc_id, int(grade))
 
 
-def is_header(line: bytes) -> bool:
-    """Whether the line is BEIR's header of a qrels file."""
-    try:
-        return tuple(_columns(line)) == HEADER
-    except RowError:
-        return False
+def judgement_row(row: Mapping[str, Any]) -> Judgement:
+    """A judgement under BEIR's names: ids as text or whole numbers, a grade that is a whole number."""
+    query_id, doc_id = (_id(row, name) for name in HEADER[:2])
+    grade = row.get(HEADER[2])
+    if isinstance(grade, float) and grade.is_integer():
+        grade = int(grade)
+    if isinstance(grade, bool) or not isinstance(grade, int | str):
+        raise RowError(Reason.WRONG_TYPE)
+    return judgement(query_id, doc_id, str(grade))
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:
@@ -141,11 +152,16 @@ def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, An
     return {"read": read, "accepted": accepted, "rejected": {str(reason): number for reason, number in reasons}}
 
 
-def _columns(line: bytes) -> list[str]:
-    return _text(line).rstrip("\r\n").split("\t")
+def split(line: bytes, columns: int) -> list[str]:
+    """Values of a line, split by tabs; RowError where there are not so many."""
+    found = decode(line).rstrip("\r\n").split("\t")
+    if len(found) != columns:
+        raise RowError(Reason.WRONG_COLUMNS)
+    return found
 
 
-def _text(line: bytes) -> str:
+def decode(line: bytes) -> str:
+    """A line's text; RowError where it is none."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:
@@ -154,8 +170,9 @@ def _text(line: bytes) -> str:
         raise RowError(Reason.INVALID_UTF8) from None
 
 
-def _row(line: bytes) -> dict[str, Any]:
-    text = _text(line)
+def json_row(line: bytes) -> dict[str, Any]:
+    """A line's JSON object; RowError where it is none."""
+    text = decode(line)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -165,24 +182,56 @@ def _row(line: bytes) -> dict[str, Any]:
     return value
 
 
-def _string(row: dict[str, Any], name: str) -> str:
-    """A field of the row, "" where it is missing or null."""
+def _string(row: Mapping[str, Any], name: str) -> str:
+    """A value of the row, "" where it is missing or null."""
     value = row.get(name)
     if value is None:
         return ""
     if not isinstance(value, str):
         raise RowError(Reason.WRONG_TYPE)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise RowError(Reason.INVALID_UTF8) from None
+    if not _encodes(value):
+        raise RowError(Reason.INVALID_UTF8)
     return value
 
 
-def _key(row: dict[str, Any], limits: Limits) -> str:
-    value = _string(row, "_id")
+def _id(row: Mapping[str, Any], name: str) -> str:
+    """An id, which may be a whole number too."""
+    value = row.get(name)
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else _string(row, name)
+
+
+def _key(row: Mapping[str, Any], name: str, limits: Limits) -> str:
+    value = _id(row, name)
     if not value.strip():
         raise RowError(Reason.MISSING_ID)
     if len(value) > limits.id:
         raise RowError(Reason.ID_TOO_LONG)
     return value
+
+
+def _value(value: Any, kind: FieldType) -> Any:
+    """A declared field's value, None where it is missing; RowError where it is of another type."""
+    if value is None:
+        return None
+    if not _is_a(value, kind):
+        raise RowError(Reason.WRONG_FIELD)
+    return float(value) if kind == "float" else value
+
+
+def _is_a(value: Any, kind: FieldType) -> bool:
+    """A whole number is a float too; a truth value is no number; what parquet or JSON could not hold is nothing."""
+    if kind == "string":
+        return isinstance(value, str) and _encodes(value)
+    if kind == "bool" or isinstance(value, bool):
+        return kind == "bool" and isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and -(2**63) <= value < 2**63
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

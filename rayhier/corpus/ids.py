@@ -12,12 +12,13 @@ Digests = npt.NDArray[np.bytes_]
 """[n] digests, dtype S16: numpy drops trailing zero bytes only where it hands one out, never when comparing."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
+NONE: Digests = np.empty(0, f"S{DIGEST_BYTES}")
 
 
 def array(column: pa.ChunkedArray) -> Digests:
     """A fixed-size binary column without nulls as [n] digests."""
     chunks = [_chunk(chunk) for chunk in column.chunks]
-    return np.concatenate(chunks) if chunks else np.empty(0, f"S{DIGEST_BYTES}")
+    return np.concatenate([NONE, *chunks])
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:

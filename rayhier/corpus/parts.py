@@ -1,13 +1,13 @@
-"""A corpus file range by range: each becomes a part file of documents, and in scratch the fates of its rows.
+"""Documents range by range: each becomes a part file, and in scratch the fates of its rows.
 
 The fates are the truth of what was accepted: the driver finds ids that recur across parts there, drops
 them from the later parts, and counts. Making or settling again, after a crash, gives the same bytes.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.corpus import ids
-from rayhier.corpus.beir import Range, entries, lines
-from rayhier.corpus.check import Entry, Parsed, Reason, count, digest, document
-from rayhier.spec.corpus import Limits
+from rayhier.corpus.check import Entry, Reason, count, digest
+from rayhier.corpus.passages import Layout
+from rayhier.corpus.rows import Range, Rows, distinct
 from rayhier.storage import columns, files, ledger, schemas
 from rayhier.storage.attempt import SCRATCH
 from rayhier.storage.files import File
@@ -26,6 +26,8 @@ from rayhier.storage.ledger import Ledger
 from rayhier.storage.paths import Location
 
 GROUP_ROWS = 10_000
+CHUNK_DOCUMENTS = 1_000
+"""Documents of a part in memory at a time."""
 FATES = pa.schema([("line", pa.int64()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())])
 """One row a row read, accepted ones first, in the order of the part file; `reason` is null where accepted."""
 
@@ -34,6 +36,7 @@ FATES = pa.schema([("line", pa.int64()), ("digest", ids.DIGEST), ("cut", pa.bool
 class Part:
     """A finished range."""
 
+    source: str
     lines: int
     read: int
     documents: File | None
@@ -42,21 +45,54 @@ class Part:
 
 
 @dataclass
+class Fates:
+    """What became of the rows of one part, while it is read."""
+
+    lines: int = 0
+    accepted: list[tuple[int, bytes, bool]] = field(default_factory=list)
+    """Line, digest of the id, whether it was cut."""
+    rejected: list[tuple[int, str]] = field(default_factory=list)
+
+    def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
+        """The accepted rows, everything noted."""
+        for one in rows:
+            self.lines += 1
+            if isinstance(one, Reason):
+                self.rejected.append((self.lines, str(one)))
+            elif one is not None:
+                self.accepted.append((self.lines, digest(one.key), one.cut))
+                yield one
+
+    def table(self) -> pa.Table:
+        """As FATES."""
+        rows = [(*one, None) for one in self.accepted] + [(line, None, False, why) for line, why in self.rejected]
+        values = list(zip(*rows, strict=True)) or [()] * len(FATES)
+        return pa.table([pa.array(value, kind) for value, kind in zip(values, FATES.types, strict=True)], schema=FATES)
+
+
+@dataclass
 class Settled:
-    """All parts of a file, each id once."""
+    """All parts of a source, each id once."""
 
     digests: ids.Digests
     """Of all accepted ids; one that recurs stands more than once."""
     documents: list[File] = field(default_factory=list)
     rejected: list[pa.Table] = field(default_factory=list)
-    reasons: Counter[str] = field(default_factory=Counter)
-    read: int = 0
+    reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """By file, why rows were rejected."""
+    read: Counter[str] = field(default_factory=Counter)
+    """By file."""
     accepted: int = 0
     cut: int = 0
 
     def counts(self) -> dict[str, Any]:
         """Counts for record.json."""
-        return count(self.read, self.accepted, self.reasons) | {"cut": self.cut}
+        reasons = sum(self.reasons.values(), Counter[str]())
+        return count(self.read.total(), self.accepted, reasons) | {"cut": self.cut}
+
+    def misshapen(self) -> list[str]:
+        """Files of which no row has the right number of columns."""
+        return [name for name, rows in self.read.items() if rows and self.reasons[name][Reason.WRONG_COLUMNS] == rows]
 
 
 def finished(span: Range, root: Location) -> Part | None:
@@ -65,66 +101,76 @@ def finished(span: Range, root: Location) -> Part | None:
     if entry is None:
         return None
     fates, *documents = entry.files
-    return Part(entry.counts["lines"], entry.counts["read"], documents[0] if documents else None, root / fates.name)
+    counts = entry.counts
+    return Part(span.source, counts["lines"], counts["read"], documents[0] if documents else None, root / fates.name)
 
 
-def make(span: Range, source: Path, root: Location, limits: Limits) -> int:
-    """Read one range and write its part; returns the documents accepted. Holds one range in memory."""
-    parsed = entries(lines(source, span.begin, span.end), lambda line: document(line, limits))
-    made = [_write_fates(root, span.part, parsed)]
-    if parsed.accepted:
-        made.append(write_documents(root, span.part, [one for _, one in parsed.accepted]))
-    _ledger(root).enter(_name(span), ledger.Entry(tuple(made), {"lines": parsed.lines, "read": parsed.read}))
-    return len(parsed.accepted)
+def make(span: Range, rows: Rows[Entry], root: Location, layout: Layout) -> int:
+    """Write the part of a range's rows, each id once; returns the documents accepted.
+
+    Holds a thousand documents in memory, and 16 bytes of each id.
+    """
+    fates = Fates()
+    file = write_documents(root, span.part, fates.keep(distinct(rows, set())), layout)
+    noted = files.write_parquet(root, f"{SCRATCH}/fates/{span.part:05d}.parquet", groups(fates.table()), FATES)
+    read = len(fates.accepted) + len(fates.rejected)
+    entry = ledger.Entry((noted, *([file] if file else [])), {"lines": fates.lines, "read": read})
+    _ledger(root).enter(_name(span), entry)
+    return len(fates.accepted)
 
 
-def settle(root: Location, parts: Sequence[Part], source: str) -> Settled:
-    """Take ids that recur across parts out of the later parts, and count; `source` names rejected rows."""
+def settle(root: Location, parts: Sequence[Part], layout: Layout) -> Settled:
+    """Take ids that recur across parts out of the later parts, and count."""
     digests = [_digests(part) for part in parts]
-    settled = Settled(np.concatenate(digests))
+    settled = Settled(np.concatenate([ids.NONE, *digests]))
     again = ids.later(settled.digests)
-    first = line = 0
+    first = 0
+    lines: Counter[str] = Counter()
     for part, own in zip(parts, digests, strict=True):
         begin, end = np.searchsorted(again, (first, first + len(own)))
         positions = again[begin:end] - first
         file = part.documents
         if file is not None and len(positions):
-            file = _drop(root, file, own[positions])
+            file = _drop(root, file, own[positions], layout)
         settled.documents += [file] if file else []
-        _count(settled, _marked(part, positions), source, line)
+        _count(settled, part, _marked(part, positions), lines[part.source])
         first += len(own)
-        line += part.lines
-        settled.read += part.read
+        lines[part.source] += part.lines
     return settled
 
 
-def write_documents(root: Location, part: int, documents: Sequence[Entry]) -> File:
-    """The part file of these documents."""
-    table = pa.table(
-        [[one.key for one in documents], [one.title for one in documents], [one.text for one in documents]],
-        schema=schemas.DOCUMENTS,
-    )
-    return files.write_parquet(root, f"documents/part-{part:05d}.parquet", groups(table), schemas.DOCUMENTS)
+def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: Layout) -> File | None:
+    """The part file of these documents; None where there are none."""
+    name = f"documents/part-{part:05d}.parquet"
+    first = list(islice(documents, CHUNK_DOCUMENTS))
+    if not first:
+        return None
+
+    def tables() -> Iterator[pa.Table]:
+        chunk = first
+        while chunk:
+            yield layout.table(chunk)
+            chunk = list(islice(documents, CHUNK_DOCUMENTS))
+
+    return files.write_parquet(root, name, regrouped(tables()), layout.schema)
+
+
+def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of at least GROUP_ROWS, but the last."""
+    held: list[pa.Table] = []
+    for table in tables:
+        held.append(table)
+        if sum(map(len, held)) >= GROUP_ROWS:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
     """Slices of a table, to be its row groups."""
     for begin in range(0, table.num_rows, GROUP_ROWS):
         yield table.slice(begin, GROUP_ROWS)
-
-
-def _write_fates(root: Location, part: int, parsed: Parsed[Entry]) -> File:
-    accepted, rejected = parsed.accepted, parsed.rejected
-    table = pa.table(
-        [
-            [line for line, _ in accepted] + [line for line, _ in rejected],
-            [digest(one.key) for _, one in accepted] + [None] * len(rejected),
-            [one.cut for _, one in accepted] + [False] * len(rejected),
-            [None] * len(accepted) + [str(reason) for _, reason in rejected],
-        ],
-        schema=FATES,
-    )
-    return files.write_parquet(root, f"{SCRATCH}/fates/{part:05d}.parquet", groups(table), FATES)
 
 
 def _digests(part: Part) -> ids.Digests:
@@ -141,28 +187,29 @@ def _marked(part: Part, positions: npt.NDArray[np.intp]) -> pa.Table:
     return fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
 
 
-def _count(settled: Settled, fates: pa.Table, source: str, line: int) -> None:
-    """Add the fates of a part whose lines follow `line`."""
+def _count(settled: Settled, part: Part, fates: pa.Table, line: int) -> None:
+    """Add the fates of a part whose lines follow `line` of its file."""
     accepted = fates.filter(pc.is_null(fates["reason"]))
     rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
-    names = [source] * len(rejected)
+    names = [part.source] * len(rejected)
     numbers = pc.add(rejected["line"], line)
     settled.rejected.append(pa.table([names, numbers, rejected["reason"]], schema=schemas.REJECTED))
-    settled.reasons.update(rejected["reason"].to_pylist())
+    settled.reasons[part.source].update(rejected["reason"].to_pylist())
+    settled.read[part.source] += part.read
     settled.accepted += len(accepted)
     settled.cut += pc.sum(accepted["cut"]).as_py() or 0
 
 
-def _drop(root: Location, file: File, gone: ids.Digests) -> File | None:
+def _drop(root: Location, file: File, gone: ids.Digests, layout: Layout) -> File | None:
     """The part file without the ids of these digests, whether or not an earlier run took them out."""
     path = root / file.name
-    table = columns.read([path], schemas.DOCUMENTS.names)
-    own = np.array([digest(key) for key in table["doc_id"].to_pylist()], dtype=gone.dtype)
+    table = columns.read([path], layout.schema.names)
+    own = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=gone.dtype)
     kept = table.filter(pa.array(~np.isin(own, gone)))
     if kept.num_rows == 0:
         path.unlink()
         return None
-    return files.write_parquet(root, file.name, groups(kept), schemas.DOCUMENTS)
+    return files.write_parquet(root, file.name, groups(kept), layout.schema)
 
 
 def _ledger(root: Location) -> Ledger:

@@ -1,120 +1,143 @@
-"""The corpus stage on Ray Data: a corpus file range by range; ids, queries and judgements on the driver."""
+"""The corpus stage on Ray Data: files range by range; ids, queries and judgements on the driver."""
 
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rayhier.corpus import beir, check, fits, ids, parts, python_docs, tables
-from rayhier.corpus.beir import Range
+from rayhier.corpus import asked, fits, ids, lines, parts, python_docs, sources, tables
 from rayhier.corpus.check import Judgement
-from rayhier.corpus.parts import Part
+from rayhier.corpus.parts import Part, Settled
+from rayhier.corpus.passages import Layout
+from rayhier.corpus.rows import Range, Ranged, Reader
 from rayhier.corpus.split import assign
 from rayhier.corpus.tables import Found
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
-from rayhier.spec import JobSpec
+from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
-from rayhier.spec.corpus import Beir, Limits, PythonDocs
+from rayhier.spec.corpus import HuggingFace, IrDatasets, Listed, PythonDocs
 from rayhier.storage.attempt import Attempt, Made
-from rayhier.storage.paths import Location, locate, resolve
-from rayhier.storage.source import SPLITS
+from rayhier.storage.listing import SPLITS
+from rayhier.storage.paths import Location, locate
 
 PART_DOCUMENTS = 1_000
 """Of python_docs, whose documents are read in seconds and split by number."""
+PART_ROWS = 10_000
+"""Of sources that only iterate."""
 
 
 class MakePart:
-    """An actor that reads ranges of `source` and writes their parts below `root`."""
+    """An actor that reads ranges of a source and writes their parts below `root`."""
 
-    def __init__(self, source: str, root: str, limits: dict[str, int]) -> None:
-        self.source, self.root, self.limits = Path(source), locate(root), Limits(**limits)
+    def __init__(self, reader: Ranged, root: str, layout: Layout) -> None:
+        self.reader, self.root, self.layout = reader, locate(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Make the part of the range `row`; returns how many documents it holds."""
-        span = Range(int(row["part"]), int(row["begin"]), int(row["end"]))
-        return {"documents": parts.make(span, self.source, self.root, self.limits)}
+        """Make the part of the range `row`; returns how many documents it holds, or what is wrong with the file."""
+        span = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
+        try:
+            made = parts.make(span, self.reader.documents(span), self.root, self.layout)
+        except InputError as error:
+            return {"documents": 0, "wrong": str(error)}
+        return {"documents": made, "wrong": ""}
 
 
 def build(spec: JobSpec, attempt: Attempt) -> Made:
     """Read, check and write the corpus of a spec. InputError where the spec asks for what it does not hold."""
+    layout = Layout.of(spec.corpus)
     match spec.corpus:
-        case Beir():
-            found = _beir(spec.corpus, spec.cluster.corpus, attempt.root)
         case PythonDocs():
-            found = _python_docs(spec.corpus.limits, attempt.root)
+            found = _python_docs(spec.corpus, attempt.root)
+        case IrDatasets() | HuggingFace():
+            found = _iterated(spec.corpus, attempt.root)
+        case _:
+            found = _ranged(spec.corpus, spec.cluster.corpus, attempt.root)
     judgements = tables.splits(found.judgements)
-    counts = found.counts | {"splits": tables.describe(judgements)}
+    counts = found.counts | tables.stored(attempt.root, found.documents, layout.fields)
+    counts |= {"splits": tables.describe(judgements)}
     fits.check(spec, counts)
     for line in tables.lines(counts):
         say(line)
     return Made(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
 
 
-def _beir(spec: Beir, workers: Workers, root: Location) -> Found:
-    folder = resolve("corpus.path", spec.path)
-    settled = parts.settle(root, _parts(folder / "corpus.jsonl", spec.limits, workers, root), "corpus.jsonl")
-    queries = beir.entries(_lines(folder / "queries.jsonl"), lambda line: check.query(line, spec.limits))
-    accepted = [one for _, one in queries.accepted]
-    asked, known = {one.key for one in accepted}, ids.Known(settled.digests)
-    judged = {split: beir.judgements(_lines(folder / "qrels" / f"{split}.tsv"), asked, known) for split in SPLITS}
-    return Found(
-        documents=settled.documents,
-        queries=accepted,
-        judgements={split: [one for _, one in parsed.accepted] for split, parsed in judged.items()},
-        rejected=[
-            *settled.rejected,
-            tables.rejected(("queries.jsonl", *row) for row in queries.rejected),
-            *(
-                tables.rejected((f"qrels/{split}.tsv", *row) for row in parsed.rejected)
-                for split, parsed in judged.items()
-            ),
-        ],
-        counts={
-            "documents": settled.counts(),
-            "queries": tables.count_entries(queries.read, accepted, (reason for _, reason in queries.rejected)),
-            "judgements": {
-                split: tables.count(parsed.read, parsed.accepted, (reason for _, reason in parsed.rejected))
-                for split, parsed in judged.items()
-            },
-        },
-    )
+def _ranged(spec: Listed, workers: Workers, root: Location) -> Found:
+    """A set of files, range by range."""
+    reader, layout = sources.ranged(spec), Layout.of(spec)
+    spans = reader.ranges()
+    settled = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
+    for name in settled.misshapen():
+        path = next(span.path for span in spans if span.source == name)
+        raise lines.refusal(Path(path), fits.allowed(spec))
+    return _found(reader, settled)
 
 
-def _parts(source: Path, limits: Limits, workers: Workers, root: Location) -> list[Part]:
-    """The parts of all ranges of a file, those made by an earlier run included."""
-    spans = beir.ranges(source.stat().st_size)
+def _parts(reader: Ranged, spans: Sequence[Range], layout: Layout, workers: Workers, root: Location) -> list[Part]:
+    """The parts of all ranges, those made by an earlier run included."""
     missing = [span for span in spans if parts.finished(span, root) is None]
-    arguments = {"source": str(source), "root": str(root), "limits": limits.model_dump()}
+    arguments = {"reader": reader, "root": str(root), "layout": layout}
     documents = 0
     with Bar("corpus", len(spans), "parts") as bar:
         bar.advance(len(spans) - len(missing))
         for row in stream([asdict(span) for span in missing], MakePart, arguments, workers):
+            if row["wrong"]:
+                raise InputError(row["wrong"])
             documents += row["documents"]
             bar.advance(note=f"{documents:,} documents")
-    made = [part for span in spans if (part := parts.finished(span, root)) is not None]
-    if len(made) < len(spans):
-        raise RuntimeError(f"{len(spans) - len(made)} of {len(spans)} parts did not reach {root}")
-    return made
+    return [_finished(span, root) for span in spans]
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Lines of a whole file; none of one that is not there."""
-    if path.is_file():
-        yield from beir.lines(path, 0, path.stat().st_size)
+def _finished(span: Range, root: Location) -> Part:
+    part = parts.finished(span, root)
+    if part is None:
+        raise RuntimeError(f"part {span.part} of {span.source} did not reach {root}")
+    return part
 
 
-def _python_docs(limits: Limits, root: Location) -> Found:
-    found = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"]), limits)
+def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Found:
+    """What only iterates, read by this process in parts of so many rows; finished ones are read past."""
+    reader, layout = sources.iterated(spec), Layout.of(spec)
+    documents = reader.documents()
+    made: list[Part] = []
+    with Bar("corpus", 1, "source") as bar:
+        while rows := list(islice(documents.rows, PART_ROWS)):
+            begin = len(made) * PART_ROWS
+            span = Range(len(made), documents.source, "", begin, begin + len(rows))
+            if parts.finished(span, root) is None:
+                parts.make(span, iter(rows), root, layout)
+            made.append(_finished(span, root))
+            bar.advance(0, f"{begin + len(rows):,} documents")
+        bar.advance()
+    return _found(reader, parts.settle(root, made, layout))
+
+
+def _found(reader: Reader, settled: Settled) -> Found:
+    """Documents that lie in parts, with the queries and judgements of the same source."""
+    read = asked.read(reader, ids.Known(settled.digests))
+    return Found(
+        documents=settled.documents,
+        queries=read.accepted_queries,
+        judgements=read.accepted_judgements,
+        rejected=[*settled.rejected, *read.rejected()],
+        counts={"documents": settled.counts(), **read.counts()},
+    )
+
+
+def _python_docs(spec: PythonDocs, root: Location) -> Found:
+    found = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits)
     judgements: dict[str, list[Judgement]] = {split: [] for split in SPLITS}
     for one in found.judgements():
         judgements[assign(one.query_id)].append(one)
+    cuts = range(0, len(found.documents), PART_DOCUMENTS)
+    written = [
+        parts.write_documents(root, number, iter(found.documents[begin : begin + PART_DOCUMENTS]), Layout.of(spec))
+        for number, begin in enumerate(cuts)
+    ]
     return Found(
-        documents=[
-            parts.write_documents(root, number, found.documents[begin : begin + PART_DOCUMENTS])
-            for number, begin in enumerate(range(0, len(found.documents), PART_DOCUMENTS))
-        ],
+        documents=[file for file in written if file],
         queries=found.queries,
         judgements=judgements,
         rejected=[tables.rejected(found.rejected)],

@@ -13,8 +13,8 @@ from rayhier.corpus.parts import groups
 from rayhier.corpus.split import cut_dev
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
+from rayhier.storage.listing import SPLITS
 from rayhier.storage.paths import Location
-from rayhier.storage.source import SPLITS
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,20 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
         }
         for split, rows in judgements.items()
     }
+
+
+def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> dict[str, Any]:
+    """Rows of the part files (passages, where they are declared), and how many have each declared field."""
+    rows, filled = 0, dict.fromkeys(fields, 0)
+    for file in documents:
+        held = files.read_metadata(root / file.name)
+        rows += held.num_rows
+        names = held.schema.to_arrow_schema().names
+        for group in map(held.row_group, range(held.num_row_groups)):
+            for name in filled:
+                column = group.column(names.index(name))
+                filled[name] += column.num_values - column.statistics.null_count
+    return {"rows": rows, "fields": filled}
 
 
 def rejected(rows: Iterable[tuple[str, int, Reason]]) -> pa.Table:
@@ -89,6 +103,10 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
     rows = {"documents": counts["documents"], "queries": counts["queries"]}
     rows |= {f"{split} judgements": counts["judgements"][split] for split in SPLITS}
     said = [f"  {name}: {_line(row)}" for name, row in rows.items() if row["read"]]
+    if counts["rows"] != counts["documents"]["accepted"]:
+        said.insert(1, f"  passages: {counts['rows']:,}")
+    if counts["fields"]:
+        said.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
     return [*said, f"  queries (judgements) by split: {', '.join(written)}"]
 

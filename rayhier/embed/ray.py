@@ -54,7 +54,7 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
     names = [*corpus.names("documents/"), QUERIES]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     missing = [name for name in names if ledger.done(ledger_key(name)) is None]
-    total = corpus.record.counts["documents"]["accepted"] + corpus.record.counts["queries"]["accepted"]
+    total = corpus.record.counts["rows"] + corpus.record.counts["queries"]["accepted"]
     arguments = {
         "model": str(model.path),
         "spec": spec.encoder.model_dump(mode="json"),

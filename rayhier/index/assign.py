@@ -10,7 +10,7 @@ from rayhier.embed.trained import TrainedEncoder
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.lists import Ints
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage import columns, schemas
+from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
 from rayhier.storage.paths import Location
@@ -40,7 +40,7 @@ class Assigner:
         leaves_NR, log_prob_NR = route_all(self.router, torch.from_numpy(trained_NM), self.candidates)
         leaf_NR = leaves_NR.numpy().astype(np.int32)
         leaf_N = leaf_NR[:, 0]
-        schema = schemas.leaf_map(trained_NM.shape[1], self.precision)
+        schema = schemas.leaf_map(trained_NM.shape[1], self.precision, documents.schema)
         table = pa.table(
             [
                 documents["doc_id"],
@@ -51,6 +51,7 @@ class Assigner:
                 columns.vector_column(trained_NM, schema.field("vector").type.value_type),
                 documents["title"],
                 documents["text"],
+                *(documents[name] for name in schemas.carried(documents.schema).names),
             ],
             schema=schema,
         )
@@ -115,5 +116,5 @@ def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
 
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, pa.Table]:
-    """A part's documents and base vectors."""
-    return columns.read([corpus], schemas.DOCUMENTS.names), columns.read([vectors], ["doc_id", "vector"])
+    """A part's documents, with all they carry, and base vectors."""
+    return files.read_table(corpus), columns.read([vectors], ["doc_id", "vector"])

@@ -99,7 +99,7 @@ class GatherShard:
 
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Made:
     """Write the leaf map of the corpus under a trained model: every document exactly once in each of its leaves."""
-    documents = int(corpus.record.counts["documents"]["accepted"])
+    documents = int(corpus.record.counts["rows"])
     rows = documents * spec.index.leaves_per_document
     folder, counts = ROUTED, _route(spec, corpus, vectors, model, attempt, documents)
     if spec.index.leaves_per_document > 1:

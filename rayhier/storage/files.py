@@ -148,12 +148,12 @@ def read_table(path: Location, columns: Sequence[str] | None = None, filters: An
         return pq.read_table(opened, columns=names, filters=filters)
 
 
-def read_schema(path: Location) -> pa.Schema:
-    """Columns of a parquet file and their types."""
+def read_metadata(path: Location) -> pq.FileMetaData:
+    """Row counts, statistics and columns of a parquet file."""
     if isinstance(path, Path):
-        return pq.read_schema(path)
+        return pq.read_metadata(path)
     with path.open() as opened:
-        return pq.read_schema(opened)
+        return pq.read_metadata(opened)
 
 
 def write_json(path: Location, value: object) -> None:

@@ -77,7 +77,7 @@ class LeafMap:
         """Columns of one shard, or all but some, sorted by leaf; InputError where the file is not the listed one."""
         path = self.root / shard.file.name
         check(self.root, shard.file, "rebuild it with --fresh --stage index")
-        chosen = files.read_schema(path).names if columns is None else columns
+        chosen = files.read_metadata(path).schema.to_arrow_schema().names if columns is None else columns
         return files.read_table(path, [name for name in chosen if name not in without])
 
 

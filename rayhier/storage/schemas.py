@@ -1,11 +1,30 @@
 """Columns of every parquet file, in one place."""
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
+from rayhier.spec.corpus import FieldType
+
 DOCUMENTS = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
+PARENT = pa.field("parent", pa.string())
+"""Of a passage: the document it was cut from."""
+FIELDS = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
+"""Where the corpus has passages, `doc_id` is a passage's parent."""
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string())])
+
+
+def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:
+    """DOCUMENTS, `parent` where they are passages, and the declared fields, which may be null."""
+    declared = [pa.field(name, FIELDS[kind]) for name, kind in fields.items()]
+    return pa.schema([*DOCUMENTS, *([PARENT] if passages else []), *declared])
+
+
+def carried(documents: pa.Schema) -> pa.Schema:
+    """What later stages carry along beside id, title and text: `parent` and declared fields."""
+    return pa.schema([field for field in documents if field.name not in DOCUMENTS.names])
 
 
 def vectors(key: str, dimension: int) -> pa.Schema:
@@ -13,8 +32,8 @@ def vectors(key: str, dimension: int) -> pa.Schema:
     return pa.schema([(key, pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
 
 
-def leaf_map(dimension: int, precision: str) -> pa.Schema:
-    """Rows of the leaf map: `leaves` best first, `rank` the place of `leaf` among them."""
+def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
+    """Rows of the leaf map: `leaves` best first, `rank` the place of `leaf` among them; what documents carry last."""
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [
@@ -26,6 +45,7 @@ def leaf_map(dimension: int, precision: str) -> pa.Schema:
             ("vector", pa.list_(value, dimension)),
             ("title", pa.string()),
             ("text", pa.string()),
+            *carried(documents),
         ]
     )
 

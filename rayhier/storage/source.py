@@ -3,15 +3,21 @@
 import hashlib
 import platform
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
-from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, CorpusSpec, PythonDocs
-from rayhier.storage import paths
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-SPLITS = ("train", "dev", "test")
+from rayhier.spec import InputError
+from rayhier.spec.corpus import CorpusSpec, HuggingFace, IrDatasets, Listed, Parquet, PythonDocs
+from rayhier.storage import files, hub_data, listing
+from rayhier.storage.listing import SPLITS
+
 CHUNK = 1 << 20
-LAYOUT = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
+BYTES_A_WORD = 6
+PARQUET = ".parquet"
+IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
 @dataclass(frozen=True)
@@ -25,41 +31,83 @@ class Source:
     bytes: int
     """Of everything that will be read."""
     judged: frozenset[str]
-    """Splits that have judgements."""
+    """Splits that have judgements, or may have where only reading tells."""
+    rows: int | None
+    """Of the corpus to be made: the documents, or about so many passages."""
 
 
 def describe(spec: CorpusSpec) -> Source:
     """Look at the source a spec names; InputError where something is missing or empty."""
     match spec:
-        case Beir():
-            return _beir(paths.resolve("corpus.path", spec.path))
         case PythonDocs():
-            return Source({"python": platform.python_version()}, None, 0, frozenset(SPLITS))
+            return Source({"python": platform.python_version()}, None, 0, frozenset(SPLITS), None)
+        case IrDatasets():
+            return _ir_datasets(spec)
+        case HuggingFace():
+            identity = _repository("corpus.path", spec.path, spec.revision)
+            identity |= _repository("corpus.judgements", spec.qrels, spec.judgements_revision)
+            return Source(identity, None, 0, frozenset(SPLITS), None)
+        case _:
+            return _files(spec)
 
 
-def _beir(folder: Path) -> Source:
-    if not folder.is_dir():
-        raise InputError(f"corpus.path: got {str(folder)!r}, no such folder; allowed: {LAYOUT}")
-    judged = frozenset(split for split in SPLITS if (folder / "qrels" / f"{split}.tsv").is_file())
-    names = ["corpus.jsonl", "queries.jsonl", *(f"qrels/{split}.tsv" for split in SPLITS if split in judged)]
-    for name in names:
-        if not (folder / name).is_file():
-            raise InputError(f"corpus.path: {folder / name} is missing; allowed: {LAYOUT}")
-    if not judged:
-        raise InputError(f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv")
+def unreadable(path: Path, error: Exception) -> InputError:
+    """What a parquet file gets that is damaged, cut off, or something else."""
+    said = str(error).splitlines()[0][:200]
+    return InputError(f"{path}: cannot be read as parquet ({said}); allowed: a whole parquet file")
+
+
+def _files(spec: Listed) -> Source:
+    found = listing.find(spec)
     identity = {}
-    total = documents = 0
-    for name in names:
-        identity[name], size, rows = _scan(folder / name)
+    total = documents = text = 0
+    for one in found.all:
+        lines = one.path.suffix != PARQUET if one in found.judgements.values() else not isinstance(spec, Parquet)
+        identity[one.name], size, rows = _scan_lines(one.path) if lines else _scan_parquet(one.path)
         total += size
-        if name == "corpus.jsonl":
-            documents = rows
+        if one in found.documents:
+            documents += rows
+            text += size
     if documents == 0:
-        raise InputError(f"corpus.path: {folder / 'corpus.jsonl'} is empty; allowed: one document a line")
-    return Source(identity, documents, total, judged)
+        raise InputError(f"corpus.{_key(spec)}: {found.documents[0].path} is empty; allowed: one document a line")
+    more = text // (spec.passages.stride * BYTES_A_WORD) if spec.passages else 0
+    return Source(identity, documents, total, frozenset(found.judgements), documents + more)
 
 
-def _scan(path: Path) -> tuple[str, int, int]:
+def _key(spec: Listed) -> str:
+    return "documents" if hasattr(spec, "documents") else "path"
+
+
+def _ir_datasets(spec: IrDatasets) -> Source:
+    try:
+        version = metadata.version("ir_datasets")
+    except metadata.PackageNotFoundError:
+        raise InputError(f"corpus.type: ir_datasets is not installed: {IR_DATASETS}") from None
+    splits = {split: name for split, name in spec.splits.model_dump().items() if name}
+    identity = {"ir_datasets": version, "dataset": spec.dataset, **splits}
+    return Source(identity, None, 0, frozenset(splits or SPLITS), None)
+
+
+def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
+    """Digests of a folder's files, or the hub's commit."""
+    folder = hub_data.folder(key, path)
+    if folder is None:
+        return {path: hub_data.commit(key, path, revision)}
+    held = sorted(one for one in folder.rglob("*") if one.is_file())
+    kept = [one for one in held if not any(part.startswith(".") for part in one.relative_to(folder).parts)]
+    return {f"{key}/{one.relative_to(folder).as_posix()}": files.digest(one) for one in kept}
+
+
+def _scan_parquet(path: Path) -> tuple[str, int, int]:
+    """SHA-256, bytes and rows of a parquet file, which knows how many it has."""
+    try:
+        rows = pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, error) from None
+    return files.digest(path), path.stat().st_size, rows
+
+
+def _scan_lines(path: Path) -> tuple[str, int, int]:
     """SHA-256, bytes and lines that are not blank, in one pass of bounded memory."""
     hashed = hashlib.sha256()
     size = rows = 0

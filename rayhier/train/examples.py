@@ -21,11 +21,14 @@ class Examples:
     """Of the queries, where they are no documents."""
     same: bool = False
     """Whether the queries are the documents, row for row; then none is a negative of itself."""
+    spared_S2: Ints | None = None
+    """(query row, document row) that are no pairs to bring together and no negatives either."""
 
     def known(self) -> "Known":
-        """Index of the pairs, to tell negatives from positives."""
+        """Index of the pairs and of what is spared, to tell negatives from positives."""
         n = len(self.document_NM)
-        keys = self.pair_P2[:, 0] * n + self.pair_P2[:, 1]
+        pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
+        keys = pairs[:, 0] * n + pairs[:, 1]
         if self.same:
             keys = np.concatenate([keys, np.arange(n) * (n + 1)])
         return Known(np.unique(keys), n)

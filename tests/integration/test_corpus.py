@@ -3,16 +3,19 @@
 import json
 from collections import Counter
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.corpus import beir
+from rayhier import run
+from rayhier.corpus import lines as corpus_lines
 from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
-from rayhier.storage.artifact import Place
+from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt
 from rayhier.storage.columns import read
+from rayhier.storage.leaf_map import LeafMap
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -47,7 +50,7 @@ def document(key, text, **more):
 @pytest.fixture
 def messy(tmp_path, monkeypatch):
     """Eight lines in ranges of 64 bytes: every line is a part, or nearly."""
-    monkeypatch.setattr(beir, "SMALLEST_RANGE", 64)
+    monkeypatch.setattr(corpus_lines, "SMALLEST_RANGE", 64)
     folder = tmp_path / "messy"
     (folder / "qrels").mkdir(parents=True)
     lines = [
@@ -136,7 +139,7 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
 
     assert resumed.root == root
     assert 0 in {item["part"] for item in made}
-    assert len(made) < len(beir.ranges((messy / "corpus.jsonl").stat().st_size))
+    assert len(made) < len(corpus_lines.pieces((messy / "corpus.jsonl").stat().st_size))
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in others} == kept
     assert resumed.record.files == whole.record.files
     assert resumed.record.counts == whole.record.counts
@@ -185,3 +188,43 @@ def test_an_empty_corpus_is_refused(messy, tmp_path):
     with pytest.raises(InputError, match=r"messy/corpus.jsonl: no document accepted \(2 read; .*not JSON 1.*; allowed"):
         build(spec, place)
     assert place.published() is None
+
+
+def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(tmp_path, monkeypatch):
+    for name in "ab":
+        table = pa.table({"id": [f"{name}{n}" for n in range(99)], "text": [f"text {n}" for n in range(99)]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    data = bytearray((tmp_path / "b.parquet").read_bytes())
+    data[4 : len(data) // 3] = b"\xff" * (len(data) // 3 - 4)
+    (tmp_path / "b.parquet").write_bytes(data)
+    monkeypatch.chdir(tmp_path)  # workers were started elsewhere
+    spec = job({"type": "parquet", "documents": "."})
+    with pytest.raises(InputError, match=r"b\.parquet: cannot be read as parquet .* allowed: a whole parquet file"):
+        build(spec, Place(tmp_path / "corpus" / "damaged"))
+
+
+def test_passages_and_fields_reach_the_leaf_map(tiny_spec, tiny_corpus, tmp_path):
+    documents = [json.loads(line) for line in (tiny_corpus / "corpus.jsonl").read_text().splitlines()]
+    lines = [json.dumps({**row, "year": 1800 + n, "odd": bool(n % 2)}) + "\n" for n, row in enumerate(documents)]
+    (tiny_corpus / "corpus.jsonl").write_text("".join(lines))
+    judged = f"judgements: {{train: {tiny_corpus}/qrels/train.tsv, test: {tiny_corpus}/qrels/test.tsv}}"
+    spec = tiny_spec(
+        corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, queries: {tiny_corpus}/queries.jsonl, {judged}, "
+        "columns: {id: _id}, passages: {words: 5, stride: 3}, fields: {year: int, odd: bool}}"
+    )
+    assert (
+        run.main([str(spec), *(part for name in ("corpus", "embed", "train", "index") for part in ("--stage", name))])
+        == 0
+    )
+    (index,) = (tmp_path / "work" / "index").iterdir()
+    leaf_map = LeafMap.open(Artifact.open(index).root)
+    names = ["doc_id", "parent", "text", "year", "odd"]
+    found = pa.concat_tables([leaf_map.read(shard, names) for shard in leaf_map.manifest.shards]).to_pylist()
+    wanted = []
+    for n, row in enumerate(documents):
+        words = row["text"].split()
+        for number, text in enumerate((" ".join(words[:5]), " ".join(words[3:])), 1):
+            doc_id = f"{row['_id']}#{number:04d}"
+            wanted.append(dict(zip(names, (doc_id, row["_id"], text, 1800 + n, bool(n % 2)), strict=True)))
+    assert sorted(found, key=lambda row: row["doc_id"]) == sorted(wanted, key=lambda row: row["doc_id"])
+    assert leaf_map.manifest.documents == 2 * len(documents)

@@ -10,6 +10,7 @@ from rayhier import run
 from rayhier.plan import STAGES, make_plan, show
 from rayhier.spec import InputError, load
 
+TEXTS = {"documents": "corpus", "queries": "queries"}
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
 
@@ -25,6 +26,9 @@ def test_every_shipped_spec_is_planned(
     overrides += ["cluster.embed.workers=1", "cluster.index.workers=1"]
     if load(path).corpus.type == "beir":
         overrides.append(f"corpus.path={tiny_corpus}")
+    if load(path).corpus.type == "jsonl":
+        overrides += [f"corpus.{name}={tiny_corpus}/{file}.jsonl" for name, file in TEXTS.items()]
+        overrides += [f"corpus.judgements.{split}={tiny_corpus}/qrels/{split}.tsv" for split in ("train", "test")]
     arguments = [part for override in overrides for part in ("--set", override)]
     before = ray.is_initialized()
     assert run.main([str(path), *arguments, "--plan"]) == 0
@@ -114,3 +118,26 @@ def test_no_room_is_refused(tiny_spec: Callable[..., Path], monkeypatch: pytest.
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(InputError, match="has 1 kB free; this plan writes about"):
         make_plan(load(tiny_spec()))
+
+
+def test_where_a_users_files_lie_is_no_part_of_a_fingerprint(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, tmp_path: Path
+) -> None:
+    def listed(folder: Path) -> str:
+        judged = f"judgements: {{test: {folder}/qrels/test.tsv}}"
+        return f"{{type: jsonl, documents: {folder}/corpus.jsonl, queries: {folder}/queries.jsonl, {judged}}}"
+
+    before = fingerprints(tiny_spec(corpus=listed(tiny_corpus)))
+    moved = tiny_corpus.rename(tmp_path / "moved")
+    assert fingerprints(tiny_spec(corpus=listed(moved))) == before
+    assert not set(fingerprints(tiny_spec(corpus=listed(moved)), "corpus.columns.id=_id").values()) & set(
+        before.values()
+    )
+
+
+def test_leaves_are_not_held_against_documents_that_become_passages(tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(router="{type: ehi, branching: 300}")
+    with pytest.raises(InputError, match="at most as many leaves as documents"):
+        make_plan(load(spec))
+    plan = make_plan(load(spec, ["corpus.passages={words: 3, stride: 1}"]))
+    assert "about" in show(plan).splitlines()[0]

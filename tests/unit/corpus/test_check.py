@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Reason, RowError
-from rayhier.spec.corpus import Limits
+from rayhier.corpus import check, lines
+from rayhier.corpus.check import Entry, Judgement, Reason, RowError, Rules
+from rayhier.spec.corpus import Columns, Limits
 
-LIMITS = Limits(title=5, text=10, id=4)
+RULES = Rules(Limits(title=5, text=10, id=4), Columns(id="_id"), {})
 
 
 def outcome(parse, *arguments):
@@ -35,18 +35,53 @@ def outcome(parse, *arguments):
         ({"text": "x"}, Reason.MISSING_ID),
         ({"_id": None, "text": "x"}, Reason.MISSING_ID),
         ({"_id": " ", "text": "x"}, Reason.MISSING_ID),
-        ({"_id": 1, "text": "x"}, Reason.WRONG_TYPE),
+        ({"_id": 1, "text": "x"}, Entry("1", "", "x", cut=False)),
+        ({"_id": True, "text": "x"}, Reason.WRONG_TYPE),
+        ({"_id": 1.0, "text": "x"}, Reason.WRONG_TYPE),
+        ({"_id": 12345, "text": "x"}, Reason.ID_TOO_LONG),
         ({"_id": "1", "text": ["x"]}, Reason.WRONG_TYPE),
         ({"_id": "1", "title": 2, "text": "x"}, Reason.WRONG_TYPE),
         ({"_id": "12345", "text": "x"}, Reason.ID_TOO_LONG),
         ({"_id": "1", "text": "\ud800"}, Reason.INVALID_UTF8),
         ({"_id": "\udfff", "text": "x"}, Reason.INVALID_UTF8),
-        (["x"], Reason.NOT_AN_OBJECT),
-        (None, Reason.NOT_AN_OBJECT),
     ],
 )
 def test_document(line, expected):
-    assert outcome(check.document, json.dumps(line).encode(), LIMITS) == expected
+    assert outcome(check.document, check.json_row(json.dumps(line).encode()), RULES) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        ("int", 2020, 2020),
+        ("int", None, None),
+        ("int", -(2**63), -(2**63)),
+        ("int", 2**63, Reason.WRONG_FIELD),
+        ("int", 2020.0, Reason.WRONG_FIELD),
+        ("int", "2020", Reason.WRONG_FIELD),
+        ("int", True, Reason.WRONG_FIELD),
+        ("float", 1.5, 1.5),
+        ("float", 2, 2.0),
+        ("float", False, Reason.WRONG_FIELD),
+        ("float", float("nan"), Reason.WRONG_FIELD),
+        ("float", 10**400, Reason.WRONG_FIELD),
+        ("string", "de", "de"),
+        ("string", 1, Reason.WRONG_FIELD),
+        ("string", "\ud800", Reason.WRONG_FIELD),
+        ("bool", False, False),
+        ("bool", 0, Reason.WRONG_FIELD),
+    ],
+)
+def test_a_declared_field(kind, value, expected):
+    rules = Rules(Limits(), Columns(), {"field": kind})
+    found = outcome(check.document, {"id": "1", "text": "x", "field": value}, rules)
+    assert found == (expected if isinstance(expected, Reason) else Entry("1", "", "x", cut=False, values=(expected,)))
+    if not isinstance(found, Reason):
+        assert type(found.values[0]) is type(expected)
+
+
+def test_a_field_the_row_lacks_is_null():
+    assert check.document({"id": "1", "text": "x"}, Rules(Limits(), Columns(), {"year": "int"})).values == (None,)
 
 
 @pytest.mark.parametrize(
@@ -59,24 +94,26 @@ def test_document(line, expected):
         (b"[" * 1_000_000, Reason.NOT_JSON),
         (b'{"a":' * 1_000_000, Reason.NOT_JSON),
         (b"1" * 5_000, Reason.NOT_JSON),
+        (b'["x"]', Reason.NOT_AN_OBJECT),
+        (b"null", Reason.NOT_AN_OBJECT),
     ],
 )
 def test_a_line_that_is_no_row(line, reason):
-    assert outcome(check.document, line, LIMITS) == reason
+    assert outcome(check.json_row, line) == reason
 
 
 def test_a_byte_order_mark_is_no_part_of_the_row():
-    assert check.document(b'\xef\xbb\xbf{"_id": "1", "text": "x"}\r\n', LIMITS).key == "1"
+    assert check.json_row(b'\xef\xbb\xbf{"_id": "1"}\r\n') == {"_id": "1"}
 
 
 def test_a_line_longer_than_the_reader_allows(monkeypatch):
     monkeypatch.setattr(check, "LONGEST_LINE", 10)
-    assert outcome(check.document, b'{"_id": "1", "text": "x"}', LIMITS) == Reason.LINE_TOO_LONG
+    assert outcome(check.json_row, b'{"_id": "1", "text": "x"}') == Reason.LINE_TOO_LONG
 
 
 def test_a_query_needs_a_text():
-    assert check.query(b'{"_id": "1", "text": "x"}', LIMITS) == Entry("1", "", "x", cut=False)
-    assert outcome(check.query, b'{"_id": "1", "title": "t", "text": ""}', LIMITS) == Reason.EMPTY_TEXT
+    assert check.query({"_id": "1", "text": "x"}, RULES) == Entry("1", "", "x", cut=False)
+    assert outcome(check.query, {"_id": "1", "title": "t", "text": ""}, RULES) == Reason.EMPTY_TEXT
 
 
 @pytest.mark.parametrize(
@@ -92,13 +129,27 @@ def test_a_query_needs_a_text():
         (b"q\td\t1_0", Reason.WRONG_TYPE),
         ("q\td\t\u0661".encode(), Reason.WRONG_TYPE),
         (b"q\td\t2147483648", Reason.WRONG_TYPE),
-        (b"x\td\t1", Reason.UNKNOWN_QUERY),
-        (b"q\tx\t1", Reason.UNKNOWN_DOCUMENT),
         (b"q\t\xff\t1", Reason.INVALID_UTF8),
     ],
 )
 def test_judgement(line, expected):
-    assert outcome(check.judgement, line, {"q"}, {"d"}) == expected
+    assert outcome(lines.JUDGEMENTS.parse, line) == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (("q", "d", 1), Judgement("q", "d", 1)),
+        ((1, 2, 1.0), Judgement("1", "2", 1)),
+        (("q", "d", "1"), Judgement("q", "d", 1)),
+        (("q", "d", 0.5), Reason.WRONG_TYPE),
+        (("q", "d", None), Reason.WRONG_TYPE),
+        (("q", "d", True), Reason.WRONG_TYPE),
+        (("q", 1.0, 1), Reason.WRONG_TYPE),
+    ],
+)
+def test_judgement_of_a_typed_row(row, expected):
+    assert outcome(check.judgement_row, dict(zip(check.HEADER, row, strict=True))) == expected
 
 
 def test_counts_that_do_not_add_up_are_an_error():

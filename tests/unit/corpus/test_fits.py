@@ -10,6 +10,8 @@ from rayhier.spec import InputError, JobSpec
 ROWS = {"read": 30, "accepted": 20, "rejected": {"unknown query": 10}}
 COUNTS = {
     "documents": {"read": 30, "accepted": 20, "rejected": {"empty text": 7, "not JSON": 3}, "cut": 0},
+    "rows": 20,
+    "fields": {},
     "judgements": dict.fromkeys(("train", "dev", "test"), ROWS),
     "splits": {split: {"queries": 9, "judgements": 20, "relevant": 10} for split in ("train", "dev", "test")},
 }
@@ -75,3 +77,16 @@ def test_no_documents():
     assert "folder/corpus.jsonl" in message
     assert "10 read; rejected: empty text 7, not JSON 3" in message
     assert '"_id"' in message
+
+
+def test_leaves_are_counted_against_passages():
+    held = counts() | {"rows": 30}
+    fits.check(job(router={"type": "ehi", "branching": 30}), held)
+    with pytest.raises(InputError, match="allowed: at most as many leaves as documents \\(30\\)"):
+        fits.check(job(router={"type": "ehi", "branching": 31}), held)
+
+
+def test_a_field_that_no_document_has():
+    fits.check(job(), counts() | {"fields": {"year": 1}})
+    message = refusal(job(), counts() | {"fields": {"year": 1, "yaer": 0}})
+    assert message.startswith("corpus.fields.yaer: no document has it")

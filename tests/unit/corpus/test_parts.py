@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.corpus import beir, parts
-from rayhier.spec.corpus import Limits
+from rayhier.corpus import beir, jsonl, lines, parts
+from rayhier.corpus.passages import Layout
+from rayhier.spec.corpus import Beir, Jsonl, Limits, Passages
 
-LIMITS = Limits()
 KEYS = ["a", "b", "a", "c", "b", "d", "c", "a", "e", "e"]
 FIRST = {"a": 0, "b": 1, "c": 3, "d": 5, "e": 8}
 
@@ -17,22 +17,27 @@ FIRST = {"a": 0, "b": 1, "c": 3, "d": 5, "e": 8}
 @pytest.fixture
 def source(tmp_path):
     """Ten lines of ten ids, five of them distinct; the text is the number of the line."""
+    (tmp_path / "qrels").mkdir()
+    for name in ("queries.jsonl", "qrels/test.tsv"):
+        (tmp_path / name).write_text("")
     path = tmp_path / "corpus.jsonl"
     path.write_text("".join(json.dumps({"_id": key, "text": f"{n}"}) + "\n" for n, key in enumerate(KEYS)))
     return path
 
 
-def settle(source, root, limits=LIMITS):
-    spans = beir.ranges(source.stat().st_size)
+def settle(source, root, **sections):
+    spec = Beir(type="beir", path=str(source.parent), **sections)
+    layout, reader = Layout.of(spec), beir.reader(spec)
+    spans = reader.ranges()
     for span in spans:
         if parts.finished(span, root) is None:
-            parts.make(span, source, root, limits)
-    return parts.settle(root, [parts.finished(span, root) for span in spans], "corpus.jsonl")
+            parts.make(span, reader.documents(span), root, layout)
+    return parts.settle(root, [parts.finished(span, root) for span in spans], layout)
 
 
 @pytest.mark.parametrize("step", [1, 60, 100, 10_000])
 def test_the_first_of_each_id_stays_wherever_the_ranges_end(source, tmp_path, monkeypatch, step):
-    monkeypatch.setattr(beir, "SMALLEST_RANGE", step)
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", step)
     settled = settle(source, tmp_path)
     tables = [pq.read_table(tmp_path / file.name) for file in settled.documents]
     kept = {row["doc_id"]: int(row["text"]) for table in tables for row in table.to_pylist()}
@@ -45,14 +50,13 @@ def test_the_first_of_each_id_stays_wherever_the_ranges_end(source, tmp_path, mo
 
 
 def test_settling_again_after_a_crash_gives_the_same_bytes(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(beir, "SMALLEST_RANGE", 60)
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", 60)
     once = settle(source, tmp_path)
-    assert 1 < len(once.documents) < len(beir.ranges(source.stat().st_size))
+    spans = beir.reader(Beir(type="beir", path=str(source.parent))).ranges()
+    assert 1 < len(once.documents) < len(spans)
     sizes = {path: path.stat().st_size for path in (tmp_path / "documents").iterdir()}
-    spans = beir.ranges(source.stat().st_size)
-    assert any(parts.finished(span, tmp_path) is None for span in spans), (
-        "a rewritten part is not the one in the ledger"
-    )
+    gone = [span for span in spans if parts.finished(span, tmp_path) is None]
+    assert gone, "a rewritten part is not the one in the ledger"
     again = settle(source, tmp_path)
     assert again.documents == once.documents
     assert again.counts() == once.counts()
@@ -60,10 +64,10 @@ def test_settling_again_after_a_crash_gives_the_same_bytes(source, tmp_path, mon
 
 
 def test_a_cut_text_counts_only_where_it_stays(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(beir, "SMALLEST_RANGE", 30)
-    lines = [{"_id": "a", "text": "x"}, {"_id": "b", "text": "yy"}, {"_id": "a", "text": "zz"}]
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    counts = settle(source, tmp_path, Limits(text=1)).counts()
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", 30)
+    documents = [{"_id": "a", "text": "x"}, {"_id": "b", "text": "yy"}, {"_id": "a", "text": "zz"}]
+    source.write_text("".join(json.dumps(line) + "\n" for line in documents))
+    counts = settle(source, tmp_path, limits=Limits(text=1)).counts()
     assert counts == {"read": 3, "accepted": 2, "rejected": {"duplicate id": 1}, "cut": 1}
 
 
@@ -73,3 +77,45 @@ def test_a_range_without_a_document_has_no_part_file(source, tmp_path):
     assert settled.documents == []
     assert not (tmp_path / "documents").exists()
     assert settled.counts()["rejected"] == {"not JSON": 1}
+
+
+@pytest.mark.parametrize("step", [1, 60, 10_000])
+def test_passages_of_a_repeated_document_go_with_it(source, tmp_path, monkeypatch, step):
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", step)
+    source.write_text("".join(json.dumps({"_id": key, "text": f"{n} x y"}) + "\n" for n, key in enumerate(KEYS)))
+    settled = settle(source, tmp_path, passages=Passages(words=2, stride=1))
+    found = pa.concat_tables([pq.read_table(tmp_path / file.name) for file in settled.documents])
+    wanted = [(f"{key}#{n:04d}", text, key) for key, at in FIRST.items() for n, text in ((1, f"{at} x"), (2, "x y"))]
+    assert list(zip(*(found[name].to_pylist() for name in ("doc_id", "text", "parent")), strict=True)) == wanted
+    assert settled.counts() == {"read": 10, "accepted": 5, "rejected": {"duplicate id": 5}, "cut": 0}
+
+
+def test_a_large_part_is_written_in_row_groups(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "CHUNK_DOCUMENTS", 10)
+    monkeypatch.setattr(parts, "GROUP_ROWS", 30)
+    source.write_text("".join(json.dumps({"_id": f"{n}", "text": f"{n}"}) + "\n" for n in range(75)))
+    (file,) = settle(source, tmp_path).documents
+    held = pq.read_metadata(tmp_path / file.name)
+    assert [held.row_group(n).num_rows for n in range(held.num_row_groups)] == [30, 30, 15]
+    assert pq.read_table(tmp_path / file.name)["text"].to_pylist() == [f"{n}" for n in range(75)]
+
+
+@pytest.mark.parametrize("step", [1, 25, 10_000])
+def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", step)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in "ab":
+        (folder / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "x"}}\n\n{{\n{{"id": "a", "text": "x"}}\n')
+    spec = Jsonl(type="jsonl", documents=str(folder))
+    reader, layout = jsonl.reader(spec), Layout.of(spec)
+    spans = reader.ranges()
+    for span in spans:
+        parts.make(span, reader.documents(span), tmp_path, layout)
+    settled = parts.settle(tmp_path, [parts.finished(span, tmp_path) for span in spans], layout)
+    assert [tuple(row.values()) for row in pa.concat_tables(settled.rejected).to_pylist()] == [
+        ("documents/a.jsonl", 3, "not JSON"),
+        ("documents/a.jsonl", 4, "duplicate id"),
+        ("documents/b.jsonl", 3, "not JSON"),
+        ("documents/b.jsonl", 4, "duplicate id"),
+    ]

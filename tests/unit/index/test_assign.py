@@ -4,12 +4,14 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 from rayhier.index.assign import Assigner, LeafMeans, leaf_counts, read_part, spread
+from rayhier.index.shards import write_shard
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import save_router
 from rayhier.spec.encoder import EncoderSpec
@@ -94,6 +96,30 @@ def test_without_a_head_the_base_vectors_are_routed(model, part, vectors):
     place = {name: row for row, name in enumerate(part[0]["doc_id"].to_pylist())}
     for row in table.to_pylist():
         np.testing.assert_allclose(row["vector"], vectors[place[row["doc_id"]]], atol=1e-6)
+
+
+def test_what_documents_carry_goes_along(model, part, tmp_path):
+    documents, vectors = part
+    ids = documents["doc_id"].to_pylist()
+    carried = {"parent": [name[:2] for name in ids], "year": [None, *range(1, N)], "open": [True] * N}
+    schema = schemas.documents({"year": "int", "open": "bool"}, passages=True)
+    documents = pa.table([*documents.columns, *carried.values()], schema=schema)
+    table = Assigner(model, HEAD, "float16")(documents, vectors)
+    assert table.schema == schemas.leaf_map(M, "float16", schema)
+    assert table.schema.names[-3:] == ["parent", "year", "open"]
+    wanted = {name: row for name, *row in zip(ids, *carried.values(), strict=True)}
+    assert {row["doc_id"]: [row[name] for name in carried] for row in table.to_pylist()} == wanted
+
+    routed = Assigner(model, HEAD, "float16", candidates=B)(documents, vectors)
+    both = spread(routed, np.eye(B, M, dtype=np.float32), "next_best")
+    assert all([row[name] for name in carried] == wanted[row["doc_id"]] for row in both.to_pylist())
+    assert both.num_rows == 2 * N
+
+    files.write_parquet(tmp_path, "routed.parquet", [table], table.schema)
+    counts = leaf_counts(table["leaf"].to_numpy(), B)
+    write_shard(tmp_path, "shard.parquet", [tmp_path / "routed.parquet"], 0, B, counts)
+    stored = pq.read_table(tmp_path / "shard.parquet")
+    assert {row["doc_id"]: [row[name] for name in carried] for row in stored.to_pylist()} == wanted
 
 
 def test_other_documents_or_another_order_are_refused(model, part):

@@ -48,7 +48,7 @@ REFUSED = {
     "unknown key of a union": (
         SMALLEST.replace("path: data/a", "path: a, pth: b"),
         [],
-        ["spec.yaml:3: corpus.pth: got 'b'; allowed: type, path, limits (did you mean path?)"],
+        ["spec.yaml:3: corpus.pth: got 'b'; allowed: type, limits, passages, fields, path (did you mean path?)"],
     ),
     "mistyped value": (
         SMALLEST + "train:\n  epochs: many\n",
@@ -85,7 +85,7 @@ REFUSED = {
     "wrong union tag": (
         SMALLEST.replace("beir", "bier"),
         [],
-        ["spec.yaml:3: corpus: got {'type': 'bier'", "allowed: type: 'beir', 'python_docs'"],
+        ["spec.yaml:3: corpus: got {'type': 'bier'", "allowed: type: 'beir', 'jsonl', 'parquet'"],
     ),
     "no union tag": (
         SMALLEST.replace("type: beir, ", ""),
@@ -254,5 +254,5 @@ def test_loading_brings_neither_torch_nor_ray():
 def test_a_key_of_another_type_is_refused_with_the_keys_of_this_one():
     with pytest.raises(InputError) as caught:
         load(Path(__file__).parents[3] / "specs" / "scifact.yaml", ["corpus.type=python_docs"])
-    assert "corpus.path: got 'data/scifact'; allowed: type, limits" in str(caught.value)
+    assert "corpus.path: got 'data/scifact'; allowed: type, limits, passages" in str(caught.value)
     assert "did you mean" not in str(caught.value)

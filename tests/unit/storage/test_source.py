@@ -2,11 +2,14 @@
 
 import hashlib
 import platform
+from importlib import metadata
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, PythonDocs
+from rayhier.spec.corpus import Beir, HuggingFace, IrDatasets, Jsonl, MsMarco, Parquet, Passages, PythonDocs
 from rayhier.storage.source import describe
 
 
@@ -61,3 +64,90 @@ def test_no_such_folder(tmp_path):
 
 def test_python_docs_are_the_pythons():
     assert describe(PythonDocs(type="python_docs")).identity == {"python": platform.python_version()}
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def test_files_in_folders_and_patterns(tmp_path):
+    for name in ("b.jsonl", "a.jsonl", "deep/c.jsonl", "notes.txt"):
+        write(tmp_path / "mine" / name, f"{name}\n\n{name}\n")
+    queries = write(tmp_path / "queries.jsonl", "{}\n")
+    judged = {
+        "dev": write(tmp_path / "one" / "judged.tsv", "x\n"),
+        "test": write(tmp_path / "two" / "judged.tsv", "y\n"),
+    }
+    found = describe(Jsonl(type="jsonl", documents=str(tmp_path / "mine"), queries=queries, judgements=judged))
+    assert list(found.identity) == [
+        "documents/a.jsonl",
+        "documents/b.jsonl",
+        "queries/queries.jsonl",
+        "judgements/dev/judged.tsv",
+        "judgements/test/judged.tsv",
+    ]
+    assert found.identity["judgements/test/judged.tsv"] == hashlib.sha256(b"y\n").hexdigest()
+    assert (found.documents, found.rows, found.judged) == (4, 4, frozenset({"dev", "test"}))
+    deep = describe(Jsonl(type="jsonl", documents=str(tmp_path / "mine" / "**" / "*.jsonl")))
+    assert list(deep.identity) == ["documents/a.jsonl", "documents/b.jsonl", "documents/deep/c.jsonl"]
+    assert deep.judged == frozenset()
+
+
+def test_passages_are_estimated(folder):
+    (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "' + "words " * 1000 + '"}\n')
+    found = describe(Beir(type="beir", path=str(folder), passages=Passages(words=100, stride=50)))
+    assert found.documents == 1
+    assert 20 <= found.rows <= 22
+
+
+def test_parquet_knows_its_rows(tmp_path):
+    for name, rows in {"a": 3, "b": 4}.items():
+        pq.write_table(pa.table({"id": list(range(rows))}), tmp_path / f"{name}.parquet")
+    found = describe(Parquet(type="parquet", documents=str(tmp_path)))
+    assert found.documents == 7
+    assert found.identity["documents/a.parquet"] == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("present", "files"),
+    [
+        (["train", "dev"], {"train": "train", "test": "dev"}),
+        (["train", "dev", "dev.small"], {"train": "train", "test": "dev.small"}),
+        (["dev.small"], {"test": "dev.small"}),
+        (["train", "dev.small", "test"], {"train": "train", "dev": "dev.small", "test": "test"}),
+    ],
+)
+def test_dev_of_msmarco_is_test_where_there_is_no_other(tmp_path, present, files):
+    write(tmp_path / "collection.tsv", "1\tx\n")
+    for name in present:
+        write(tmp_path / f"queries.{name}.tsv", f"{name}\n")
+        write(tmp_path / f"qrels.{name}.tsv", f"{name}\n")
+    found = describe(MsMarco(type="msmarco", path=str(tmp_path)))
+    wanted = {f"{kind}.{name}.tsv" for name in files.values() for kind in ("queries", "qrels")}
+    assert set(found.identity) == {"collection.tsv", *wanted}
+    assert found.judged == frozenset(files)
+
+
+def test_a_folder_of_the_hub_is_its_files(tmp_path):
+    write(tmp_path / "set" / "corpus.jsonl", "x")
+    write(tmp_path / "set" / ".cache" / "lock", "not read")
+    write(tmp_path / "set-qrels" / "test.tsv", "y")
+    found = describe(HuggingFace(type="huggingface", path=str(tmp_path / "set")))
+    digests = {name: hashlib.sha256(text).hexdigest() for name, text in (("x", b"x"), ("y", b"y"))}
+    assert found.identity == {"corpus.path/corpus.jsonl": digests["x"], "corpus.judgements/test.tsv": digests["y"]}
+
+
+def test_a_commit_of_the_hub_identifies_itself():
+    one, other = "0" * 40, "1" * 40
+    spec = HuggingFace(type="huggingface", path="a/b", revision=one, judgements_revision=other)
+    assert describe(spec).identity == {"a/b": one, "a/b-qrels": other}
+
+
+def test_ir_datasets_are_ids_and_the_packages_version():
+    found = describe(IrDatasets(type="ir_datasets", dataset="beir/scifact"))
+    assert found.identity == {"ir_datasets": metadata.version("ir_datasets"), "dataset": "beir/scifact"}
+    assert found.judged == {"train", "dev", "test"}
+    given = describe(IrDatasets(type="ir_datasets", dataset="a", splits={"test": "a/b"}))
+    assert (given.identity["test"], given.judged) == ("a/b", {"test"})

@@ -9,7 +9,7 @@ from rayhier.evaluate.measures import Queries
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples
+from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples, load_parents
 
 N, M = 60, 6
 
@@ -31,6 +31,16 @@ def test_every_judgement_above_zero_is_a_pair(documents):
 
 def test_no_judgement_above_zero_is_no_pair(documents):
     assert judged_pairs(Queries(["a"], np.ones((1, M)), {"a": {"d3": 0}}), documents).pair_P2.shape == (0, 2)
+
+
+def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents):
+    parents = [f"p{row // 4}" for row in range(N)]
+    queries = Queries(["a", "b"], documents.vector_NM[[6, 41]], {"a": {"p1": 1, "p9": 1}, "b": {"p10": 2, "p1": 0}})
+    found = judged_pairs(queries, documents, parents)
+    far = 36 + int((documents.vector_NM[36:40] @ documents.vector_NM[6]).argmax())
+    assert sorted(found.pair_P2.tolist()) == [[0, 6], [0, far], [1, 41]]
+    known = found.known()(np.arange(2)[:, None], np.arange(N)[None, :])
+    assert [np.flatnonzero(row).tolist() for row in known] == [[*range(4, 8), *range(36, 40)], [*range(40, 44)]]
 
 
 def test_documents_ask_for_their_nearest_others(documents):
@@ -76,6 +86,19 @@ def published(tmp_path, documents, grade):
         record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
         opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
     return opened[1:]
+
+
+def test_parents_are_read_part_by_part(tmp_path):
+    schema = schemas.documents({"year": "int"}, passages=True)
+    made = [
+        files.write_parquet(tmp_path / "a", f"documents/{part}.parquet", [pa.table(rows, schema=schema)], schema)
+        for part, rows in {
+            "b": [["y#0001"], [""], [""], ["y"], [None]],
+            "a": [["x#0001", "x#0002"], ["", ""], ["", ""], ["x", "x"], [1, 2]],
+        }.items()
+    ]
+    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+    assert load_parents(Artifact(tmp_path, Record(**record, files=made, seconds=0))) == ["x", "x", "y"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Data sets in BEIR's layout on the Hugging Face hub or in a folder, streamed: no second copy, no code of theirs."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rayhier.corpus import check
+from rayhier.corpus.check import Entry, Judgement, Rules
+from rayhier.corpus.rows import Stream, checked
+from rayhier.spec import InputError
+from rayhier.spec.corpus import HuggingFace
+from rayhier.storage import hub_data
+
+NAMES = {"train": ("train",), "dev": ("dev", "validation", "val"), "test": ("test",)}
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A data set of the hub at one commit, or a folder."""
+
+    key: str
+    """Of the spec."""
+    path: str
+    commit: str | None
+    """None for a folder."""
+
+    @classmethod
+    def find(cls, key: str, path: str, revision: str | None) -> "Repository":
+        """InputError where there is no such folder and no such data set.
+
+        The hub is asked even where the commit is known: one that is away says so here at once, and
+        `datasets` would only after many attempts.
+        """
+        folder: Path | None = hub_data.folder(key, path)
+        return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
+
+    def load(self, config: str | None) -> Mapping[str, Any]:
+        """Iterable data sets by split; InputError where there is no such configuration."""
+        try:
+            import datasets
+        except ImportError:
+            raise InputError(
+                f"corpus.type: huggingface needs a package that is not installed: {hub_data.EXTRA}"
+            ) from None
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity(logging.CRITICAL)
+        try:
+            loaded: Mapping[str, Any] = datasets.load_dataset(self.path, config, revision=self.commit, streaming=True)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self._refusal(config, error) from None
+        return loaded
+
+    def rows(self, config: str | None, loaded: Any) -> Iterator[dict[str, Any]]:
+        """Rows of a loaded split; InputError where a file is damaged or the hub falls silent."""
+        import datasets
+
+        try:
+            yield from loaded
+        except (OSError, RuntimeError, ValueError, datasets.exceptions.DatasetsError) as error:
+            raise self._refusal(config, error) from None
+
+    def _refusal(self, config: str | None, error: Exception) -> InputError:
+        said = " ".join(str(error).split())[:300]
+        return InputError(f"{self.key}: {self.path}, configuration {config or 'default'}, cannot be read: {said}")
+
+
+@dataclass(frozen=True)
+class HubReader:
+    """Documents and queries of one repository, judgements of another."""
+
+    spec: HuggingFace
+    texts: Repository
+    qrels: Repository
+    rules: Rules
+
+    def documents(self) -> Stream[Entry]:
+        """All documents."""
+        named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
+        rows = self._rows(self.spec.documents_config, named, self.rules.fields)
+        return Stream(self.spec.documents_config, checked(rows, lambda row: check.document(row, self.rules)))
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        """All queries."""
+        rows = self._rows(self.spec.queries_config, ("id", "text"), {})
+        yield Stream(self.spec.queries_config, checked(rows, lambda row: check.query(row, self.rules)))
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        """Judgements of a split, under the names that splits have on the hub."""
+        config = self.spec.judgements_config
+        loaded = self.qrels.load(config)
+        for name in NAMES[split]:
+            if name in loaded:
+                yield Stream(f"qrels {name}", checked(self.qrels.rows(config, loaded[name]), check.judgement_row))
+                return
+
+    def _rows(self, config: str, columns: tuple[str, ...], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Rows of every split of a configuration, the first of which shows that no column is missing."""
+        wanted = {f"corpus.columns.{name}": getattr(self.rules.columns, name) for name in columns}
+        wanted |= {f"corpus.fields.{name}": name for name in fields}
+        for split in self.texts.load(config).values():
+            for number, row in enumerate(self.texts.rows(config, split)):
+                for key, name in wanted.items() if number == 0 else ():
+                    if name not in row:
+                        held = ", ".join(list(row)[:20])
+                        raise InputError(
+                            f"{key}: {self.texts.path} has no column {name!r} in {config}; allowed: {held}"
+                        )
+                yield row
+
+
+def reader(spec: HuggingFace) -> HubReader:
+    """Find both repositories; InputError where one is missing or the hub does not answer."""
+    texts = Repository.find("corpus.path", spec.path, spec.revision)
+    qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
+    return HubReader(spec, texts, qrels, Rules(spec.limits, spec.columns, spec.fields))

@@ -1,0 +1,109 @@
+"""Data sets of the package ir_datasets, which brings its own files."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rayhier.corpus import check
+from rayhier.corpus.check import Entry, Judgement, Rules
+from rayhier.corpus.rows import Stream, checked
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Columns, IrDatasets
+from rayhier.storage.source import IR_DATASETS
+
+NAMES = {"train": ("train",), "dev": ("dev", "validation"), "test": ("test",)}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class IrReader:
+    """An opened data set: `ir_datasets`' own objects, by id."""
+
+    dataset: tuple[str, Any]
+    splits: dict[str, tuple[str, Any]]
+    rules: Rules
+
+    def documents(self) -> Stream[Entry]:
+        """All documents; those without a plain text give their default text."""
+        name, opened = self.dataset
+        rows = (_row(one.doc_id, one) for one in _guarded(name, opened.docs_iter()))
+        return Stream(name, checked(rows, lambda row: check.document(row, self.rules)))
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        """Queries, split by split; of an id that serves two splits, once."""
+        for name, opened in dict(self.splits.values()).items():
+            rows = (_row(one.query_id, one) for one in _guarded(name, opened.queries_iter()))
+            yield Stream(name, checked(rows, lambda row: check.query(row, self.rules)))
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        """Judgements of a split."""
+        if split in self.splits:
+            name, opened = self.splits[split]
+            rows = _guarded(name, opened.qrels_iter())
+            yield Stream(
+                f"{name} qrels",
+                checked(rows, lambda one: check.judgement(one.query_id, one.doc_id, str(one.relevance))),
+            )
+
+
+def reader(spec: IrDatasets) -> IrReader:
+    """Open a data set and its splits; InputError where the package or an id is missing."""
+    given = {split: name for split, name in spec.splits.model_dump().items() if name}
+    dataset = _load("corpus.dataset", spec.dataset)
+    if not dataset.has_docs():
+        raise InputError(f"corpus.dataset: {spec.dataset} has no documents; allowed: an id that has")
+    splits = {split: (name, _load(f"corpus.splits.{split}", name)) for split, name in given.items()}
+    for split, (name, opened) in splits.items():
+        if not opened.has_queries() or not opened.has_qrels():
+            raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id that has both")
+    rules = Rules(spec.limits, Columns(), {})
+    return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), rules)
+
+
+def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
+    """Splits by name, those judged; a data set that is judged itself, and has no test split, is its own."""
+    found = {}
+    for split, endings in NAMES.items():
+        for ending in endings:
+            opened = _find(f"{name}/{ending}")
+            if opened is not None and opened.has_queries() and opened.has_qrels():
+                found[split] = (f"{name}/{ending}", opened)
+                break
+    if "test" not in found and dataset.has_queries() and dataset.has_qrels():
+        found["test"] = (name, dataset)
+    return found
+
+
+def _load(key: str, name: str) -> Any:
+    found = _find(name)
+    if found is None:
+        raise InputError(f"{key}: got {name!r}, which ir_datasets does not know; allowed: an id of ir_datasets list")
+    return found
+
+
+def _find(name: str) -> Any:
+    try:
+        import ir_datasets
+    except ImportError:
+        raise InputError(f"corpus.type: ir_datasets is not installed: {IR_DATASETS}") from None
+    try:
+        return ir_datasets.load(name)
+    except KeyError:
+        return None
+
+
+def _row(key: str, one: Any) -> dict[str, Any]:
+    text = getattr(one, "text", None)
+    if isinstance(text, str):
+        return {"id": key, "title": getattr(one, "title", None), "text": text}
+    return {"id": key, "text": one.default_text()}
+
+
+def _guarded(name: str, rows: Iterable[T]) -> Iterator[T]:
+    """The same rows; a download or a file that fails becomes InputError."""
+    try:
+        yield from rows
+    except (OSError, RuntimeError, ValueError) as error:
+        said = (str(error).splitlines() or [""])[0][:200]
+        raise InputError(f"corpus.dataset: {name} cannot be read ({type(error).__name__}: {said})") from None

@@ -1,0 +1,11 @@
+"""A user's own JSON lines, in files, folders or patterns of files."""
+
+from rayhier.corpus.check import Rules
+from rayhier.corpus.lines import LinesReader, json_lines
+from rayhier.spec.corpus import Jsonl
+from rayhier.storage import listing
+
+
+def reader(spec: Jsonl) -> LinesReader:
+    """Reads the files that a spec names; InputError where one is missing."""
+    return json_lines(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields))

@@ -1,0 +1,148 @@
+"""Files of lines read as bytes, so that a broken line is one rejected row and nothing more."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from rayhier.corpus import check
+from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, Rules
+from rayhier.corpus.rows import Range, Rows, Stream, checked
+from rayhier.spec import InputError
+from rayhier.storage.listing import Listing, Named
+
+SMALLEST_RANGE = 1 << 20
+MOST_RANGES = 1024
+SKIP = 1 << 20
+SHOWN = 60
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Format(Generic[T]):
+    """What a line of a file holds."""
+
+    parse: Callable[[bytes], T]
+    """RowError where it does not."""
+    allowed: str
+    """In words."""
+    header: tuple[str, ...] = ()
+    """Values that a file's first line may hold instead."""
+
+
+@dataclass(frozen=True)
+class LinesReader:
+    """A source whose documents, queries and judgements lie in files of lines."""
+
+    listing: Listing
+    document: Format[Entry]
+    query: Format[Entry]
+    judgement: Format[Judgement]
+
+    def ranges(self) -> list[Range]:
+        """Pieces of about the same size: at least 1 MiB, at most 1,024 of a file, at least one a file."""
+        found: list[Range] = []
+        for one in self.listing.documents:
+            cuts = pieces(one.path.stat().st_size)
+            found += [Range(len(found) + n, one.name, str(one.path), *cut) for n, cut in enumerate(cuts)]
+        return found
+
+    def documents(self, span: Range) -> Rows[Entry]:
+        """Documents whose lines begin in the range."""
+        return checked(rows(lines(Path(span.path), span.begin, span.end)), self.document.parse)
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        """Queries, file by file."""
+        for one in self.listing.queries:
+            yield whole(one, self.query)
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        """The file of a split."""
+        if split in self.listing.judgements:
+            yield whole(self.listing.judgements[split], self.judgement)
+
+
+def whole(file: Named, form: Format[T]) -> Stream[T]:
+    """All rows of a file."""
+    raw = rows(lines(file.path, 0, file.path.stat().st_size), form.header)
+    return Stream(file.name, checked(raw, form.parse), file.path, form.allowed)
+
+
+def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
+    """Lines of so many columns split by tabs; another number is rejected."""
+    return Format(
+        lambda line: parse(check.split(line, columns)),
+        f"{columns} columns split by tabs: {allowed}",
+        header,
+    )
+
+
+JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
+"""As BEIR has them; its header is optional."""
+
+
+def json_lines(listing: Listing, rules: Rules) -> LinesReader:
+    """Documents and queries as JSON objects, judgements as BEIR has them."""
+    keys = rules.columns
+    return LinesReader(
+        listing,
+        Format(lambda line: check.document(check.json_row(line), rules), f"an object with {keys.id} and {keys.text}"),
+        Format(lambda line: check.query(check.json_row(line), rules), f"an object with {keys.id} and {keys.text}"),
+        JUDGEMENTS,
+    )
+
+
+def refusal(path: Path, allowed: str) -> InputError:
+    """What a file gets of which no row has the right columns."""
+    number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
+    text = first.decode("utf-8", "replace").rstrip("\r\n")
+    shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return InputError(
+        f"{path}: line {number}: got {shown!r}, and no line of the file has the right number of columns; "
+        f"allowed: {allowed}"
+    )
+
+
+def pieces(size: int) -> list[tuple[int, int]]:
+    """Cover a file of `size` bytes with [begin, end): at least 1 MiB each, at most 1,024 of them, at least one."""
+    step = max(SMALLEST_RANGE, -(-size // MOST_RANGES))
+    return [(begin, min(begin + step, size)) for begin in range(0, max(size, 1), step)]
+
+
+def rows(raw: Iterable[bytes], header: tuple[str, ...] = ()) -> Iterator[bytes | None]:
+    """Lines as rows: None for a blank one, and for a header in the first line."""
+    for number, line in enumerate(raw):
+        yield None if line.isspace() or (number == 0 and header and values(line) == header) else line
+
+
+def values(line: bytes) -> tuple[str, ...]:
+    """What stands between the tabs of a line, whether or not it is proper text."""
+    return tuple(line.decode("utf-8-sig", "replace").rstrip("\r\n").split("\t"))
+
+
+def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
+    """Lines that begin in [begin, end), the newline included.
+
+    One longer than LONGEST_LINE comes as its first LONGEST_LINE + 1 bytes.
+    """
+    with path.open("rb") as opened:
+        position = begin
+        if begin > 0:
+            opened.seek(begin - 1)
+            position += _skip(opened.readline, end - begin) - 1
+        while position < end and (line := opened.readline(LONGEST_LINE + 1)):
+            position += len(line)
+            if len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                position += _skip(opened.readline, end - position)
+            yield line
+
+
+def _skip(readline: Callable[[int], bytes], most: int) -> int:
+    """Read up to the end of the line, or a little past `most` bytes; returns the bytes read."""
+    skipped = 0
+    while skipped <= most and (chunk := readline(SKIP)):
+        skipped += len(chunk)
+        if chunk.endswith(b"\n"):
+            break
+    return skipped

@@ -1,0 +1,136 @@
+"""A user's own parquet files, read by row groups."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayhier.corpus import check, lines
+from rayhier.corpus.check import HEADER, Entry, Judgement, Rules
+from rayhier.corpus.rows import Range, Rows, Stream, checked
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Parquet
+from rayhier.storage import listing
+from rayhier.storage.listing import Listing, Named
+from rayhier.storage.source import PARQUET, unreadable
+
+RANGE_BYTES = 16 << 20
+"""Of rows as they lie in memory, about: a range is one row group, or as many small ones as stay below."""
+BATCH_ROWS = 1_000
+BUFFER_BYTES = 1 << 20
+"""Read at a time, so that a row group as large as its file does not lie in memory whole."""
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """A source whose documents and queries lie in parquet files."""
+
+    listing: Listing
+    rules: Rules
+
+    def ranges(self) -> list[Range]:
+        """Row groups of about 16 MiB each; InputError where a file lacks a column."""
+        found: list[Range] = []
+        for one in self.listing.documents:
+            self._check(one, self.rules.fields, title=True)
+            cuts = pieces(_sizes(one.path))
+            found += [Range(len(found) + n, one.name, str(one.path), *cut) for n, cut in enumerate(cuts)]
+        return found
+
+    def documents(self, span: Range) -> Rows[Entry]:
+        """Documents of the range's row groups."""
+        names = self.rules.columns
+        wanted = [names.id, names.title, names.text, *self.rules.fields]
+        raw = read(Path(span.path), wanted, range(span.begin, span.end))
+        return checked(raw, lambda row: check.document(row, self.rules))
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        """Queries, file by file."""
+        for one in self.listing.queries:
+            self._check(one, (), title=False)
+            raw = read(one.path, [self.rules.columns.id, self.rules.columns.text])
+            yield Stream(one.name, checked(raw, lambda row: check.query(row, self.rules)))
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        """The file of a split: parquet, or tab-separated as BEIR has them."""
+        one = self.listing.judgements.get(split)
+        if one is None:
+            return
+        if one.path.suffix != PARQUET:
+            yield lines.whole(one, lines.JUDGEMENTS)
+            return
+        check_columns(f"corpus.judgements.{split}", one.path, HEADER)
+        yield Stream(one.name, checked(read(one.path, HEADER), check.judgement_row))
+
+    def _check(self, file: Named, fields: Iterable[str], title: bool) -> None:
+        """Title may be missing, but not where the spec calls it something else."""
+        wanted = ["id", "text", *(["title"] if title and self.rules.columns.title != "title" else [])]
+        for name in wanted:
+            check_columns(f"corpus.columns.{name}", file.path, [getattr(self.rules.columns, name)])
+        for name in fields:
+            check_columns(f"corpus.fields.{name}", file.path, [name])
+
+
+def reader(spec: Parquet) -> ParquetReader:
+    """Reads the files that a spec names; InputError where one is missing."""
+    return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields))
+
+
+def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
+    """Rows of a file, or of some row groups, a thousand in memory at a time; columns it lacks are left out.
+
+    Raises InputError where the file is damaged.
+    """
+    file = _open(path)
+    names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
+    wanted = range(file.num_row_groups) if groups is None else groups
+    for batch in _guarded(path, file.iter_batches(BATCH_ROWS, row_groups=list(wanted), columns=names)):
+        yield from batch.to_pylist()
+
+
+def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
+    """InputError where a file lacks a column."""
+    held = _open(path).schema_arrow.names
+    for name in names:
+        if name not in held:
+            shown = ", ".join(held[:20])
+            raise InputError(f"{key}: {path} has no column {name!r}; allowed: one of its columns: {shown}")
+
+
+def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Row groups [begin, end) whose bytes together stay below RANGE_BYTES, or one larger group.
+
+    >>> pieces([9 << 20, 9 << 20, 1, 1])
+    [(0, 1), (1, 4)]
+    """
+    cuts, held = [0], 0
+    for number, size in enumerate(sizes):
+        if number > cuts[-1] and held + size > RANGE_BYTES:
+            cuts.append(number)
+            held = 0
+        held += size
+    return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, error) from None
+
+
+def _sizes(path: Path) -> list[int]:
+    """Bytes of each row group, decompressed."""
+    held = _open(path).metadata
+    return [held.row_group(number).total_byte_size for number in range(held.num_row_groups)]
+
+
+def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches; what pyarrow says of a damaged one becomes InputError."""
+    try:
+        yield from batches
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, error) from None

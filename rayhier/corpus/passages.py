@@ -1,0 +1,75 @@
+"""Documents as rows of the corpus: each one row, or one row a passage."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from rayhier.corpus.check import Entry
+from rayhier.spec.corpus import CorpusSpec, FieldType, Passages
+from rayhier.storage import schemas
+
+WORD = re.compile(r"\S+")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of a corpus, and how documents fill them."""
+
+    passages: Passages | None
+    fields: Mapping[str, FieldType]
+
+    @classmethod
+    def of(cls, spec: CorpusSpec) -> Self:
+        """The layout that a spec declares."""
+        return cls(spec.passages, getattr(spec, "fields", {}))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of documents/*.parquet."""
+        return schemas.documents(self.fields, self.passages is not None)
+
+    @property
+    def key(self) -> str:
+        """The column that holds the document's own id."""
+        return "doc_id" if self.passages is None else schemas.PARENT.name
+
+    def table(self, documents: Sequence[Entry]) -> pa.Table:
+        """Rows of these documents, in their order."""
+        if self.passages is None:
+            rows = [[one.key, one.title, one.text, *one.values] for one in documents]
+        else:
+            rows = [row for one in documents for row in cut(one, self.passages)]
+        columns = list(zip(*rows, strict=True)) or [()] * len(self.schema)
+        return pa.table(
+            [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)],
+            schema=self.schema,
+        )
+
+
+def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
+    """A row for each passage: `ID#0001`, title, text, ID and the fields.
+
+    Every passage is numbered, that of a short document too: what stands before the last `#` is always the
+    parent's id, so that no two can be the same.
+    """
+    for number, text in enumerate(windows(document.text, passages.words, passages.stride), 1):
+        yield [f"{document.key}#{number:04d}", document.title, text, document.key, *document.values]
+
+
+def windows(text: str, words: int, stride: int) -> Iterator[str]:
+    """Windows of `words` words, each `stride` after the one before, until the text's end is in one.
+
+    >>> list(windows("a b c d e f", 3, 2))
+    ['a b c', 'c d e', 'e f']
+    """
+    spans = [found.span() for found in WORD.finditer(text)]
+    if len(spans) <= words:
+        yield text
+        return
+    last = -(-(len(spans) - words) // stride)
+    for first in range(0, last * stride + 1, stride):
+        end = min(first + words, len(spans))
+        yield text[spans[first][0] : spans[end - 1][1]]

@@ -1,0 +1,50 @@
+"""The Hugging Face hub: which commit a data set's revision means. Asked once, and never for long."""
+
+import re
+from pathlib import Path
+
+from rayhier.spec import InputError
+from rayhier.storage import paths
+
+ANSWER_SECONDS = 10.0
+COMMIT = re.compile(r"[0-9a-f]{40}")
+EXTRA = "pip install 'rayhier[huggingface]'"
+
+
+def folder(key: str, path: str) -> Path | None:
+    """The folder that `path` names; None where it can only be a hub id, NAMESPACE/NAME or NAME."""
+    found = paths.resolve(key, path)
+    if found.is_dir():
+        return found
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or path.startswith("."):
+        raise InputError(f"{key}: got {path!r}, no such folder; allowed: a folder, or a hub id such as BeIR/scifact")
+    return None
+
+
+def commit(key: str, path: str, revision: str | None) -> str:
+    """The commit of a hub data set: `revision` itself where it is one, else what the hub says; InputError as `ask`."""
+    return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
+
+
+def ask(key: str, path: str, revision: str | None) -> str:
+    """The commit that a revision of a hub data set is now.
+
+    Raises InputError where the hub does not answer within 10 seconds or has no such data set.
+    """
+    try:
+        from huggingface_hub import HfApi, constants
+    except ImportError:
+        raise InputError(f"corpus.type: huggingface needs a package that is not installed: {EXTRA}") from None
+    try:
+        found = HfApi().dataset_info(path, revision=revision, timeout=ANSWER_SECONDS).sha
+    except Exception as error:  # noqa: BLE001  the library's, its HTTP client's and the system's errors share no base
+        raise InputError(
+            f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} does not give a data set of that name "
+            f"({_first(error)}); allowed: a folder, a hub id this machine can reach, or a commit as its revision"
+        ) from None
+    return str(found)
+
+
+def _first(error: Exception) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text[:200]}"

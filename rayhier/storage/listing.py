@@ -1,0 +1,126 @@
+"""Which files a source is made of, and under which names rejected rows and fingerprints know them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Beir, Jsonl, Judgements, Listed, MsMarco, Parquet
+from rayhier.storage import paths
+
+SPLITS = ("train", "dev", "test")
+BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
+MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{train,dev}.tsv, or dev.small for dev"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A file and its name below what the spec gives."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All files of a source."""
+
+    documents: tuple[Named, ...]
+    queries: tuple[Named, ...]
+    judgements: dict[str, Named]
+    """By split."""
+
+    @property
+    def all(self) -> tuple[Named, ...]:
+        """Every file; names tell them apart."""
+        return (*self.documents, *self.queries, *self.judgements.values())
+
+
+def find(spec: Listed) -> Listing:
+    """The files of a source; InputError where one is missing."""
+    match spec:
+        case Beir():
+            return _beir(paths.resolve("corpus.path", spec.path))
+        case MsMarco():
+            return _msmarco(paths.resolve("corpus.path", spec.path))
+        case Jsonl():
+            return _listed(spec, ".jsonl")
+        case Parquet():
+            return _listed(spec, ".parquet")
+
+
+def _beir(folder: Path) -> Listing:
+    _check_folder(folder, BEIR)
+    judged = {split: Named(f"qrels/{split}.tsv", folder / "qrels" / f"{split}.tsv") for split in SPLITS}
+    judged = {split: one for split, one in judged.items() if one.path.is_file()}
+    corpus, queries = (Named(name, folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
+    for one in (corpus, queries):
+        if not one.path.is_file():
+            raise InputError(f"corpus.path: {one.path} is missing; allowed: {BEIR}")
+    if not judged:
+        raise InputError(f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv")
+    return Listing((corpus,), (queries,), judged)
+
+
+def _msmarco(folder: Path) -> Listing:
+    _check_folder(folder, MSMARCO)
+    collection = Named("collection.tsv", folder / "collection.tsv")
+    if not collection.path.is_file():
+        raise InputError(f"corpus.path: {collection.path} is missing; allowed: {MSMARCO}")
+    measured = "dev.small" if (folder / "qrels.dev.small.tsv").is_file() else "dev"
+    published = {"train": "train", "test": measured}
+    if (folder / "qrels.test.tsv").is_file():
+        published = {"train": "train", "dev": measured, "test": "test"}
+    published = {split: name for split, name in published.items() if (folder / f"qrels.{name}.tsv").is_file()}
+    if not published:
+        raise InputError(f"corpus.path: {folder} holds no qrels.train.tsv nor qrels.dev.tsv; allowed: {MSMARCO}")
+    queries = [Named(f"queries.{name}.tsv", folder / f"queries.{name}.tsv") for name in published.values()]
+    for one in queries:
+        if not one.path.is_file():
+            raise InputError(f"corpus.path: {one.path} is missing; allowed: {MSMARCO}")
+    judged = {s: Named(f"qrels.{name}.tsv", folder / f"qrels.{name}.tsv") for s, name in published.items()}
+    return Listing((collection,), tuple(queries), judged)
+
+
+def _check_folder(folder: Path, allowed: str) -> None:
+    if not folder.is_dir():
+        raise InputError(f"corpus.path: got {str(folder)!r}, no such folder; allowed: {allowed}")
+
+
+def _listed(spec: Jsonl | Parquet, suffix: str) -> Listing:
+    documents = _files("documents", spec.documents, suffix)
+    queries = _files("queries", spec.queries, suffix) if spec.queries is not None else ()
+    both = {one.path for one in documents} & {one.path for one in queries}
+    if both:
+        raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files than those")
+    return Listing(documents, queries, _judged(spec.judgements))
+
+
+def _judged(judgements: Judgements) -> dict[str, Named]:
+    found = {}
+    for split in SPLITS:
+        text = getattr(judgements, split)
+        if text is None:
+            continue
+        path = paths.resolve(f"corpus.judgements.{split}", text)
+        if not path.is_file():
+            raise InputError(f"corpus.judgements.{split}: got {text!r}, no such file; allowed: a file of judgements")
+        found[split] = Named(f"judgements/{split}/{path.name}", path)
+    return found
+
+
+def _files(key: str, text: str, suffix: str) -> tuple[Named, ...]:
+    """A file, the files of a folder that end in `suffix`, or those that a pattern matches; by name, after `key`."""
+    path = paths.resolve(f"corpus.{key}", text)
+    if path.is_file():
+        return (Named(f"{key}/{path.name}", path),)
+    if path.is_dir():
+        found = sorted(one for one in path.iterdir() if one.name.endswith(suffix) and one.is_file())
+    else:
+        found = sorted(one for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if one.is_file())
+    if not found:
+        held = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
+        allowed = f"a file, a folder of *{suffix}, or a pattern of files"
+        raise InputError(f"corpus.{key}: got {text!r}, {held}; allowed: {allowed}")
+    base = path if path.is_dir() else Path(os.path.commonpath([one.parent for one in found]))
+    return tuple(Named(f"{key}/{one.relative_to(base).as_posix()}", one) for one in found)

@@ -1,0 +1,77 @@
+"""Files of lines, whole and in ranges."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from rayhier.corpus import jsonl, lines
+from rayhier.corpus.check import Judgement, Reason
+from rayhier.spec.corpus import Jsonl
+from rayhier.storage.listing import Named
+
+
+def judgements(tmp_path, raw):
+    path = tmp_path / "test.tsv"
+    path.write_bytes(b"".join(raw))
+    return list(lines.whole(Named("test.tsv", path), lines.JUDGEMENTS).rows)
+
+
+def test_the_header_is_optional_and_stands_first(tmp_path):
+    assert judgements(tmp_path, [b"q\td\t1\n"]) == [Judgement("q", "d", 1)]
+    header = b"query-id\tcorpus-id\tscore\r\n"
+    assert judgements(tmp_path, [header, b" \n", b"q\td\t2"]) == [None, None, Judgement("q", "d", 2)]
+    assert judgements(tmp_path, [b"q\td\t1\n", header]) == [Judgement("q", "d", 1), Reason.WRONG_TYPE]
+
+
+def test_a_file_of_the_wrong_shape_is_named_with_its_first_row(tmp_path):
+    path = tmp_path / "collection.tsv"
+    path.write_bytes(b"\n1 one long line " + b"x" * 100)
+    message = str(lines.refusal(Path(path), "2 columns"))
+    assert message.startswith(f"{path}: line 2: got '1 one long line xxx")
+    assert message.endswith("allowed: 2 columns")
+    assert len(message) < len(str(path)) + 200
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"one", b"a\nbb\n\nccc\n", b"a\r\nb\xffb\n" + b"c" * 50 + b"\nd"])
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 100])
+def test_ranges_hold_every_line_once(tmp_path, monkeypatch, content, step):
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", step)
+    monkeypatch.setattr(lines, "SKIP", 2)
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(content)
+    found = [line for begin, end in lines.pieces(len(content)) for line in lines.lines(path, begin, end)]
+    assert found == list(io.BytesIO(content))
+
+
+def test_pieces_are_at_most_1024():
+    assert len(lines.pieces(10 << 20)) == 10
+    assert len(lines.pieces((5 << 30) + 1)) == 1024
+    assert lines.pieces((5 << 30) + 1)[-1][1] == (5 << 30) + 1
+
+
+def test_parts_are_numbered_across_files_and_bytes_within(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", 10)
+    for name, size in {"b.jsonl": 15, "a.jsonl": 0, "c.jsonl": 10}.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    found = jsonl.reader(Jsonl(type="jsonl", documents=str(tmp_path))).ranges()
+    assert [(one.part, one.source, one.begin, one.end) for one in found] == [
+        (0, "documents/a.jsonl", 0, 0),
+        (1, "documents/b.jsonl", 0, 10),
+        (2, "documents/b.jsonl", 10, 15),
+        (3, "documents/c.jsonl", 0, 10),
+    ]
+
+
+def test_an_endless_line_comes_cut_and_the_next_one_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LONGEST_LINE", 8)
+    monkeypatch.setattr(lines, "SKIP", 3)
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(b"a\n" + b"x" * 30 + b"\nb\n12345678\n")
+    assert list(lines.lines(path, 0, 44)) == [b"a\n", b"x" * 9, b"b\n", b"12345678\n"]
+    assert [list(lines.lines(path, n, n + 11)) for n in (0, 11, 22, 33)] == [
+        [b"a\n", b"x" * 9],
+        [],
+        [],
+        [b"b\n", b"12345678\n"],
+    ]

@@ -1,0 +1,61 @@
+"""Documents cut into windows of words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayhier.corpus.check import Entry
+from rayhier.corpus.passages import Layout, cut, windows
+from rayhier.spec.corpus import Beir, Passages
+
+TEXTS = st.lists(st.text(min_size=1, max_size=3), max_size=40).map(" ".join)
+SIZES = st.integers(1, 12).flatmap(lambda words: st.tuples(st.just(words), st.integers(1, words)))
+
+
+@given(TEXTS, SIZES)
+def test_every_word_is_in_a_window_and_each_begins_a_stride_later(text, sizes):
+    words, stride = sizes
+    numbered = " ".join(str(n) for n in range(len(text.split())))
+    found = [[int(word) for word in window.split()] for window in windows(numbered, words, stride)]
+    assert {word for window in found for word in window} == set(range(len(text.split())))
+    assert all(window == list(range(n * stride, n * stride + len(window))) for n, window in enumerate(found) if window)
+    assert all(len(window) == words for window in found[:-1])
+    assert len(found[-1]) <= words
+    if len(found) > 1:
+        assert len(found[-1]) > words - stride, "the window before reached the end already"
+
+
+@given(TEXTS, SIZES)
+def test_a_window_is_the_text_as_it_stands(text, sizes):
+    found = list(windows(text, *sizes))
+    assert all(window in text for window in found)
+    assert (found == [text]) == (len(text.split()) <= sizes[0])
+
+
+@given(st.lists(st.text(alphabet="a#01", min_size=1, max_size=6), unique=True, max_size=20))
+def test_no_two_passages_have_the_same_id(keys):
+    passages = Passages(words=1, stride=1)
+    rows = [row for key in keys for row in cut(Entry(key, "t", "x y", cut=False), passages)]
+    assert len({row[0] for row in rows}) == len(rows) == 2 * len(keys)
+    assert all(row[0].rpartition("#")[0] == row[3] for row in rows)
+
+
+def test_ids_beyond_9999_stay_apart():
+    text = " ".join("x" * 10_001)
+    found = [row[0] for row in cut(Entry("d", "", text, cut=False), Passages(words=1, stride=1))]
+    assert (found[0], found[-1]) == ("d#0001", "d#10001")
+    assert len(set(found)) == 10_001
+
+
+def test_a_title_alone_is_one_passage():
+    (row,) = cut(Entry("d", "only a title", "", cut=False, values=(3,)), Passages(words=5, stride=5))
+    assert row == ["d#0001", "only a title", "", "d", 3]
+
+
+@pytest.mark.parametrize("passages", [None, {"words": 2, "stride": 1}])
+def test_a_layout_without_documents_has_its_columns(passages):
+    layout = Layout.of(Beir(type="beir", path="p", passages=passages, fields={"year": "int"}))
+    table = layout.table([])
+    assert (table.num_rows, table.schema) == (0, layout.schema)
+    assert table.schema.names == ["doc_id", "title", "text", *(["parent"] if passages else []), "year"]
+    assert layout.key == ("parent" if passages else "doc_id")

@@ -1,0 +1,78 @@
+"""Rows: each is accepted, rejected with its reason, or none at all."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayhier.corpus import check, lines, rows
+from rayhier.corpus.check import Judgement, Reason, Rules
+from rayhier.spec.corpus import Columns, Limits
+
+RULES = Rules(Limits(), Columns(), {})
+VALID = st.builds(
+    lambda key, text: json.dumps({"id": key, "text": text}).encode(), st.sampled_from("abc"), st.text(max_size=5)
+)
+
+
+def entries(raw):
+    parsed = rows.checked(lines.rows(raw), lambda line: check.document(check.json_row(line), RULES))
+    return rows.collect(rows.distinct(parsed, set()))
+
+
+def judgements(raw, queries=("q",), documents=("d", "e")):
+    return rows.collect(rows.known(iter(raw), queries, documents, set()))
+
+
+def test_six_lines():
+    raw = [
+        b'{"id": "a", "text": "x"}\n',
+        b" \n",
+        b'{"id": "a", "text": "y"}\n',
+        b"{\n",
+        b'{"id": "", "text": "x"}\n',
+        b'{"id": "b", "text": "z"}',
+    ]
+    parsed = entries(raw)
+    assert (parsed.lines, parsed.read) == (6, 5)
+    assert [(line, one.key, one.text) for line, one in parsed.accepted] == [(1, "a", "x"), (6, "b", "z")]
+    assert parsed.rejected == [(3, Reason.DUPLICATE_ID), (4, Reason.NOT_JSON), (5, Reason.MISSING_ID)]
+
+
+def test_ids_seen_in_another_file_count():
+    seen = {check.digest("a")}
+    parsed = rows.collect(rows.distinct(iter([check.Entry("a", "", "x", cut=False)]), seen))
+    assert parsed.rejected == [(1, Reason.DUPLICATE_ID)]
+
+
+def test_judgements_of_seven_lines():
+    one = Judgement("q", "d", 1)
+    raw = [None, one, None, Judgement("q", "d", 2), Judgement("q", "e", 0), Judgement("x", "d", 1), Reason.WRONG_TYPE]
+    parsed = judgements([*raw, Judgement("q", "x", 1)])
+    assert (parsed.lines, parsed.read) == (8, 6)
+    assert parsed.accepted == [(2, one), (5, Judgement("q", "e", 0))]
+    assert parsed.rejected == [
+        (4, Reason.DUPLICATE_JUDGEMENT),
+        (6, Reason.UNKNOWN_QUERY),
+        (7, Reason.WRONG_TYPE),
+        (8, Reason.UNKNOWN_DOCUMENT),
+    ]
+
+
+@given(st.lists(st.binary(max_size=30) | VALID))
+def test_accepted_and_rejected_are_all_that_was_read(raw):
+    raw = [line + b"\n" for line in raw]
+    parsed = entries(raw)
+    numbers = [line for line, _ in parsed.accepted] + [line for line, _ in parsed.rejected]
+    assert sorted(numbers) == [n for n, line in enumerate(raw, 1) if not line.isspace()]
+    assert parsed.read == len(numbers)
+    keys = [one.key for _, one in parsed.accepted]
+    assert len(set(keys)) == len(keys)
+
+
+@given(st.lists(st.binary(max_size=30)))
+def test_every_row_of_any_judgements_is_read(raw):
+    form = lines.JUDGEMENTS
+    parsed = judgements(rows.checked(lines.rows(raw, form.header), form.parse))
+    assert parsed.read == len(parsed.accepted) + len(parsed.rejected)
+    assert parsed.lines == len(raw)

@@ -1,0 +1,109 @@
+"""Every source through the whole stage: the same collection gives the same corpus, whatever it lies in."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier.corpus import lines, parquet
+from rayhier.corpus import ray as corpus
+
+from . import conftest as make
+
+SOURCES = {name: getattr(make, name) for name in ("beir", "jsonl", "parquet", "msmarco", "huggingface", "ir_datasets")}
+WITH_FIELDS = [name for name in SOURCES if name not in ("msmarco", "ir_datasets")]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Many parts of every source."""
+    monkeypatch.setattr(lines, "SMALLEST_RANGE", 100)
+    monkeypatch.setattr(parquet, "RANGE_BYTES", 300)
+    monkeypatch.setattr(corpus, "PART_ROWS", 4)
+
+
+def documents(artifact):
+    return pa.concat_tables([pq.read_table(artifact.path(name)) for name in artifact.names("documents/")])
+
+
+def rows(artifact, name):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path(name)).to_pylist()]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_same_collection_is_the_same_corpus(name, stage, folder):
+    made = stage(SOURCES[name](folder))
+    assert len(made.names("documents/")) > 1
+    assert documents(made).to_pylist() == [
+        {"doc_id": key, "title": "", "text": text} for key, text, _ in make.DOCUMENTS
+    ]
+    assert sorted(rows(made, "queries.parquet")) == sorted(row for split in make.QUERIES.values() for row in split)
+    train = rows(made, "judgements/train.parquet") + rows(made, "judgements/dev.parquet")
+    assert sorted(train) == make.JUDGED["train"]
+    assert rows(made, "judgements/test.parquet") == make.JUDGED["test"]
+    assert rows(made, "rejected.parquet") == []
+    assert made.record.counts["documents"] == {"read": 9, "accepted": 9, "rejected": {}, "cut": 0}
+    assert made.record.counts["rows"] == 9
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_passages_of_every_source(name, stage, folder):
+    made = stage(SOURCES[name](folder) | {"passages": {"words": 5, "stride": 3}})
+    found = documents(made)
+    first = [row for row in found.to_pylist() if row["parent"] == "d3"]
+    assert [(row["doc_id"], row["text"]) for row in first] == [
+        ("d3#0001", "tree 3 has leaves and"),
+        ("d3#0002", "leaves and roots xxx"),
+    ]
+    assert found["parent"].unique().to_pylist() == [key for key, *_ in make.DOCUMENTS]
+    assert (made.record.counts["rows"], made.record.counts["documents"]["accepted"]) == (len(found), 9)
+    assert len(found) == 2 * 9, "six words or seven, in windows of five"
+    assert rows(made, "judgements/test.parquet") == make.JUDGED["test"], "judgements name parents"
+
+
+@pytest.mark.parametrize("name", WITH_FIELDS)
+def test_fields_of_every_source_that_has_them(name, stage, folder):
+    made = stage(SOURCES[name](folder) | {"fields": {"year": "int"}, "passages": {"words": 50, "stride": 50}})
+    found = documents(made)
+    assert found.schema.names == ["doc_id", "title", "text", "parent", "year"]
+    assert found["year"].to_pylist() == [year for *_, year in make.DOCUMENTS]
+    assert made.record.counts["fields"] == {"year": 9}
+
+
+@pytest.mark.parametrize("name", ["huggingface", "ir_datasets"])
+def test_what_only_iterates_goes_on_after_a_crash(name, stage, folder, monkeypatch):
+    section, made, settle, make_part = SOURCES[name](folder), [], corpus.parts.settle, corpus.parts.make
+
+    def crash(*arguments):
+        raise OSError("the machine went away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(corpus.parts, "settle", crash)
+        with pytest.raises(OSError, match="went away"):
+            stage(section)
+    sorted(folder.parent.glob("corpus/made/attempt-*/documents/*"))[1].unlink()
+    monkeypatch.setattr(corpus.parts, "settle", settle)
+    monkeypatch.setattr(corpus.parts, "make", lambda span, *rest: made.append(span.part) or make_part(span, *rest))
+    assert len(documents(stage(section))) == 9
+    assert made == [1]
+
+
+def test_an_id_that_serves_two_splits_gives_its_queries_once(stage, folder):
+    section = make.ir_datasets(folder)
+    both = dict.fromkeys(("dev", "test"), f"{section['dataset']}/test")
+    made = stage(section | {"splits": both})
+    assert rows(made, "queries.parquet") == make.QUERIES["test"]
+    assert rows(made, "judgements/dev.parquet") == rows(made, "judgements/test.parquet") == make.JUDGED["test"]
+    assert rows(made, "rejected.parquet") == []
+
+
+def test_docstrings_in_passages(stage, folder, monkeypatch):
+    text = "what follows the summary of a docstring is its document"
+    code = "".join(f'def f{n}():\n    """Do {n} now.\n\n    {text} {n}"""\n' for n in range(40))
+    (folder / "module.py").write_text(code)
+    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
+    section = {"type": "python_docs", "passages": {"words": 6, "stride": 5}}
+    made = stage(section, evaluate={"split": "dev"})
+    found = documents(made)
+    assert found["text"].to_pylist()[:2] == ["what follows the summary of a", "a docstring is its document 0"]
+    assert found["parent"].unique().to_pylist() == [f"module.f{n}" for n in range(40)]
+    assert made.record.counts["rows"] == 2 * made.record.counts["documents"]["accepted"] == 80
