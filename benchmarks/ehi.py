@@ -168,7 +168,8 @@ class Bench:
     def curve(self, query_QM: Floats, system: System) -> dict[str, dict[str, float]]:
         """Measures at the shares visited, interpolated."""
         queries = self.test.with_vectors(query_QM)
-        points = measure_curve(system, queries, Judge(queries, self.documents.ids, MEASURES), DEPTH)
+        ids = self.documents.ids * (int(system.lists.sizes.sum()) // len(self.documents.ids))
+        points = measure_curve(system, queries, Judge(queries, ids, MEASURES), DEPTH)
         return {measure: {f"{share}": read(points, share, measure) for share in SHARES} for measure in MEASURES}
 
 

@@ -13,28 +13,8 @@ from rayhier.train.examples import Examples
 from rayhier.train.text_tower import TextTower
 from rayhier.train.trainer import Trainer
 
-WORDS = [
-    "leaf",
-    "root",
-    "branch",
-    "tree",
-    "river",
-    "stone",
-    "cloud",
-    "rain",
-    "bird",
-    "fish",
-    "moss",
-    "fern",
-    "pine",
-    "oak",
-    "ash",
-    "elm",
-    "wolf",
-    "bear",
-    "deer",
-    "hare",
-]
+TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
+WORDS = TEXT.split()
 N, Q = 40, 24
 
 
