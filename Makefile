@@ -46,6 +46,12 @@ check: setup  ## format, lint, types, layers
 bench-scifact: setup  ## SciFact beside its controls, three seeds, one table
 	$(BIN)/python benchmarks/scifact.py
 
+bench-ehi: setup  ## EHI's ablations on SciFact: a table and figures below docs/
+	$(BIN)/python benchmarks/ehi.py
+
+bench-workers: setup  ## training steps a second, one worker and two, and whether their gradients agree
+	$(BIN)/python benchmarks/workers.py
+
 bench-encode: setup  ## texts encoded a second beside a bare loop and sentence-transformers
 	$(BIN)/python benchmarks/encode.py
 
