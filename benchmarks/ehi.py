@@ -242,7 +242,7 @@ def markdown(found: dict[str, list[tuple[Row, list[dict[str, Any]]]]], seeds: in
         for row, results in rows:
             cells = [
                 f"{spread_of([r['ehi']['R@100'][str(share)] for r in results])} "
-                f"({np.mean([r['ivf']['R@100'][str(share)] for r in results]):.3f})"
+                f"({mean_of([r['ivf']['R@100'][str(share)] for r in results])})"
                 for share in SHARES
             ]
             cells.append(spread_of([r["exact"]["R@10"] for r in results]))
@@ -268,6 +268,11 @@ def spread_of(values: Sequence[float], digits: int = 3) -> str:
     if np.isnan(values).any():
         return "-"
     return f"{np.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
+
+
+def mean_of(values: Sequence[float]) -> str:
+    """Mean; nothing where the smallest beam visits more already."""
+    return "-" if np.isnan(values).any() else f"{np.mean(values):.3f}"
 
 
 def draw(found: dict[str, list[tuple[Row, list[dict[str, Any]]]]]) -> None:
@@ -297,7 +302,7 @@ def bars(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
         for offset, system, color in ((-0.2, "ehi", "C0"), (0.2, "ivf", "0.6")):
             values = [result[system]["R@100"]["0.1"] for result in results]
             label = {"ehi": "EHI", "ivf": "k-means IVF, same vectors"}[system] if place == 0 else None
-            axes.bar(place + offset, np.nanmean(values), 0.38, color=color, label=label)
+            axes.bar(place + offset, np.mean(values), 0.38, color=color, label=label)
             axes.plot([place + offset] * len(values), values, "k.", markersize=3)
     axes.set_xticks(
         range(len(rows)), [row.name.replace(", ", ",\n", 1).replace(" (", "\n(") for row, _ in rows], fontsize=7
