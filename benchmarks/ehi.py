@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.cluster.spill import CANDIDATES, second_leaves
@@ -304,12 +305,15 @@ def bars(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
             label = {"ehi": "EHI", "ivf": "k-means IVF, same vectors"}[system] if place == 0 else None
             axes.bar(place + offset, np.mean(values), 0.38, color=color, label=label)
             axes.plot([place + offset] * len(values), values, "k.", markersize=3)
-    axes.set_xticks(
-        range(len(rows)), [row.name.replace(", ", ",\n", 1).replace(" (", "\n(") for row, _ in rows], fontsize=7
-    )
+    axes.set_xticks(range(len(rows)), [folded(row.name) for row, _ in rows], fontsize=7)
     axes.set_ylim(bottom=0.5)
     axes.set_ylabel("R@100 at 10% visited")
     axes.legend(fontsize=8, loc="lower right")
+
+
+def folded(name: str) -> str:
+    """A row's name on two lines where it is long."""
+    return name if len(name) < 16 else name.replace(", ", ",\n", 1).replace(" (", "\n(")
 
 
 def epochs(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
@@ -318,6 +322,10 @@ def epochs(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
         over = np.mean([result["over_epochs"] for result in results], axis=0)
         axes.plot(over[:, 0], over[:, 1], "-o", markersize=3, label=row.name)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(FixedLocator([1, 1.5, 2, 3, 5, 8]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch")
     axes.set_ylabel("imbalance (1 = even)")
     axes.legend(fontsize=8)
