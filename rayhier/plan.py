@@ -169,7 +169,7 @@ def _steps(plan: Plan) -> list[Step]:
             "index",
             "index",
             {**base, "model": model.fingerprint},
-            (documents * row + text) * spec.index.leaves_per_document,
+            round(documents * (row + work.document_bytes)) * spec.index.leaves_per_document,
             seed,
             index=_fields(spec.index),
         )

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 STARTED_WITHIN = 90
 JOB_SECONDS = 240
+GRACE = 10
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,18 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in opened]
 
 
-def stop(started: subprocess.Popen[bytes], session: str) -> None:
-    """End this cluster and no other: the group that was started, then what names its session folder."""
-    os.killpg(started.pid, signal.SIGTERM)
+def stop(started: subprocess.Popen[bytes], folder: str) -> None:
+    """End this cluster and no other: `ray stop` would end every one of this machine."""
+    started.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
-        started.wait(20)
-    listed = subprocess.run(["ps", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+        started.wait(GRACE)
+    listed = subprocess.run(["ps", "-eo", "pid=,sess=,args="], capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
-        pid, _, command = line.strip().partition(" ")
-        if session in command:
+        pid, session, command = line.split(maxsplit=2)
+        if int(session) == started.pid or folder in command:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-    started.wait(20)
+    started.wait(GRACE)
 
 
 def test_a_job_by_its_command(head: Head, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
@@ -122,7 +123,9 @@ def test_a_job_by_its_command(head: Head, tiny_spec: Callable[..., Path], tmp_pa
 
     refused = head.submit(folder, *command, "workdir=runs/tiny")
     assert refused.returncode != 0
-    assert "error: workdir: got 'runs/tiny': inside a Ray job the working directory is a temporary copy" in refused.stdout
+    assert (
+        "error: workdir: got 'runs/tiny': inside a Ray job the working directory is a temporary copy" in refused.stdout
+    )
     assert "Traceback" not in refused.stdout.partition("error: ")[2].partition("\n")[0]
 
     unknown = head.submit(folder, *command, f"workdir={tmp_path}/unknown", without_token=True)
