@@ -200,7 +200,7 @@ def _show_report(plan: Plan) -> None:
     report = plan.report
     if report is None:
         if not plan.evaluates:
-            say(NOT_EVALUATED)
+            print(NOT_EVALUATED)
         return
     from rayhier.evaluate.closing import closing
 

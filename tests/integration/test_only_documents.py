@@ -15,20 +15,20 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def test_documents_alone(
-    tiny_spec: Callable[..., Path], tiny_corpus: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = tmp_path / "work"
     source = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"
     spec = str(tiny_spec(corpus=source))
     for state in ("built", "published"):
         assert run.main([spec]) == 0
-        printed = capfd.readouterr()
+        printed = capsys.readouterr()
         summary = json.loads(printed.out.splitlines()[-1])
         stages = ("corpus", "embed", "train", "index")
         assert [(step["stage"], step["state"]) for step in summary["steps"]] == [(stage, state) for stage in stages]
-        assert NOT_EVALUATED in printed.err
+        assert NOT_EVALUATED in printed.out
     assert set(current.read(work).artifacts) == {"corpus", "vectors", "model", "index"}
     assert not (work / "report.json").exists()
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
-    assert len(capfd.readouterr().out.splitlines()) == 4
+    assert len(capsys.readouterr().out.splitlines()) == 4
