@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench-scifact bench-encode clean
+.PHONY: help setup demo test check bench-scifact bench-encode bench-ehi bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -45,6 +45,12 @@ check: setup  ## format, lint, types, layers
 
 bench-scifact: setup  ## SciFact beside its controls, three seeds, one table
 	$(BIN)/python benchmarks/scifact.py
+
+bench-ehi: setup  ## EHI's ablations on SciFact: a table and figures below docs/
+	$(BIN)/python benchmarks/ehi.py
+
+bench-workers: setup  ## training steps a second, one worker and two, and whether their gradients agree
+	$(BIN)/python benchmarks/workers.py
 
 bench-encode: setup  ## texts encoded a second beside a bare loop and sentence-transformers
 	$(BIN)/python benchmarks/encode.py

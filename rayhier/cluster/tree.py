@@ -1,4 +1,6 @@
-"""Hierarchical spherical k-means, top down: every document's path through a tree of equal branching."""
+"""Hierarchical spherical k-means, top down: a tree of equal branching over documents."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -7,21 +9,29 @@ from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.storage.columns import Floats
 
 
-def hierarchical_kmeans(
-    vectors_NM: Floats, branching: int, height: int, seed: int
-) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Paths [n, height], the root's child first, and the unit centroids [branching, m] of the first level.
+@dataclass(frozen=True)
+class Tree:
+    """The clusters of every node, level by level."""
 
-    Each node's documents are clustered into `branching` children, fewer where it holds fewer documents.
-    """
-    centroids = spherical_kmeans(vectors_NM, branching, seed)
-    path_NH = np.zeros((len(vectors_NM), height), dtype=np.int64)
-    path_NH[:, 0] = nearest(vectors_NM, centroids, 1)[0][:, 0]
-    node_N = path_NH[:, 0].copy()
-    for level in range(1, height):
+    path_NH: npt.NDArray[np.int64]
+    """Every document's children from the root on."""
+    centroids: list[Floats]
+    """Of each level [nodes, branching, m], unit vectors; a node's missing children are all zero."""
+
+
+def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: int) -> Tree:
+    """Cluster each node's documents into `branching` children, fewer where it holds fewer documents."""
+    n, m = vectors_NM.shape
+    path_NH = np.zeros((n, height), dtype=np.int64)
+    node_N = np.zeros(n, dtype=np.int64)
+    centroids = []
+    for level in range(height):
+        below = np.zeros((branching**level, branching, m), dtype=np.float32)
         for node in np.unique(node_N):
             rows = np.flatnonzero(node_N == node)
-            below = spherical_kmeans(vectors_NM[rows], min(branching, len(rows)), seed)
-            path_NH[rows, level] = nearest(vectors_NM[rows], below, 1)[0][:, 0]
+            found = spherical_kmeans(vectors_NM[rows], min(branching, len(rows)), seed)
+            path_NH[rows, level] = nearest(vectors_NM[rows], found, 1)[0][:, 0]
+            below[node, : len(found)] = found
+        centroids.append(below)
         node_N = node_N * branching + path_NH[:, level]
-    return path_NH, centroids
+    return Tree(path_NH, centroids)

@@ -82,10 +82,10 @@ class LeafMeans:
         self._sum_LM = np.zeros((leaves, dimension), dtype=np.float64)
         self.rows = 0
 
-    def add(self, routed: pa.Table) -> None:
-        """Count the rows of a part in."""
-        np.add.at(self._sum_LM, routed["leaf"].to_numpy(), columns.matrix(routed["vector"]))
-        self.rows += routed.num_rows
+    def add(self, vectors_NM: Floats, leaf_N: Ints) -> None:
+        """Count vectors [n, m] of these leaves in."""
+        np.add.at(self._sum_LM, leaf_N, vectors_NM)
+        self.rows += len(leaf_N)
 
     def means(self) -> Floats:
         """[leaves, m]; zero for a leaf that holds none."""

@@ -175,7 +175,7 @@ def _write_means(scratch: Location, leaves: int, routed: Sequence[Location]) -> 
     for path in routed:
         table = columns.read([path], ["leaf", "vector"])
         means = means or LeafMeans(leaves, table.schema.field("vector").type.list_size)
-        means.add(table)
+        means.add(columns.matrix(table["vector"]), table["leaf"].to_numpy())
         if means.rows >= SAMPLE * leaves:
             break
     if means is not None:

@@ -1,8 +1,8 @@
 """`encoder:` the text encoder, and what of it is trained."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rayhier.spec.section import Section
 
@@ -31,3 +31,9 @@ class EncoderSpec(Section):
     """Arithmetic of the encoder; `auto` is bfloat16 where the hardware multiplies it."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
     """Texts encoded at a time."""
+
+    @model_validator(mode="after")
+    def _float16_does_not_train(self) -> Self:
+        if self.precision == "float16" and self.train != "head":
+            raise ValueError("precision float16 with train head; training needs the range of auto, float32 or bfloat16")
+        return self

@@ -105,12 +105,13 @@ def train_workers() -> Iterator[int]:
 
 @pytest.mark.usefixtures("cluster")
 def test_a_killed_train_worker_goes_on_from_its_checkpoint(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    """One of two workers is killed; the run ends as one of a single worker that nobody disturbed."""
     killed: list[int] = []
 
     def kill(work: Path, over: threading.Event) -> None:
         while not over.wait(POLL_SECONDS) and not killed:
             if list(work.glob("model/*/*/scratch/ray/*/checkpoint_*")):
-                for pid in train_workers():
+                for pid in list(train_workers())[:1]:
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
@@ -120,9 +121,9 @@ def test_a_killed_train_worker_goes_on_from_its_checkpoint(tiny_spec: Callable[.
         killer = threading.Thread(target=kill, args=(work, over))
         if name == "disturbed":
             killer.start()
-        spec = str(
-            tiny_spec(workdir=str(work), train="{epochs: 6, batch_size: 2}", cluster="{train: {checkpoint_seconds: 0}}")
-        )
+        workers = "workers: 2, least_workers: 1" if name == "disturbed" else "workers: 1"
+        cluster = f"{{train: {{{workers}, checkpoint_seconds: 0}}}}"
+        spec = str(tiny_spec(workdir=str(work), train="{epochs: 6, batch_size: 4}", cluster=cluster))
         assert run.main([spec, "--stage", "corpus", "--stage", "embed", "--stage", "train"]) == 0
         over.set()
         if name == "disturbed":
@@ -130,9 +131,9 @@ def test_a_killed_train_worker_goes_on_from_its_checkpoint(tiny_spec: Callable[.
         histories.append(files.read_json(only(work / "model").path("metrics.json")))
     assert killed
     for one, other in zip(*histories, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
+        assert one == pytest.approx(other, abs=1e-4)
     heads = [load(only(tmp_path / name / "model")) for name in ("disturbed", "undisturbed")]
-    np.testing.assert_allclose(heads[0], heads[1], atol=1e-5)
+    np.testing.assert_allclose(heads[0], heads[1], atol=1e-4)
 
 
 def only(kind: Path) -> Artifact:

@@ -7,7 +7,7 @@ import torch
 from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.train.warm import warm_start
+from rayhier.train.warm import walk, warm_start
 
 B, M, EACH = 4, 24, 30
 
@@ -31,31 +31,54 @@ def same_partition(found, wanted):
 
 def test_planted_groups_are_found(planted):
     vectors, far, near = planted
-    path, centroids = hierarchical_kmeans(vectors, B, 2, seed=0)
+    tree = hierarchical_kmeans(vectors, B, 2, seed=0)
+    path = tree.path_NH
     assert same_partition(path[:, 0], far)
     # Below the first level k-means may halve one planted group and join two others, but not do worse.
     leaf = path[:, 0] * B + path[:, 1]
     assert np.mean([np.bincount(leaf[near == group]).max() / EACH for group in range(B * B)]) > 0.9
-    assert path[:, 0].tolist() == (vectors @ centroids.T).argmax(axis=1).tolist()
+    own = [level.reshape(-1, B, M) for level in tree.centroids]
+    assert path[:, 0].tolist() == (vectors @ own[0][0].T).argmax(axis=1).tolist()
+    assert path[:, 1].tolist() == np.einsum("nm,nbm->nb", vectors, own[1][path[:, 0]]).argmax(axis=1).tolist()
 
 
 def test_a_node_with_fewer_documents_than_children(planted):
-    vectors = planted[0][:7]
-    path, _ = hierarchical_kmeans(vectors, 3, 3, seed=0)
-    assert path.shape == (7, 3)
-    assert path.min() >= 0
-    assert path.max() < 3
+    tree = hierarchical_kmeans(planted[0][:7], 3, 3, seed=0)
+    assert tree.path_NH.shape == (7, 3)
+    assert [level.shape for level in tree.centroids] == [(1, 3, M), (3, 3, M), (9, 3, M)]
+    sizes = np.bincount(tree.path_NH[:, 0], minlength=3)
+    assert [int(level.any(axis=1).sum()) for level in tree.centroids[1]] == np.minimum(sizes, 3).tolist()
+
+
+def test_a_walk_draws_from_its_nodes_and_never_a_missing_child(planted):
+    vectors = torch.from_numpy(planted[0][:7])
+    centroids = [torch.from_numpy(level) for level in hierarchical_kmeans(planted[0][:7], 3, 2, seed=0).centroids]
+    path, targets = walk(vectors.repeat(50, 1), centroids, torch.Generator().manual_seed(0))
+    for level, target in enumerate(targets):
+        torch.testing.assert_close(target.sum(dim=1), torch.ones(350))
+        assert (target.gather(1, path[:, [level]]) > 0).all()
+    node = centroids[1][path[:, 0]]
+    wanted = (20 * (vectors.repeat(50, 1).unsqueeze(1) * node).sum(2)).masked_fill(~node.any(2), -torch.inf)
+    torch.testing.assert_close(targets[1], wanted.softmax(dim=1))
 
 
 def test_a_warm_started_tree_routes_as_the_clustering(planted):
+    """Its best leaf is the clustering's, and so is the order of all its leaves."""
     vectors, far, _ = planted
     torch.manual_seed(0)
     router = EhiRouter(M, B, 2, "relu")
     warm_start(router, vectors, seed=0)
-    leaves, _ = router.route(Encoded(torch.from_numpy(vectors)), 1)
-    path, _ = hierarchical_kmeans(vectors, B, 2, seed=0)
-    assert (leaves[:, 0].numpy() == path[:, 0] * B + path[:, 1]).mean() > 0.95
+    leaves, log_probs = router.route(Encoded(torch.from_numpy(vectors)), B * B)
+    tree = hierarchical_kmeans(vectors, B, 2, seed=0)
+    assert (leaves[:, 0].numpy() == tree.path_NH[:, 0] * B + tree.path_NH[:, 1]).mean() > 0.9
     assert same_partition(leaves[:, 0].numpy() // B, far)
+    first, second = (torch.from_numpy(level) for level in tree.centroids)
+    x = torch.from_numpy(vectors)
+    parent = (20 * x @ first[0].T).log_softmax(dim=1)
+    child = (20 * torch.einsum("nm,pbm->npb", x, second)).log_softmax(dim=2)
+    wanted = (parent.unsqueeze(2) + child).flatten(1)
+    probable = wanted.gather(1, leaves) > np.log(0.01)
+    assert (log_probs - wanted.gather(1, leaves))[probable].abs().mean() < 0.1
 
 
 def test_given_paths_are_the_conditional_distributions(planted):

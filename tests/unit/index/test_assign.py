@@ -148,10 +148,15 @@ def test_leaf_counts_name_empty_leaves_too():
     assert json.dumps(leaf_counts(np.array([0, 2, 2], np.int32), 4)) == "[1, 0, 2, 0]"
 
 
+def placed(routed):
+    """Vectors and leaves of a routed part."""
+    return columns.matrix(routed["vector"]), routed["leaf"].to_numpy()
+
+
 def test_two_leaves_a_document(model, part, matrix, vectors):
     routed = Assigner(model, HEAD, "float32", candidates=B)(*part)
     means = LeafMeans(B, M)
-    means.add(routed)
+    means.add(*placed(routed))
     table = spread(routed, means.means(), "next_best")
     _, log_probs = by_hand(model, matrix, vectors)
     order = np.argsort(-log_probs, axis=1)
@@ -174,8 +179,8 @@ def test_two_leaves_a_document(model, part, matrix, vectors):
 def test_leaf_means_are_unit_means(model, part):
     routed = Assigner(model, HEAD, "float32")(*part)
     means = LeafMeans(B + 1, M)
-    means.add(routed.slice(0, 7))
-    means.add(routed.slice(7))
+    means.add(*placed(routed.slice(0, 7)))
+    means.add(*placed(routed.slice(7)))
     found, leaf = means.means(), routed["leaf"].to_numpy()
     for number in range(B + 1):
         own = columns.matrix(routed["vector"])[leaf == number]

@@ -97,6 +97,11 @@ REFUSED = {
         [],
         ["spec.yaml:3: corpus.path: missing", "spec.yaml: router: missing", "required"],
     ),
+    "float16 training": (
+        SMALLEST,
+        ["encoder.precision=float16", "encoder.train=all"],
+        ["encoder: got", "allowed: precision float16 with train head"],
+    ),
     "another storage": (SMALLEST, ["workdir=ftp://host/a"], ["workdir: got 'ftp://host/a'; allowed: a path on this"]),
     "no bucket": (
         SMALLEST,
