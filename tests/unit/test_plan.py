@@ -269,7 +269,9 @@ PATHS = {
         },
         "an absolute path",
     ),
+    "corpus.path of a data set": ({"corpus": "{type: huggingface, path: models}"}, "an absolute path"),
     "encoder.model": ({"encoder": "{model: models}"}, "package:NAME, or a hub id"),
+    "encoder.model like a hub id": ({"encoder": "{model: models/mine}"}, "package:NAME, or a hub id"),
 }
 
 
@@ -278,7 +280,7 @@ def test_a_relative_path_is_refused_inside_a_job(
     key: str, tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine").mkdir(parents=True)
     (tmp_path / "some.parquet").touch()
     lines, allowed = PATHS[key]
     spec = load(tiny_spec(**{name: value.replace("HERE", str(tmp_path)) for name, value in lines.items()}))
@@ -286,7 +288,7 @@ def test_a_relative_path_is_refused_inside_a_job(
     with pytest.raises(InputError) as refused:
         make_plan(spec)
     message = str(refused.value)
-    assert message.startswith(f"{key}: got ")
+    assert message.startswith(f"{key.split()[0]}: got ")
     assert "inside a Ray job the working directory is a temporary copy" in message
     assert allowed in message
 
@@ -299,3 +301,12 @@ def test_absolute_paths_and_a_relative_spec_are_planned_inside_a_job(
     before = fingerprints(spec)
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     assert fingerprints(Path(spec.name)) == before
+
+
+def test_a_hub_id_is_no_relative_path(
+    tiny_spec: Callable[..., Path], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayhier.storage.hub.fetch", lambda model, is_whole: tiny_model)
+    before = fingerprints(tiny_spec())
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    assert fingerprints(tiny_spec(), "encoder.model=nobody/nothing") == before
