@@ -6,13 +6,13 @@ Everything here is known before a cluster is touched; what is missing or cannot 
 import os
 import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from rayhier.estimate import Cost, Work, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
-from rayhier.storage import model_folder, paths, source
-from rayhier.storage.artifact import Kind, Place
+from rayhier.storage import model_folder, source, workdir
+from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.fingerprint import fingerprint
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location
@@ -27,6 +27,7 @@ PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_r
 ASSUMED_DOCUMENTS = 5_000
 """Where only reading the source tells."""
 BYTES_A_DOCUMENT = 1_500
+BYTES_A_QUERY = 50
 REPORT_BYTES = 10_000_000
 
 
@@ -42,6 +43,8 @@ class Step:
     resources: str
     bytes: int
     """Expected size of the artifact."""
+    cost: Cost
+    """Expected hours and memory."""
     seed: int | None = None
 
     @property
@@ -77,18 +80,29 @@ class Plan:
         """The step that makes a kind of artifact."""
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
+    @property
+    def report(self) -> Artifact | None:
+        """The published evaluation; None before, and where the corpus has no judgements to evaluate by."""
+        return self.step("evaluate").place.published() if self.evaluates else None
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the corpus has judgements, or may have where only reading tells."""
+        return self.spec.corpus.names_judgements
+
 
 def make_plan(spec: JobSpec) -> Plan:
     """Look at corpus, model and workdir; InputError where one is missing or what is asked cannot fit."""
-    workdir = _workdir(spec)
+    place = workdir.find(spec.workdir)
     found = source.describe(spec.corpus)
     if spec.train.objective == "supervised" and "train" not in found.judged:
         raise InputError(NO_JUDGEMENTS)
-    if spec.evaluate.split not in found.judged and not (spec.evaluate.split == "dev" and "train" in found.judged):
+    judged = found.judged | ({"dev"} if "train" in found.judged else set())
+    if spec.corpus.names_judgements and spec.evaluate.split not in judged:
         raise InputError(_no_split(spec, sorted(found.judged)))
     if found.documents is not None and spec.corpus.passages is None:
         spec.check_leaves(found.documents)
-    plan = Plan(spec, workdir, found, model_folder.open_model(spec.encoder))
+    plan = Plan(spec, place, found, model_folder.open_model(spec.encoder))
     plan.steps.extend(_steps(plan))
     _check_space(plan)
     return plan
@@ -98,6 +112,8 @@ NO_JUDGEMENTS = (
     "train.objective: got 'supervised', but the corpus has no train judgements; "
     "allowed: 'documents' or 'auto', or a qrels/train.tsv that names its queries and documents"
 )
+
+NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
 
 
 def _no_split(spec: JobSpec, judged: list[str]) -> str:
@@ -109,7 +125,8 @@ def _no_split(spec: JobSpec, judged: list[str]) -> str:
 
 def _steps(plan: Plan) -> list[Step]:
     spec, m = plan.spec, plan.model.dimension
-    documents = plan.source.rows or ASSUMED_DOCUMENTS
+    work = _work(plan)
+    documents = work.documents
     text = plan.source.bytes or documents * BYTES_A_DOCUMENT
     weights = sum(file.stat().st_size for file in plan.model.path.iterdir() if file.is_file())
     cluster = spec.cluster
@@ -120,14 +137,15 @@ def _steps(plan: Plan) -> list[Step]:
         made = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
         workers = getattr(cluster, stage, None)
         resources = _resources(workers) if workers else "this process"
-        return Step(stage, kind, Place(plan.workdir / kind / made), inputs, resources, size, seed)
+        cost = stage_cost(stage, spec, work)
+        return Step(stage, kind, Place(plan.workdir / kind / made), inputs, resources, size, cost, seed)
 
     corpus = step("corpus", "corpus", {}, text, source=plan.source.identity, corpus=_fields(spec.corpus, *PATHS))
     vectors = step(
         "embed",
         "vectors",
         {"corpus": corpus.fingerprint},
-        documents * m * 4,
+        (documents + work.queries) * m * 4,
         encoder=_fields(spec.encoder, "model", "sha256", "train", "batch_size", "device"),
         weights=plan.model.files,
     )
@@ -151,17 +169,38 @@ def _steps(plan: Plan) -> list[Step]:
             "index",
             "index",
             {**base, "model": model.fingerprint},
-            documents * row + text,
+            round(documents * (row + work.document_bytes)) * spec.index.leaves_per_document,
             seed,
             index=_fields(spec.index),
         )
         steps += [model, index]
         measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
-    search = _fields(spec.search)
-    return [
-        *steps,
-        step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=_fields(spec.evaluate), search=search),
-    ]
+    if plan.evaluates:
+        search = _fields(spec.search)
+        steps.append(
+            step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=_fields(spec.evaluate), search=search)
+        )
+    return steps
+
+
+def _work(plan: Plan) -> Work:
+    """What the job handles, known or about."""
+    source, passages = plan.source, plan.spec.corpus.passages
+    documents = source.rows or ASSUMED_DOCUMENTS
+    text = source.document_bytes * (passages.words / passages.stride if passages else 1)
+    queries = source.queries if source.documents else documents
+    train, split = (source.judgements.get(name, 0) for name in ("train", plan.spec.evaluate.split))
+    unread = documents if source.documents is None else 0
+    return Work(
+        documents=documents,
+        document_bytes=text / documents or BYTES_A_DOCUMENT,
+        queries=queries,
+        query_bytes=source.query_bytes / queries if source.query_bytes else BYTES_A_QUERY,
+        pairs=0 if plan.spec.train.objective == "documents" else train or unread,
+        measured=split or min(documents, ASSUMED_DOCUMENTS),
+        parameters=parameters(plan.model.path),
+        dimension=plan.model.dimension,
+    )
 
 
 def _resources(workers: Workers | TrainWorkers) -> str:
@@ -172,43 +211,6 @@ def _resources(workers: Workers | TrainWorkers) -> str:
 def _fields(section: Any, *without: str) -> dict[str, Any]:
     values: dict[str, Any] = section.model_dump(mode="json", exclude=set(without))
     return values
-
-
-def _workdir(spec: JobSpec) -> Location:
-    """Where artifacts go; InputError where nothing can be written there, as far as looking tells."""
-    if "://" not in spec.workdir:
-        local = paths.resolve("workdir", spec.workdir)
-        _check_writable(local)
-        return local
-    place = paths.locate(spec.workdir)
-    if isinstance(place, Remote):
-        _check_answers(place)
-    return place
-
-
-def _check_answers(place: Remote) -> None:
-    try:
-        place.reach()
-    except OSError as error:
-        raise InputError(
-            f"workdir: {place} cannot be opened: {error.strerror}; allowed: a bucket that exists and that the "
-            "environment's credentials, region and endpoint (AWS_…, GOOGLE_…) let this user list and write"
-        ) from None
-
-
-def _check_writable(workdir: Path) -> None:
-    parent = workdir
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir():
-        raise InputError(f"workdir: {parent} is not a folder; allowed: a folder this user can write")
-    if not os.access(parent, os.W_OK | os.X_OK) or _read_only(parent):
-        raise InputError(f"workdir: {parent} cannot be written; allowed: a folder this user can write")
-
-
-def _read_only(folder: Path) -> bool:
-    """Whether the file system refuses writes even to those the permissions would let."""
-    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY) or folder.is_relative_to("/proc")
 
 
 def _check_space(plan: Plan) -> None:
@@ -224,10 +226,10 @@ def _check_space(plan: Plan) -> None:
 
 
 def show(plan: Plan) -> str:
-    """The plan for people: steps, places, sizes, resources."""
+    """The plan for people: steps, places, sizes, resources, hours; then what is to do in all, and what to mind."""
     known = plan.source.rows if plan.spec.corpus.passages is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS
-    about = f"{documents:,}" if known else f"about {documents:,}"
+    about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
     lines = [
         f"{plan.spec.name}: {about} documents, {plan.spec.router.leaves(documents):,} leaves, workdir {plan.workdir}",
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
@@ -235,8 +237,52 @@ def show(plan: Plan) -> str:
     for step in plan.steps:
         state = "published" if step.is_published else "to do"
         place = f"{step.kind}/{step.fingerprint}"
-        lines.append(f"  {step.title:<16} {place:<24} about {_size(step.bytes):>9}  {step.resources:<12}  {state}")
-    return "\n".join(lines)
+        hours = f"estimated {_time(step.cost.seconds):>7}"
+        lines.append(
+            f"  {step.title:<16} {place:<24} about {_size(step.bytes):>6}  {step.resources:<18}  {state:<9}  {hours}"
+        )
+    left = [step for step in plan.steps if not step.is_published]
+    size, seconds = sum(step.bytes for step in left), sum(step.cost.seconds for step in left)
+    lines.append(f"to do: about {_size(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
+    return "\n".join([*lines, *notes(plan)])
+
+
+def notes(plan: Plan) -> list[str]:
+    """What is no mistake but may surprise: left out, assumed, paid twice, without use, too large for this machine."""
+    found = [] if plan.evaluates else [NOT_EVALUATED]
+    if plan.source.rows is None:
+        found.append(f"corpus: only reading it tells how large it is; {ASSUMED_DOCUMENTS:,} documents are assumed")
+    if plan.spec.index.leaves_per_document > 1:
+        index = next(step for step in plan.steps if step.stage == "index")
+        found.append(
+            f"index.leaves_per_document: {plan.spec.index.leaves_per_document} rows a document in the leaf map, "
+            f"{_size(index.bytes)} where one would be {_size(index.bytes / plan.spec.index.leaves_per_document)}"
+        )
+    leaves = plan.spec.router.leaves(plan.source.rows or ASSUMED_DOCUMENTS)
+    if plan.spec.search.beam >= leaves:
+        found.append(
+            f"warning: search.beam: got {plan.spec.search.beam}, and there are {leaves:,} leaves: all are read"
+        )
+    return found + _too_large(plan)
+
+
+def _too_large(plan: Plan) -> list[str]:
+    """Stages, one of whose processes may not fit this machine's memory; none where the cluster is elsewhere."""
+    elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "auto", "local")
+    if plan.spec.cluster.address not in ("auto", "local") or (plan.spec.cluster.address == "auto" and elsewhere):
+        return []
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    large = {step.stage: step.cost.memory for step in plan.steps if step.cost.memory > has}
+    return [
+        f"warning: {stage}: one process holds about {_size(needed)}, and this machine has {_size(has)}"
+        for stage, needed in large.items()
+    ]
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
 def _size(count: float) -> str:

@@ -15,6 +15,8 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
 
 ANSWER_SECONDS = 10.0
+PARTS = 4
+"""Decimals Ray counts resources in: a hundred times 0.07 GPUs are seven."""
 
 
 def join(spec: JobSpec) -> None:
@@ -72,12 +74,13 @@ def check_resources(spec: JobSpec) -> None:
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
     has, largest = sum(nodes), max(nodes, default=0)
-    where = f"{key}: got {workers} workers x {each:g} {kind}s = {workers * each:g}"
-    if workers * each > has:
+    asked = round(workers * each, PARTS)
+    where = f"{key}: got {workers} workers x {each:g} {kind}s = {asked:g}"
+    if asked > has:
         raise InputError(f"{where}; allowed: at most the cluster's {has:g} {kind}s")
     if each > largest:
         raise InputError(f"{where}; allowed: at most {largest:g} {kind}s a worker, the largest node's")
-    if workers > (fit := sum(int(node / each) for node in nodes)):
+    if workers > (fit := sum(int(round(node / each, PARTS)) for node in nodes)):
         shown = [float(f"{node:g}") for node in nodes]
         raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
 

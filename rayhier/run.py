@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rayhier.corpus import fits
-from rayhier.plan import STAGES, Plan, Step, make_plan, show
+from rayhier.plan import NOT_EVALUATED, STAGES, Plan, Step, make_plan, show
 from rayhier.progress import here, say
-from rayhier.spec import InputError, load
+from rayhier.spec import InputError, JobSpec, load
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
@@ -19,7 +19,12 @@ from rayhier.storage.attempt import Attempt, Made
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code is 2 for a mistake of the user's, 0 otherwise."""
     given = _parser().parse_args(arguments)
+    if given.schema:
+        print(json.dumps(JobSpec.model_json_schema(), indent=2))
+        return 0
     try:
+        if given.spec is None:
+            raise InputError("SPEC: missing; allowed: a YAML file, for instance specs/quickstart.yaml")
         spec = load(given.spec, given.set)
         if given.check:
             print(f"{given.spec}: ok")
@@ -28,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.plan:
             print(show(plan))
             return 0
+        if "evaluate" in (given.stage or ()) and not plan.evaluates:
+            raise InputError(f"--stage: {NOT_EVALUATED}")
         print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -39,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m rayhier.run", description="Train, index and measure what a spec describes.", allow_abbrev=False
     )
-    parser.add_argument("spec", help="YAML file, for instance specs/quickstart.yaml")
+    parser.add_argument("spec", nargs="?", metavar="SPEC", help="YAML file, for instance specs/quickstart.yaml")
     parser.add_argument(
         "--stage", action="append", choices=STAGES, metavar="NAME", help=f"only this: {', '.join(STAGES)}"
     )
@@ -47,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fresh", action="store_true", help="make the named steps again (all, without --stage)")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="check the spec alone: no data, no cluster")
-    only.add_argument("--plan", action="store_true", help="show steps, places, sizes and resources; run nothing")
+    only.add_argument("--plan", action="store_true", help="show steps, places, sizes, hours; run nothing")
+    only.add_argument("--schema", action="store_true", help="print the JSON Schema of a spec; needs none")
     return parser
 
 
@@ -176,7 +184,7 @@ def _make_current(plan: Plan) -> None:
             seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
     named = {step.kind: step.fingerprint for step in published if step.seed in (None, first)}
     current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=dict(named), seeds=seeds))
-    report = plan.step("evaluate").place.published()
+    report = plan.report
     if report is not None:
         below = str(report.root).removeprefix(f"{plan.workdir}/")
         _, _, body = report.path("report.md").read_text().partition("\n")
@@ -189,8 +197,10 @@ def _make_current(plan: Plan) -> None:
 
 def _show_report(plan: Plan) -> None:
     """The table, five questions with their answers, and where the plots are."""
-    report = plan.step("evaluate").place.published()
+    report = plan.report
     if report is None:
+        if not plan.evaluates:
+            print(NOT_EVALUATED)
         return
     from rayhier.evaluate.closing import closing
 

@@ -32,7 +32,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
             f"train.objective: got 'supervised', but the corpus has no train judgement above 0 "
             f"({_rejected(counts['judgements']['train'])}); allowed: auto, documents"
         )
-    if counts["splits"][spec.evaluate.split]["relevant"] == 0:
+    if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
         judged = [split for split in ("dev", "test") if counts["splits"][split]["relevant"]]
         raise InputError(
             f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgement above 0 there "

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rayhier.spec.section import Section
 
@@ -16,6 +16,13 @@ class Workers(Section):
     """CPUs, and threads, of each."""
     gpus: Annotated[float, Field(ge=0, le=64)] = 0
     """GPUs of each; below 1, so many share one."""
+
+    @field_validator("gpus")
+    @classmethod
+    def _whole(cls, value: float) -> float:
+        if value > 1 and value != int(value):
+            raise ValueError("at most 1, or a whole number: only one GPU can be shared")
+        return value
 
 
 class TrainWorkers(Section):

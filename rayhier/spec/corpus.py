@@ -82,6 +82,11 @@ class _Corpus(Section):
     passages: Passages | None = None
     """Cut longer documents into passages; none: a document is a row."""
 
+    @property
+    def names_judgements(self) -> bool:
+        """Whether it says, or implies, where judgements lie. Without any, nothing is evaluated."""
+        return True
+
 
 class _WithFields(_Corpus):
     """A source whose rows may have more than id, title and text."""
@@ -102,9 +107,14 @@ class _Listed(_WithFields):
     columns: Columns = Columns()
     """What the columns are called."""
 
+    @property
+    def names_judgements(self) -> bool:
+        """Whether it names a file of judgements."""
+        return self.judgements != Judgements()
+
     @model_validator(mode="after")
     def _asked(self) -> Self:
-        if self.queries is None and self.judgements != Judgements():
+        if self.queries is None and self.names_judgements:
             raise ValueError("judgements only together with queries, whose ids they name")
         return self
 

@@ -13,10 +13,13 @@ EXTRA = "pip install 'rayhier[huggingface]'"
 
 def folder(key: str, path: str) -> Path | None:
     """The folder that `path` names; None where it can only be a hub id, NAMESPACE/NAME or NAME."""
+    is_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) is not None and not path.startswith(".")
+    if is_id and not paths.is_there(path):
+        return None
     found = paths.resolve(key, path)
     if found.is_dir():
         return found
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) or path.startswith("."):
+    if not is_id:
         raise InputError(f"{key}: got {path!r}, no such folder; allowed: a folder, or a hub id such as BeIR/scifact")
     return None
 

@@ -103,9 +103,9 @@ def find(model: str) -> Path:
     """The folder of `package:NAME`, of a path, or of a hub id where there is no such path."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE))
-    path = paths.resolve("encoder.model", model)
-    if not path.exists() and hub.is_hub_id(model):
+    if hub.is_hub_id(model) and not paths.is_there(model):
         return hub.fetch(model, _is_whole)
+    path = paths.resolve("encoder.model", model)
     if not path.is_dir():
         raise InputError(f"encoder.model: got {model!r}, no such folder; allowed: {ALLOWED}")
     if not any((path / name).is_file() for name in ("config.json", "modules.json")):

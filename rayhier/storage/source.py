@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -34,6 +34,13 @@ class Source:
     """Splits that have judgements, or may have where only reading tells."""
     rows: int | None
     """Of the corpus to be made: the documents, or about so many passages."""
+    document_bytes: int = 0
+    """Of the documents' files; 0 where only reading tells, as are the next."""
+    queries: int = 0
+    query_bytes: int = 0
+    """Of the queries' files."""
+    judgements: dict[str, int] = field(default_factory=dict)
+    """Split -> lines."""
 
 
 def describe(spec: CorpusSpec) -> Source:
@@ -60,18 +67,27 @@ def unreadable(path: Path, error: Exception) -> InputError:
 def _files(spec: Listed) -> Source:
     found = listing.find(spec)
     identity = {}
-    total = documents = text = 0
+    sizes: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for one in found.all:
         lines = one.path.suffix != PARQUET if one in found.judgements.values() else not isinstance(spec, Parquet)
-        identity[one.name], size, rows = _scan_lines(one.path) if lines else _scan_parquet(one.path)
-        total += size
-        if one in found.documents:
-            documents += rows
-            text += size
+        identity[one.name], size, lengths[one.name] = _scan_lines(one.path) if lines else _scan_parquet(one.path)
+        sizes[one.name] = size
+    documents, text = (sum(held[one.name] for one in found.documents) for held in (lengths, sizes))
     if documents == 0:
         raise InputError(f"corpus.{_key(spec)}: {found.documents[0].path} is empty; allowed: one document a line")
     more = text // (spec.passages.stride * BYTES_A_WORD) if spec.passages else 0
-    return Source(identity, documents, total, frozenset(found.judgements), documents + more)
+    return Source(
+        identity,
+        documents,
+        sum(sizes.values()),
+        frozenset(found.judgements),
+        documents + more,
+        document_bytes=text,
+        queries=sum(lengths[one.name] for one in found.queries),
+        query_bytes=sum(sizes[one.name] for one in found.queries),
+        judgements={split: lengths[one.name] for split, one in found.judgements.items()},
+    )
 
 
 def _key(spec: Listed) -> str:

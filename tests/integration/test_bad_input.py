@@ -5,9 +5,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rayhier import run
@@ -28,6 +30,7 @@ class Case:
     lines: dict[str, str] | None = None
     overrides: tuple[str, ...] = ()
     prepare: Callable[[Path, Path], object] = lambda corpus, work: None
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def pickled(corpus: Path, work: Path) -> None:
@@ -43,6 +46,22 @@ def empty_texts(corpus: Path, work: Path) -> None:
 
 def unknown_judgements(corpus: Path, work: Path) -> None:
     (corpus / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq1\tnowhere\t1\n")
+
+
+def truncated_parquet(corpus: Path, work: Path) -> None:
+    path = corpus / "documents.parquet"
+    pq.write_table(pa.table({"id": ["a", "b"], "text": ["pine", "oak"]}), path)
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def three_columns(corpus: Path, work: Path) -> None:
+    (corpus / "collection.tsv").write_text("".join(f"d{n}\tpine {n}\toak\n" for n in range(300)))
+    for split in ("train", "dev"):
+        (corpus / f"queries.{split}.tsv").write_text("q1\tpine\n")
+        (corpus / f"qrels.{split}.tsv").write_text("q1\t0\td1\t1\n")
+
+
+DENIED = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
 
 CASES = {
@@ -78,6 +97,42 @@ CASES = {
     "cluster too small": Case(
         ["cluster.embed", "got 9 workers x 1 CPUs", "8 CPUs"], overrides=("cluster.embed.workers=9",)
     ),
+    "a cluster without GPUs": Case(
+        ["cluster.embed", "got 2 workers x 1 GPUs = 2", "at most the cluster's 0 GPUs"],
+        overrides=("cluster.embed.gpus=1",),
+    ),
+    "a part of a GPU": Case(
+        ["cluster.index", "got 4 workers x 0.25 GPUs = 1", "0 GPUs"],
+        overrides=("cluster.index={workers: 4, gpus: 0.25}",),
+    ),
+    "a cluster too small for the least of workers": Case(
+        ["cluster.train", "got 3 workers x 3 CPUs = 9", "8 CPUs"],
+        overrides=("cluster.train={workers: 5, least_workers: 3, cpus: 3}",),
+    ),
+    "a truncated parquet file": Case(
+        ["documents.parquet: cannot be read as parquet", "allowed: a whole parquet file"],
+        {"corpus": "{type: parquet, documents: CORPUS/documents.parquet}"},
+        prepare=truncated_parquet,
+    ),
+    "tab-separated lines of three columns": Case(
+        ["collection.tsv", "allowed: UTF-8, 2 columns split by tabs"],
+        {"corpus": "{type: msmarco, path: CORPUS}"},
+        prepare=three_columns,
+    ),
+    "a bucket that is closed": Case(
+        ["workdir: s3://closed/work cannot be opened", "AccessDenied", "credentials, region and endpoint"],
+        {"workdir": "s3://closed/work"},
+    ),
+    "a job's relative workdir": Case(
+        ["workdir: got 'runs/tiny'", "inside a Ray job", "s3://BUCKET/PREFIX"],
+        {"workdir": "runs/tiny"},
+        environment={"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"},
+    ),
+    "a job's relative corpus": Case(
+        ["corpus.path: got 'data/tiny'", "inside a Ray job", "an absolute path"],
+        {"corpus": "{type: beir, path: data/tiny}"},
+        environment={"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"},
+    ),
     "unwritable workdir": Case(["workdir", "cannot be written"], overrides=("workdir=/proc/nowhere",)),
     "workdir below a file": Case(
         ["workdir", "is not a folder"],
@@ -97,8 +152,13 @@ def test_bad_input(
     tiny_corpus: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    answering: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case = CASES[name]
+    answering(GET=(403, DENIED), PUT=(403, DENIED))
+    for variable, value in case.environment.items():
+        monkeypatch.setenv(variable, value)
     case.prepare(tiny_corpus, tmp_path / "work")
     lines = {key: value.replace("CORPUS", str(tiny_corpus)) for key, value in (case.lines or {}).items()}
     arguments = [str(tiny_spec(**lines))]
@@ -134,6 +194,11 @@ def test_a_changed_artifact_is_refused_by_name(
 
 ELSEWHERE = {
     "a cluster that does not answer": ("", "cluster.address=127.0.0.1:1", "nobody answers there"),
+    "a hub that does not answer": (
+        "import os; os.environ['HF_ENDPOINT'] = 'http://127.0.0.1:1'",
+        "encoder.model=nobody/nothing",
+        "encoder.model: got 'nobody/nothing': no such folder here, not whole in the hub's cache, and the hub does not",
+    ),
     "no faiss": ("sys.modules['faiss'] = None", "cluster.address=local", "rayhier[cpu]"),
 }
 

@@ -1,5 +1,7 @@
 """Planning: what makes a fingerprint, what is refused before a cluster is touched, what is shown."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 import ray
 
 from rayhier import run
-from rayhier.plan import STAGES, make_plan, show
+from rayhier.plan import NOT_EVALUATED, STAGES, make_plan, notes, show
 from rayhier.spec import InputError, load
 
 TEXTS = {"documents": "corpus", "queries": "queries"}
@@ -18,22 +20,42 @@ def fingerprints(spec: Path, *overrides: str) -> dict[str, str]:
     return {step.title: step.fingerprint for step in make_plan(load(spec, overrides)).steps}
 
 
+@pytest.fixture
+def msmarco(tiny_corpus: Path, tmp_path: Path) -> Path:
+    """The tiny corpus as MS MARCO is published."""
+    folder = tmp_path / "msmarco"
+    folder.mkdir()
+    rows = [json.loads(line) for line in (tiny_corpus / "corpus.jsonl").read_text().splitlines()]
+    (folder / "collection.tsv").write_text("".join(f"{row['_id']}\t{row['text']}\n" for row in rows))
+    for split, name in {"train": "train", "test": "dev.small"}.items():
+        judged = (tiny_corpus / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
+        (folder / f"qrels.{name}.tsv").write_text(
+            "".join(f"{row.replace(chr(9), f'{chr(9)}0{chr(9)}', 1)}\n" for row in judged)
+        )
+        (folder / f"queries.{name}.tsv").write_text("".join(f"{row.split()[0]}\tpine oak\n" for row in judged))
+    return folder
+
+
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_every_shipped_spec_is_planned(
-    path: Path, tiny_corpus: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    path: Path, tiny_corpus: Path, msmarco: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overrides = [f"workdir={tmp_path}/work", f"encoder.model={tiny_model}", "encoder.sha256=null"]
-    overrides += ["cluster.embed.workers=1", "cluster.index.workers=1"]
-    if load(path).corpus.type == "beir":
-        overrides.append(f"corpus.path={tiny_corpus}")
-    if load(path).corpus.type == "jsonl":
-        overrides += [f"corpus.{name}={tiny_corpus}/{file}.jsonl" for name, file in TEXTS.items()]
-        overrides += [f"corpus.judgements.{split}={tiny_corpus}/qrels/{split}.tsv" for split in ("train", "test")]
+    overrides += ["cluster.embed.workers=1", "cluster.index.workers=1", "router.branching=20"]
+    match load(path).corpus.type:
+        case "beir":
+            overrides.append(f"corpus.path={tiny_corpus}")
+        case "msmarco":
+            overrides.append(f"corpus.path={msmarco}")
+        case "jsonl":
+            overrides += [f"corpus.{name}={tiny_corpus}/{file}.jsonl" for name, file in TEXTS.items()]
+            overrides += [f"corpus.judgements.{split}={tiny_corpus}/qrels/{split}.tsv" for split in ("train", "test")]
     arguments = [part for override in overrides for part in ("--set", override)]
     before = ray.is_initialized()
     assert run.main([str(path), *arguments, "--plan"]) == 0
     shown = capsys.readouterr().out
     assert all(stage in shown for stage in STAGES)
+    assert "20 leaves" in shown
     assert ray.is_initialized() == before
     assert not (tmp_path / "work").exists()
 
@@ -110,8 +132,66 @@ def test_show_names_places_sizes_resources_and_state(tiny_spec: Callable[..., Pa
     embed = next(line for line in lines if line.strip().startswith("embed"))
     assert f"vectors/{plan.step('vectors').fingerprint}" in embed
     assert "3 x 2 CPU" in embed
-    assert "31 kB" in embed  # 240 x 32 x 4 bytes
-    assert embed.endswith("to do")
+    assert "46 kB" in embed  # (240 documents + 120 queries) x 32 x 4 bytes
+    assert re.search(r"  to do +estimated +[0-9]+ s$", embed)
+    assert lines[-1].startswith("to do: about 10 MB, estimated ")
+
+
+def test_what_is_published_is_not_counted_again(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(load(tiny_spec()))
+    seconds = sum(step.cost.seconds for step in plan.steps)
+    assert show(plan).splitlines()[-1].startswith(f"to do: about 10 MB, estimated {seconds:.0f} s")
+    monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage != "index"))
+    size = ((tiny_corpus / "corpus.jsonl").stat().st_size + 240 * 32 * 4) / 1000
+    seconds = plan.step("index", 0).cost.seconds
+    assert show(plan).splitlines()[-1].startswith(f"to do: about {size:.0f} kB, estimated {seconds:.0f} s")
+
+
+NOTED = {
+    "two leaves": (
+        {"index": "{vectors: float32, leaves_per_document: 2}"},
+        r"^index.leaves_per_document: 2 rows a document in the leaf map, ([0-9]+) kB where one would be ([0-9]+) kB$",
+    ),
+    "a beam over all leaves": (
+        {"search": "{k: 10, beam: 8}"},
+        r"^warning: search.beam: got 8, and there are 8 leaves: all are read$",
+    ),
+    "a corpus only reading tells": (
+        {"corpus": "{type: python_docs}"},
+        r"^corpus: only reading it tells how large it is; 5,000 documents are assumed$",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOTED)
+def test_what_is_worth_a_line(name: str, tiny_spec: Callable[..., Path]) -> None:
+    lines, said = NOTED[name]
+    assert notes(make_plan(load(tiny_spec()))) == []
+    (found,) = notes(make_plan(load(tiny_spec(**lines))))
+    assert re.match(said, found)
+
+
+def test_two_leaves_a_document_double_the_leaf_map(tiny_spec: Callable[..., Path]) -> None:
+    one, two = (make_plan(load(tiny_spec(), [f"index.leaves_per_document={count}"])) for count in (1, 2))
+    assert two.step("index", 0).bytes == 2 * one.step("index", 0).bytes
+
+
+@pytest.mark.parametrize(
+    ("address", "elsewhere", "warned"), [("auto", "", True), ("auto", "h:1", False), ("h:1", "", False)]
+)
+def test_a_machine_too_small_for_one_process(
+    address: str, elsewhere: str, warned: bool, tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", elsewhere)
+    plan = make_plan(load(tiny_spec(), [f"cluster.address={address}"]))
+    assert notes(plan) == []
+    monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
+    # Training holds (240 + 120) x 32 x 4 bytes twice, evaluation three times.
+    said = ["warning: train: one process holds about 92 kB, and this machine has 62 kB"]
+    said += ["warning: evaluate: one process holds about 138 kB, and this machine has 62 kB"]
+    assert notes(plan) == (said if warned else [])
 
 
 def test_no_room_is_refused(tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,3 +221,92 @@ def test_leaves_are_not_held_against_documents_that_become_passages(tiny_spec: C
         make_plan(load(spec))
     plan = make_plan(load(spec, ["corpus.passages={words: 3, stride: 1}"]))
     assert "about" in show(plan).splitlines()[0]
+
+
+# Without judgements
+
+
+@pytest.fixture
+def only_documents(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> Path:
+    columns = "columns: {id: _id}"
+    return tiny_spec(corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, {columns}}}")
+
+
+def test_a_corpus_without_judgements_is_indexed_and_not_evaluated(only_documents: Path) -> None:
+    plan = make_plan(load(only_documents))
+    assert [step.stage for step in plan.steps] == ["corpus", "embed", "train", "index"]
+    assert notes(plan) == [NOT_EVALUATED]
+    assert plan.report is None
+
+
+def test_training_on_judgements_that_nothing_names_is_refused(only_documents: Path) -> None:
+    with pytest.raises(InputError, match=r"train\.objective: got 'supervised'"):
+        make_plan(load(only_documents, ["train.objective=supervised"]))
+
+
+def test_evaluating_by_judgements_that_nothing_names_is_refused(
+    only_documents: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([str(only_documents), "--stage", "evaluate"]) == 2
+    assert capsys.readouterr().err.startswith("error: --stage: evaluate: left out, as corpus.judgements names no file")
+
+
+# Inside a Ray job
+
+
+PATHS = {
+    "workdir": ({"workdir": "runs/tiny"}, "s3://BUCKET/PREFIX"),
+    "corpus.path": ({"corpus": "{type: beir, path: corpus}"}, "an absolute path that every node has"),
+    "corpus.documents": ({"corpus": "{type: jsonl, documents: corpus/corpus.jsonl}"}, "an absolute path"),
+    "corpus.queries": (
+        {"corpus": "{type: parquet, documents: HERE/some.parquet, queries: some.parquet}"},
+        "an absolute path",
+    ),
+    "corpus.judgements.test": (
+        {
+            "corpus": "{type: jsonl, documents: HERE/corpus/corpus.jsonl, "
+            "queries: HERE/corpus/queries.jsonl, judgements: {test: test.tsv}}"
+        },
+        "an absolute path",
+    ),
+    "corpus.path of a data set": ({"corpus": "{type: huggingface, path: models}"}, "an absolute path"),
+    "encoder.model": ({"encoder": "{model: models}"}, "package:NAME, or a hub id"),
+    "encoder.model like a hub id": ({"encoder": "{model: models/mine}"}, "package:NAME, or a hub id"),
+}
+
+
+@pytest.mark.parametrize("key", PATHS)
+def test_a_relative_path_is_refused_inside_a_job(
+    key: str, tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "some.parquet").touch()
+    lines, allowed = PATHS[key]
+    spec = load(tiny_spec(**{name: value.replace("HERE", str(tmp_path)) for name, value in lines.items()}))
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    with pytest.raises(InputError) as refused:
+        make_plan(spec)
+    message = str(refused.value)
+    assert message.startswith(f"{key.split()[0]}: got ")
+    assert "inside a Ray job the working directory is a temporary copy" in message
+    assert allowed in message
+
+
+def test_absolute_paths_and_a_relative_spec_are_planned_inside_a_job(
+    tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tiny_spec()
+    monkeypatch.chdir(spec.parent)
+    before = fingerprints(spec)
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    assert fingerprints(Path(spec.name)) == before
+
+
+def test_a_hub_id_is_no_relative_path(
+    tiny_spec: Callable[..., Path], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayhier.storage.hub.fetch", lambda model, is_whole: tiny_model)
+    before = fingerprints(tiny_spec())
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    assert fingerprints(tiny_spec(), "encoder.model=nobody/nothing") == before

@@ -82,6 +82,11 @@ REFUSED = {
         ["evaluate.lists: got 'some'; allowed: a whole number or 'auto'"],
     ),
     "section that is text": (SMALLEST + "train: fast\n", [], ["spec.yaml:6: train: got 'fast'; allowed: a mapping"]),
+    "one GPU and a half": (
+        SMALLEST + "cluster:\n  embed: {gpus: 1.5}\n",
+        [],
+        ["spec.yaml:7: cluster.embed.gpus: got 1.5; allowed: at most 1, or a whole number"],
+    ),
     "wrong union tag": (
         SMALLEST.replace("beir", "bier"),
         [],

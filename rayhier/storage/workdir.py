@@ -1,0 +1,46 @@
+"""The place of a run's artifacts: found, and tried before anything is made for it."""
+
+import os
+from pathlib import Path
+
+from rayhier.spec import InputError
+from rayhier.storage import paths
+from rayhier.storage.paths import Location
+from rayhier.storage.remote import Remote
+
+
+def find(text: str) -> Location:
+    """Where artifacts go; InputError where nothing can be written there, as far as looking tells."""
+    if "://" not in text:
+        local = paths.resolve("workdir", text)
+        _check_writable(local)
+        return local
+    place = paths.locate(text)
+    if isinstance(place, Remote):
+        _check_answers(place)
+    return place
+
+
+def _check_answers(place: Remote) -> None:
+    try:
+        place.reach()
+    except OSError as error:
+        raise InputError(
+            f"workdir: {place} cannot be opened: {error.strerror}; allowed: a bucket that exists and that the "
+            "environment's credentials, region and endpoint (AWS_…, GOOGLE_…) let this user list and write"
+        ) from None
+
+
+def _check_writable(workdir: Path) -> None:
+    parent = workdir
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InputError(f"workdir: {parent} is not a folder; allowed: a folder this user can write")
+    if not os.access(parent, os.W_OK | os.X_OK) or _read_only(parent):
+        raise InputError(f"workdir: {parent} cannot be written; allowed: a folder this user can write")
+
+
+def _read_only(folder: Path) -> bool:
+    """Whether the file system refuses writes even to those the permissions would let."""
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY) or folder.is_relative_to("/proc")

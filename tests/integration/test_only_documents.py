@@ -1,0 +1,34 @@
+"""A corpus of documents alone: trained on, indexed and searched, and nothing measured."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rayhier import run
+from rayhier.plan import NOT_EVALUATED
+from rayhier.search import __main__ as search_command
+from rayhier.storage import current
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def test_documents_alone(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "work"
+    source = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"
+    spec = str(tiny_spec(corpus=source))
+    for state in ("built", "published"):
+        assert run.main([spec]) == 0
+        printed = capsys.readouterr()
+        summary = json.loads(printed.out.splitlines()[-1])
+        stages = ("corpus", "embed", "train", "index")
+        assert [(step["stage"], step["state"]) for step in summary["steps"]] == [(stage, state) for stage in stages]
+        assert NOT_EVALUATED in printed.out
+    assert set(current.read(work).artifacts) == {"corpus", "vectors", "model", "index"}
+    assert not (work / "report.json").exists()
+
+    assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4

@@ -1,0 +1,55 @@
+"""What a cluster can never give is refused, by kind and node; what it can is not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rayhier import ray as adapter
+from rayhier.spec import InputError, load
+
+TWO_NODES = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]
+
+
+@pytest.fixture
+def check(tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`check("KEY=VALUE", …)`: the tiny spec's workers on two nodes, and a third that is gone."""
+    nodes = [{"Alive": True, "Resources": held} for held in TWO_NODES]
+    gone = {"Alive": False, "Resources": {"CPU": 1000.0, "GPU": 1000.0}}
+    monkeypatch.setattr("ray.nodes", lambda: [*nodes, gone])
+    return lambda *overrides: adapter.check_resources(load(tiny_spec(), overrides))
+
+
+GIVEN = {
+    "cluster.corpus={workers: 10}": None,
+    "cluster.corpus={workers: 11}": "cluster.corpus: got 11 workers x 1 CPUs = 11; allowed: at most",
+    "cluster.embed={workers: 5, gpus: 1}": None,
+    "cluster.embed={workers: 6, gpus: 1}": "cluster.embed: got 6 workers x 1 GPUs = 6; allowed: at most",
+    "cluster.embed={workers: 10, gpus: 0.5}": None,
+    "cluster.index={workers: 10, gpus: 0.6}": "cluster.index: got 10 workers x 0.6 GPUs = 6; allowed: at most",
+    "cluster.index={workers: 8, gpus: 0.6}": "at most 7 workers of that size, as nodes have [4.0, 1.0] GPUs",
+    "cluster.index={workers: 3, cpus: 1, gpus: 2}": "cluster.index: got 3 workers x 2 GPUs = 6",
+    "cluster.index={workers: 1, gpus: 5}": "allowed: at most 4 GPUs a worker, the largest node's",
+    "cluster.train={workers: 6, gpus: 1}": "cluster.train: got 6 workers x 1 GPUs = 6",
+    "cluster.train={workers: 6, least_workers: 5, gpus: 1}": None,
+    "cluster.train={workers: 2, cpus: 9}": "cluster.train: got 2 workers x 9 CPUs = 18",
+}
+
+
+@pytest.mark.parametrize("override", GIVEN)
+def test_what_is_asked_for(override: str, check: Callable[..., None]) -> None:
+    message = GIVEN[override]
+    if message is None:
+        check(override)
+        return
+    with pytest.raises(InputError) as refused:
+        check(override)
+    assert message in str(refused.value)
+
+
+def test_parts_that_make_a_whole_fit(check: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In binary, a hundred times 0.07 is more than seven."""
+    monkeypatch.setattr("ray.nodes", lambda: [{"Alive": True, "Resources": {"CPU": 200.0, "GPU": 7.0}}])
+    check("cluster.embed={workers: 100, gpus: 0.07}")
+    with pytest.raises(InputError, match="101 workers"):
+        check("cluster.embed={workers: 101, gpus: 0.07}")
