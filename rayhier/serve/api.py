@@ -31,6 +31,7 @@ from rayhier.serve.models import (
 )
 
 SAID = {
+    400: "The body is no text, or nested too deep.",
     401: "No token, or another one.",
     404: "No such path.",
     405: "Not with this method.",
@@ -122,7 +123,7 @@ def _within(name: str, given: int, most: int) -> int:
 
 
 def _health(app: FastAPI, engine: Engine) -> None:
-    @app.get("/healthz", summary="Whether the ingress is up", responses={}, tags=["health"])
+    @app.get("/healthz", summary="Whether the ingress is up", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 

@@ -10,7 +10,14 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 RETRY = {"Retry-After": "1"}
-CODES = {401: "unauthorized", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "not_json"}
+CODES = {
+    400: "not_json",
+    401: "unauthorized",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "not_json",
+}
 SHOWN = 80
 
 
@@ -51,7 +58,9 @@ async def _own(_: Request, error: ApiError) -> JSONResponse:
 
 async def _http(request: Request, error: HTTPException) -> JSONResponse:
     said = error.detail
-    if error.status_code == 404:
+    if error.status_code == 400:
+        said = "body: cannot be read as JSON"
+    elif error.status_code == 404:
         said = f"{request.url.path[:SHOWN]}: no such path; /openapi.json lists them"
     elif error.status_code == 405:
         said = f"{request.method} {request.url.path}: got {request.method}; allowed: {(error.headers or {})['Allow']}"

@@ -11,6 +11,10 @@ BOUND = 1e6
 def _has_words(text: str) -> str:
     if not text.strip():
         raise ValueError("got no words; allowed: any text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"got half a character at {error.start}; allowed: Unicode text") from None
     return text
 
 
