@@ -3,6 +3,7 @@
 Everything here is known before a cluster is touched; what is missing or cannot fit is refused here.
 """
 
+import importlib.util
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 1, "embed": 1, "train": 1, "index": 1, "evaluate": 1}
+CODE = {"corpus": 1, "embed": 1, "train": 1, "index": 1, "evaluate": 2}
 """Raised when a stage's code changes what it makes of the same input."""
 ASSUMED_DOCUMENTS = 5_000
 """Where only reading the source tells."""
@@ -84,6 +85,8 @@ def make_plan(spec: JobSpec) -> Plan:
         raise InputError(NO_JUDGEMENTS)
     if spec.evaluate.split not in found.judged and not (spec.evaluate.split == "dev" and "train" in found.judged):
         raise InputError(_no_split(spec, sorted(found.judged)))
+    if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
+        raise InputError(NO_SCANN)
     if found.documents is not None:
         spec.check_leaves(found.documents)
     plan = Plan(spec, workdir, found, model_folder.open_model(spec.encoder))
@@ -95,6 +98,12 @@ def make_plan(spec: JobSpec) -> Plan:
 NO_JUDGEMENTS = (
     "train.objective: got 'supervised', but the corpus has no train judgements; "
     "allowed: 'documents' or 'auto', or a qrels/train.tsv that names its queries and documents"
+)
+
+
+NO_SCANN = (
+    "evaluate.baselines: got 'scann', which is not installed; "
+    "allowed: the others, or all after pip install 'rayhier[scann]' (Linux)"
 )
 
 

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -11,27 +11,13 @@ import numpy as np
 
 from rayhier.evaluate import plots
 from rayhier.evaluate.curve import Point, read
-from rayhier.evaluate.evaluation import Evaluation, SeedResult, evaluate
+from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.spec import JobSpec
 from rayhier.storage import files
-from rayhier.storage.artifact import Artifact
-from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.paths import Location
 
 PLOTS = "plots"
 DIGITS = 4
-
-
-def build(
-    spec: JobSpec,
-    corpus: Artifact,
-    vectors: Artifact,
-    trained: Mapping[int, tuple[Artifact, Artifact]],
-    attempt: Attempt,
-) -> Made:
-    """The evaluate stage: measure every seed's (model, index) and write the report below the attempt."""
-    report = write(spec, evaluate(spec, corpus, vectors, trained), attempt.root)
-    return Made({"documents": report["documents"], "queries": report["queries"], "seeds": report["seeds"]})
 
 
 def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> dict[str, Any]:

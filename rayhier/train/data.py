@@ -19,16 +19,25 @@ def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, document
 
 
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:
-    """Every (query, document) judged above zero."""
-    row = {document: number for number, document in enumerate(documents.ids)}
-    pairs = [
-        (number, row[document])
-        for number, query in enumerate(queries.ids)
-        for document, grade in queries.grades[query].items()
-        if grade > 0
-    ]
-    pair_P2 = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return Examples(queries.vector_QM, documents.vector_NM, pair_P2, queries.texts)
+    """Every (query, document) judged above zero; of a document in passages, the one nearest to the query.
+
+    Its other passages are not brought to the query, but are no negatives either.
+    """
+    rows: dict[str, list[int]] = {}
+    for number, document in enumerate(documents.results):
+        rows.setdefault(document, []).append(number)
+    pairs, spared = [], []
+    for number, query in enumerate(queries.ids):
+        for document, grade in queries.grades[query].items():
+            if grade > 0:
+                own = np.array(rows[document])
+                best = own[(documents.vector_NM[own] @ queries.vector_QM[number]).argmax()] if len(own) > 1 else own[0]
+                pairs.append((number, best))
+                spared += [(number, row) for row in own if row != best]
+    pair_P2, spared_S2 = (np.array(found, dtype=np.int64).reshape(-1, 2) for found in (pairs, spared))
+    return Examples(
+        queries.vector_QM, documents.vector_NM, pair_P2, queries.texts, spared_S2=spared_S2, copies=documents.copies
+    )
 
 
 def document_pairs(documents: Documents) -> Examples:
@@ -41,4 +50,6 @@ def document_pairs(documents: Documents) -> Examples:
         kept = np.arange(len(documents.ids))
     near = neighbours(documents.vector_NM[kept], np.arange(len(kept)), POSITIVES)
     pairs = np.stack([np.repeat(kept, POSITIVES), kept[near.reshape(-1)]], axis=1)
-    return Examples(documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0], same=True)
+    return Examples(
+        documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0], same=True, copies=documents.copies
+    )

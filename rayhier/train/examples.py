@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayhier.search.lists import Ints
+from rayhier.search.lists import Copies, Ints
 from rayhier.storage.columns import Floats
 
 
@@ -21,11 +21,17 @@ class Examples:
     """Of the queries, where they are no documents."""
     same: bool = False
     """Whether the queries are the documents, row for row; then none is a negative of itself."""
+    spared_S2: Ints | None = None
+    """More (query row, document row) that are no negatives: other passages of a relevant document."""
+    copies: Copies | None = None
+    """Which documents are passages of one; a search names each whole document once."""
 
     def known(self) -> "Known":
         """Index of the pairs, to tell negatives from positives."""
         n = len(self.document_NM)
         keys = self.pair_P2[:, 0] * n + self.pair_P2[:, 1]
+        if self.spared_S2 is not None:
+            keys = np.concatenate([keys, self.spared_S2[:, 0] * n + self.spared_S2[:, 1]])
         if self.same:
             keys = np.concatenate([keys, np.arange(n) * (n + 1)])
         return Known(np.unique(keys), n)

@@ -19,6 +19,7 @@ from rayhier.storage.leaf_map import Manifest, publish
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]
+FILES = {f"documents/{n}.parquet": (60 * n, 60 * n + 60) for n in range(5)}
 MEASURES = ("R@10", "R@100")
 SPEC = {
     "name": "test",
@@ -33,7 +34,9 @@ SPEC = {
 
 def opened(folder, kind, listed=()):
     record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-    return Artifact(folder, Record(**record, files=list(listed), seconds=0))
+    made = Artifact(folder, Record(**record, files=list(listed), seconds=0))
+    files.write_json(folder / "record.json", made.record.model_dump(mode="json"))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +60,12 @@ def corpus(texts, tmp_path_factory):
         files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
     asked = pa.table([[f"q{n}" for n in range(Q)]] * 2, schema=schemas.QUERIES)
     files.write_parquet(folder / "a", "queries.parquet", [asked], asked.schema)
-    return opened(folder, "corpus")
+    texts = pa.table([IDS] * 3, schema=schemas.DOCUMENTS)
+    made = [
+        files.write_parquet(folder / "a", name, [texts.slice(begin, end - begin)], texts.schema)
+        for name, (begin, end) in FILES.items()
+    ]
+    return opened(folder, "corpus", made)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +73,7 @@ def vectors(texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vectors")
     made = []
     for name, key, ids, matrix in [
-        ("documents/0.parquet", "doc_id", IDS, texts[0]),
+        *((name, "doc_id", IDS[begin:end], texts[0][begin:end]) for name, (begin, end) in FILES.items()),
         ("queries.parquet", "query_id", [f"q{n}" for n in range(Q)], texts[1]),
     ]:
         schema = schemas.vectors(key, M)
@@ -100,13 +108,13 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory):
         index = opened(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         table = Assigner(model, JobSpec.model_validate(SPEC).encoder, "float32")(
-            documents, columns.read([vectors.path("documents/0.parquet")], ["doc_id", "vector"])
+            documents, columns.read([vectors.path(name) for name in FILES], ["doc_id", "vector"])
         )
         files.write_parquet(index.root, "part.parquet", [table], table.schema)
         counts = np.bincount(table["leaf"].to_numpy(), minlength=B).tolist()
         shards = [
             write_shard(index.root, f"data/{first}.parquet", [index.root / "part.parquet"], first, last, counts)
-            for first, last in ranges(counts, 3)
+            for first, last in ranges(counts, 5)
         ]
         fixed = {"version": 1, "parent": None, "model": "f", "metric": "inner_product", "vectors": "float32"}
         publish(index.root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
