@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class Collection:
         generator = np.random.default_rng(seed)
         rows = np.arange(n) if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))
         begin = np.cumsum([0, *self.counts])
-        own = [(rows[(rows >= low) & (rows < high)] - low,) for low, high in zip(begin, begin[1:], strict=False)]
+        own = [(rows[(rows >= low) & (rows < high)] - low,) for low, high in pairwise(begin)]
         return np.concatenate(self.parts.each("sample", own))
 
 

@@ -17,7 +17,7 @@ from rayhier.storage.paths import locate
 
 
 class Bm25:
-    """bm25s with its own defaults: Lucene's formula, k1 1.5, b 0.75; words of two letters on, English stop words out."""
+    """bm25s with its own defaults: Lucene's formula, k1 1.5, b 0.75; words of two letters on, no English stop words."""
 
     def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, texts: Sequence[str]) -> None:
         self.result_ids, self.result_N = result_ids, results(doc_ids, result_ids)
@@ -46,7 +46,7 @@ class Bm25:
         def search(fetch: int) -> tuple[Floats, Ints]:
             rows, scores = self.index.retrieve(tokens, k=fetch, show_progress=False)
             none = scores <= 0
-            return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows).astype(np.int64)
+            return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows.astype(np.int64))
 
         return named(*best(search, self.result_N, self.count, k), self.result_ids)
 

@@ -159,8 +159,8 @@ class _Work:
         queries = trained.encode(self.queries)
         sizes = trained.collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
-        name = self.spec.router.type
-        self._curve(result, name, lambda: trained.system(name, queries, self.k))
+        router = self.spec.router.type
+        self._curve(result, router, lambda: trained.system(router, queries, self.k))
         for name in baselines(self.spec):
             match name:
                 case "exact":

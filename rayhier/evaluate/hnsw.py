@@ -1,6 +1,6 @@
 """The graph baseline: faiss's HNSW over the trained vectors, built whole in one process."""
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -44,17 +44,18 @@ class Hnsw:
 
     def _one(self, query_1M: Floats, effort: int, k: int) -> tuple[Floats, Ints, int]:
         """One query, because faiss counts over all that it is asked at once."""
-        parameters = faiss.SearchParametersHNSW(efSearch=effort)
+        library: Any = faiss  # its types leave these out
+        stats, parameters = library.cvar.hnsw_stats, library.SearchParametersHNSW(efSearch=effort)
 
         def search(fetch: int) -> tuple[Floats, Ints]:
-            faiss.cvar.hnsw_stats.reset()
+            stats.reset()
             scores, rows = self.index.search(query_1M, fetch, params=parameters)
             scores[rows < 0] = -np.inf
             return scores, rows
 
         width = min(k, self.index.ntotal)
         scores, rows = best(search, self.result_N, self.index.ntotal, width)
-        return scores[:, :width], rows[:, :width], int(faiss.cvar.hnsw_stats.ndis)
+        return scores[:, :width], rows[:, :width], int(stats.ndis)
 
 
 def whole(index: str) -> Part:
@@ -64,7 +65,7 @@ def whole(index: str) -> Part:
 
 
 def efforts(documents: int) -> list[int]:
-    """efSearch from 16 on, half an octave apart, to all documents or 4,096.
+    """Values of efSearch: from 16 on, half an octave apart, to all documents or 4,096.
 
     >>> efforts(50)
     [16, 23, 32, 45, 50]

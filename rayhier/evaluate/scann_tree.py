@@ -1,5 +1,6 @@
 """The ScaNN baseline: its partitioning tree over the trained vectors, built whole in one process."""
 
+import math
 from typing import Self
 
 import numpy as np
@@ -52,7 +53,7 @@ class ScannTree:
         rows, scores = self.index.search_batched(query_QM, final_num_neighbors=self.count, leaves_to_search=beam)
         found = ~np.isnan(scores)
         score_QN = np.where(found, scores, -np.inf).astype(np.float32)
-        row_QN = np.where(found, rows, -1).astype(np.int64)
+        row_QN = np.where(found, rows.astype(np.int64), -1)
         visited_Q = found.sum(axis=1)
         if self.result_N is None:
             return score_QN[:, :k], row_QN[:, :k], visited_Q
@@ -65,4 +66,4 @@ def default_leaves(documents: int) -> int:
     >>> default_leaves(10_000)
     100
     """
-    return max(1, round(documents**0.5))
+    return max(1, round(math.sqrt(documents)))

@@ -6,7 +6,6 @@ import pytest
 
 from rayhier.evaluate.baselines import Collection
 from rayhier.evaluate.data import (
-    Documents,
     documents_as_queries,
     held_out,
     in_memory,
