@@ -11,7 +11,7 @@ from rayhier.embed.trained import TrainedEncoder
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.baselines import Collection, faiss_ivf, shares, tuned_lists
 from rayhier.evaluate.bm25 import Bm25
-from rayhier.evaluate.curve import Point, System, measure_at, measure_curve
+from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.data import load_dev, load_queries
 from rayhier.evaluate.found import Ranking
 from rayhier.evaluate.hnsw import Hnsw, efforts
@@ -221,7 +221,7 @@ class _Work:
             return System(
                 "scann",
                 documents,
-                alone.call("beams")[0],
+                beams(self.lists["scann"]),
                 lambda beam: alone.call("search", asked, beam, self.k)[0],
                 lambda _: float(self.lists["scann"]),
             )

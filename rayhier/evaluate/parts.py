@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from rayhier.cluster.library import faiss
+
 Make = Callable[..., Any]
 
 
@@ -39,6 +41,29 @@ class Workshop(Protocol):
     def alone(self, make: Make, *arguments: Any) -> Parts:
         """One object in a process of its own."""
         ...
+
+
+class Holder:
+    """What one process of several is: objects by number, whose methods it calls.
+
+    An actor imports the module of its class, so it stands here, where little else is imported.
+    """
+
+    def __init__(self, cpus: int) -> None:
+        faiss.omp_set_num_threads(cpus)
+        self.objects: dict[int, Any] = {}
+
+    def make(self, number: int, make: Make, arguments: tuple[Any, ...]) -> None:
+        """Hold `make(*arguments)`."""
+        self.objects[number] = make(*arguments)
+
+    def call(self, number: int, method: str, *arguments: Any) -> Any:
+        """Call a method of a held object."""
+        return getattr(self.objects[number], method)(*arguments)
+
+    def drop(self, number: int) -> None:
+        """Let go of an object."""
+        self.objects.pop(number, None)
 
 
 class HereParts:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import ray
 
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.parts import Make
+from rayhier.evaluate.parts import Holder, Make
 from rayhier.evaluate.report import write
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import Workers
@@ -27,28 +27,6 @@ def build(
     with Actors(spec.cluster.evaluate) as actors:
         report = write(spec, evaluate(spec, corpus, vectors, trained, actors), attempt.root)
     return Made({"documents": report["documents"], "queries": report["queries"], "seeds": report["seeds"]})
-
-
-class Holder:
-    """An actor that holds objects by number and calls their methods."""
-
-    def __init__(self, cpus: int) -> None:
-        from rayhier.cluster.library import faiss
-
-        faiss.omp_set_num_threads(cpus)
-        self.objects: dict[int, Any] = {}
-
-    def make(self, number: int, make: Make, arguments: tuple[Any, ...]) -> None:
-        """Hold `make(*arguments)`."""
-        self.objects[number] = make(*arguments)
-
-    def call(self, number: int, method: str, *arguments: Any) -> Any:
-        """Call a method of a held object."""
-        return getattr(self.objects[number], method)(*arguments)
-
-    def drop(self, number: int) -> None:
-        """Let go of an object."""
-        self.objects.pop(number, None)
 
 
 class Actors:

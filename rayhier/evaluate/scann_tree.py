@@ -6,7 +6,6 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from rayhier.evaluate.curve import beams
 from rayhier.evaluate.found import Found
 from rayhier.evaluate.hnsw import whole
 from rayhier.evaluate.part import named, results
@@ -25,7 +24,7 @@ class ScannTree:
     """
 
     def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats, leaves: int) -> None:
-        self.result_ids, self.result_N, self.leaves = result_ids, result_N, leaves
+        self.result_ids, self.result_N = result_ids, result_N
         self.count = len(vector_NM)
         from scann.scann_ops.py import scann_ops_pybind  # an extra: plan refuses where it is missing
 
@@ -37,10 +36,6 @@ class ScannTree:
         """Over the documents of a published leaf map."""
         part = whole(index)
         return cls(part.result_ids, results(part.doc_ids, part.result_ids), part.vector_NM, leaves)
-
-    def beams(self) -> list[int]:
-        """Numbers of partitions to search."""
-        return beams(self.leaves)
 
     def search(self, query_QM: Floats, beam: int, k: int) -> Found:
         """The best k results of each query [q, m] in the `beam` partitions nearest to it."""

@@ -114,3 +114,13 @@ def test_no_room_is_refused(tiny_spec: Callable[..., Path], monkeypatch: pytest.
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(InputError, match="has 1 kB free; this plan writes about"):
         make_plan(load(tiny_spec()))
+
+
+def test_scann_that_is_not_installed_is_refused(
+    tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load(tiny_spec(evaluate="{baselines: [exact, scann]}"))
+    make_plan(spec)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scann" else object())
+    with pytest.raises(InputError, match=r"evaluate\.baselines: got 'scann', .* pip install 'rayhier\[scann\]'"):
+        make_plan(spec)

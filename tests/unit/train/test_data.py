@@ -29,6 +29,16 @@ def test_every_judgement_above_zero_is_a_pair(documents):
     assert found.document_NM is documents.vector_NM
 
 
+def test_of_a_document_in_passages_the_nearest_is_paired_and_the_others_are_no_negatives(documents):
+    passages = Documents(documents.ids, documents.vector_NM, [f"p{row // 4}" for row in range(N)])
+    queries = Queries(["a"], documents.vector_NM[[9]], {"a": {"p2": 1, "p5": 0}})
+    found = judged_pairs(queries, passages)
+    assert found.pair_P2.tolist() == [[0, 9]]
+    known = found.known()
+    assert [row for row in range(N) if known(np.array([0]), np.array([row]))[0]] == [8, 9, 10, 11]
+    assert found.copies.result_N.tolist() == np.unique(passages.parents, return_inverse=True)[1].tolist()
+
+
 def test_no_judgement_above_zero_is_no_pair(documents):
     assert judged_pairs(Queries(["a"], np.ones((1, M)), {"a": {"d3": 0}}), documents).pair_P2.shape == (0, 2)
 
