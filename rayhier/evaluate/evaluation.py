@@ -18,7 +18,7 @@ from rayhier.evaluate.hnsw import Hnsw, efforts
 from rayhier.evaluate.measures import Judge, Queries, Values, means
 from rayhier.evaluate.part import ROUTER, Part
 from rayhier.evaluate.parts import Here, Workshop
-from rayhier.evaluate.scann_tree import ScannTree, default_leaves
+from rayhier.evaluate.scann_tree import ScannTree
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.progress import Bar
 from rayhier.search.lists import Ints
@@ -26,6 +26,10 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
+
+
+LEAVES = {"faiss_ivf_spill": 2}
+"""Lists of a document, where they are not one."""
 
 
 @dataclass
@@ -151,6 +155,7 @@ class _Work:
         self.judge = Judge(queries, spec.evaluate.measures)
         self.k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in spec.evaluate.measures))
         self.lists: dict[str, int] = {}
+        self._tuned: dict[str, int] = {}
         self.results: list[SeedResult] = []
 
     def add(self, seed: int, trained: Trained) -> None:
@@ -179,20 +184,21 @@ class _Work:
         self.results.append(result)
 
     def _ivf(self, result: SeedResult, name: str, queries: Queries, trained: Trained) -> None:
-        """k-means lists; how many is tuned with the first seed."""
-        leaves = 2 if name == "faiss_ivf_spill" else 1
-        base = name == "faiss_ivf"
+        base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)
         collection, asked = (self.base, self.queries.vector_QM) if base else (trained.collection, queries.vector_QM)
-        if name not in self.lists:
-            dev = self.dev if base else trained.encode(self.dev)
-            given = self.spec.evaluate.lists
-            self.lists[name] = (
-                tuned_lists(name, collection, dev, result.seed, leaves)
-                if given == "auto"
-                else min(given, collection.documents)
-            )
-        lists = self.lists[name]
+        self.lists[name] = lists = self._list_count(name, trained, result.seed)
         self._curve(result, name, lambda: faiss_ivf(name, collection, asked, self.k, lists, result.seed, leaves))
+
+    def _list_count(self, name: str, trained: Trained, seed: int) -> int:
+        """Lists of a k-means control: as many as the spec says, or tuned on dev with the first seed."""
+        base, given = name == "faiss_ivf", self.spec.evaluate.lists
+        collection = self.base if base else trained.collection
+        if given != "auto":
+            return min(given, collection.documents)
+        if name not in self._tuned:
+            dev = self.dev if base else trained.encode(self.dev)
+            self._tuned[name] = tuned_lists(name, collection, dev, seed, LEAVES.get(name, 1))
+        return self._tuned[name]
 
     def _hnsw(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
         documents = trained.collection.documents
@@ -212,18 +218,19 @@ class _Work:
         alone.close()
 
     def _scann(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
+        """As many partitions as the k-means control has lists."""
         documents = trained.collection.documents
-        self.lists["scann"] = default_leaves(documents)
-        alone = self.workshop.alone(ScannTree.of_index, str(trained.index.folder), self.lists["scann"])
+        self.lists["scann"] = lists = self._list_count("faiss_ivf_same_encoder", trained, result.seed)
+        alone = self.workshop.alone(ScannTree.of_index, str(trained.index.folder), lists)
 
         def system() -> System:
             asked = alone.send(queries.vector_QM)
             return System(
                 "scann",
                 documents,
-                beams(self.lists["scann"]),
+                beams(lists),
                 lambda beam: alone.call("search", asked, beam, self.k)[0],
-                lambda _: float(self.lists["scann"]),
+                lambda _: float(lists),
             )
 
         self._curve(result, "scann", system)

@@ -34,7 +34,9 @@ class EvaluateSpec(Section):
 
     `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Lists of the IVF controls. `auto`: the power of two from 16 to N/8 that is cheapest on dev."""
+    """Lists of the IVF controls, partitions of `scann`.
+
+    `auto`: the power of two from 16 to N/8 that is cheapest on dev; for `scann` what `faiss_ivf_same_encoder` has."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)
     """One model and one index is trained for each."""
 

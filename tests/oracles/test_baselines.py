@@ -131,6 +131,9 @@ def test_scann_visits_whole_partitions_of_its_own(tree, tmp_path):
     tree.index.serialize(str(tmp_path))
     token_N = np.load(tmp_path / "datapoint_to_token.npy")
     sizes = np.bincount(token_N, minlength=24)
+    means = np.stack([VECTORS[token_N == token].mean(axis=0) for token in range(24)])
+    nearest = np.square(VECTORS[:, None] - means).sum(axis=2).argmin(axis=1)
+    assert (nearest == token_N).mean() > 0.9
     for beam in (1, 3, 10):
         everything = tree.search(QUERIES, beam, N)
         for found, visited in zip(ids_of(everything.ranking), everything.visited_Q, strict=True):
