@@ -46,7 +46,8 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
 def document_pairs(documents: Documents) -> Examples:
     """Documents as queries for their three nearest others; nothing held out is on either side.
 
-    A passage never asks for another of its own document, which may be half of itself. Of so few that fewer than two would be left, none is held out.
+    A passage never asks for another of its own document, which may be half of itself. Of so few documents that fewer
+    than two would be left, none is held out.
     """
     kept = np.setdiff1d(np.arange(len(documents.ids)), held_out(documents.ids))
     if len(kept) < 2:
