@@ -27,7 +27,6 @@ from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
-
 LEAVES = {"faiss_ivf_spill": 2}
 """Lists of a document, where they are not one."""
 
