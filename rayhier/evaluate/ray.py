@@ -74,7 +74,7 @@ class ActorParts:
 
     def make(self, make: Make, arguments: Sequence[tuple[Any, ...]]) -> None:
         """Make the objects."""
-        ray.get([actor.make.remote(self.number, make, own) for actor, own in zip(self.actors, arguments, strict=True)])
+        _get([actor.make.remote(self.number, make, own) for actor, own in zip(self.actors, arguments, strict=True)])
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """All at once."""
