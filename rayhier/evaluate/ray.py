@@ -10,7 +10,7 @@ import ray
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.parts import Holder, Make
 from rayhier.evaluate.report import write
-from rayhier.spec import JobSpec
+from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
@@ -36,7 +36,8 @@ class Actors:
         self.workers = workers.workers
         self._cpus = workers.cpus
         self._kind = ray.remote(Holder)
-        self._pool = [self._kind.options(num_cpus=workers.cpus).remote(workers.cpus) for _ in range(self.workers)]
+        actor = self._kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)
+        self._pool = [actor.remote(workers.cpus) for _ in range(self.workers)]
         self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
@@ -73,7 +74,7 @@ class ActorParts:
 
     def make(self, make: Make, arguments: Sequence[tuple[Any, ...]]) -> None:
         """Make the objects."""
-        ray.get([actor.make.remote(self.number, make, own) for actor, own in zip(self.actors, arguments, strict=True)])
+        _get([actor.make.remote(self.number, make, own) for actor, own in zip(self.actors, arguments, strict=True)])
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """All at once."""
@@ -81,11 +82,8 @@ class ActorParts:
 
     def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """All at once, each with its own arguments."""
-        called = [
-            actor.call.remote(self.number, method, *own) for actor, own in zip(self.actors, arguments, strict=True)
-        ]
-        answers: list[Any] = ray.get(called)
-        return answers
+        asked = zip(self.actors, arguments, strict=True)
+        return _get([actor.call.remote(self.number, method, *own) for actor, own in asked])
 
     def send(self, value: Any) -> Any:
         """A reference that actors read from the object store."""
@@ -98,3 +96,14 @@ class ActorParts:
                 ray.kill(actor)
             else:
                 ray.get(actor.drop.remote(self.number))
+
+
+def _get(called: list[Any]) -> list[Any]:
+    """What the actors answer; a mistake of the user's that one of them finds is raised as it found it."""
+    try:
+        answers: list[Any] = ray.get(called)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            raise InputError(str(error.cause)) from None
+        raise
+    return answers

@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier import run
+from rayhier.evaluate.evaluation import evaluate
+from rayhier.evaluate.parts import Here
 from rayhier.search import __main__ as search_command
 from rayhier.search.searcher import Searcher
 from rayhier.storage import current
@@ -50,6 +52,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     _every_document_once(work)
     _report_is_whole(work)
     _search_is_the_evaluated_one(work)
+    _one_process_measures_the_same(work)
     assert "judged relevant" in out
     assert "visited" in out
 
@@ -136,6 +139,17 @@ def _report_is_whole(work: Path) -> None:
         assert (root / "plots" / f"{plot}.png").read_bytes().startswith(b"\x89PNG")
     text = (work / "report.md").read_text()
     assert all((work / link.split(")")[0]).is_file() for link in text.split("](")[1:])
+
+
+def _one_process_measures_the_same(work: Path) -> None:
+    """What actors answered, a single process answers too."""
+    corpus, vectors, model, index = (artifact(work, kind) for kind in ("corpus", "vectors", "model", "index"))
+    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, Here())
+    curves = json.loads((work / "report.json").read_text())["curves"]
+    assert set(curves) == set(alone.seeds[0].curves)
+    for name, curve in alone.seeds[0].curves.items():
+        for point, row in zip(curve, curves[name], strict=True):
+            assert {key: row[key] for key in point.flat()} == pytest.approx(point.flat(), abs=2e-6)
 
 
 def _search_is_the_evaluated_one(work: Path) -> None:

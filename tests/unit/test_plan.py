@@ -316,6 +316,7 @@ def test_scann_that_is_not_installed_is_refused(
     tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = load(tiny_spec(evaluate="{baselines: [exact, scann]}"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     make_plan(spec)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scann" else object())
     with pytest.raises(InputError, match=r"evaluate\.baselines: got 'scann', .* pip install 'rayhier\[scann\]'"):
