@@ -2,13 +2,16 @@
 
 PYTHON ?= python3
 PIP_ARGS ?=
+WORKDIR ?= runs/quickstart
+TOKEN_FILE ?=
+PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench-scifact bench-encode bench-ehi bench-workers clean
+.PHONY: help setup demo serve test check bench-scifact bench-encode bench-ehi bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -33,6 +36,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup  ## the quickstart: train, index and measure on the docstrings of your Python
 	$(BIN)/python -m rayhier.run specs/quickstart.yaml
+
+serve: setup  ## search over HTTP until Ctrl-C: WORKDIR=runs/quickstart TOKEN_FILE= PORT=8000
+	$(BIN)/python -m rayhier.serve jobs/serve.yaml --workdir $(WORKDIR) $(if $(TOKEN_FILE),--token-file $(TOKEN_FILE)) --port $(PORT)
 
 test: setup  ## the tests
 	$(BIN)/python -m pytest

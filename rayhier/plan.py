@@ -3,6 +3,7 @@
 Everything here is known before a cluster is touched; what is missing or cannot fit is refused here.
 """
 
+import importlib.util
 import os
 import shutil
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 1, "embed": 1, "train": 1, "index": 1, "evaluate": 1}
+CODE = {"corpus": 1, "embed": 1, "train": 1, "index": 1, "evaluate": 2}
 """Raised when a stage's code changes what it makes of the same input."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Where a corpus lies: never part of a fingerprint, its content is."""
@@ -100,6 +101,8 @@ def make_plan(spec: JobSpec) -> Plan:
     judged = found.judged | ({"dev"} if "train" in found.judged else set())
     if spec.corpus.names_judgements and spec.evaluate.split not in judged:
         raise InputError(_no_split(spec, sorted(found.judged)))
+    if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
+        raise InputError(NO_SCANN)
     if found.documents is not None and spec.corpus.passages is None:
         spec.check_leaves(found.documents)
     plan = Plan(spec, place, found, model_folder.open_model(spec.encoder))
@@ -114,6 +117,12 @@ NO_JUDGEMENTS = (
 )
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
+
+
+NO_SCANN = (
+    "evaluate.baselines: got 'scann', which is not installed; "
+    "allowed: the others, or all after pip install 'rayhier[scann]' (Linux)"
+)
 
 
 def _no_split(spec: JobSpec, judged: list[str]) -> str:

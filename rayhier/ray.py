@@ -64,7 +64,7 @@ def _check_answers(address: str) -> None:
 def check_resources(spec: JobSpec) -> None:
     """InputError where a stage asks for more than the cluster has, before it waits for it in vain."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for stage in ("corpus", "embed", "train", "index"):
+    for stage in ("corpus", "embed", "train", "index", "evaluate"):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):

@@ -156,7 +156,7 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Made]:
 
             return lambda attempt: build_index(spec, opened["corpus"], opened["vectors"], opened["model"], attempt)
         case _:
-            from rayhier.evaluate.report import build as build_report
+            from rayhier.evaluate.ray import build as build_report
 
             trained = {
                 seed: (

@@ -38,8 +38,12 @@ def verdict(spec: JobSpec, saved: dict[str, Any]) -> list[str]:
     if not {"exact", "exact_same_encoder"} <= systems.keys():
         return []
     base, trained = systems["exact"][measure], systems["exact_same_encoder"][measure]
+    changes = "".join(
+        f", {report.said(row)}" for row in report.differences(saved, "exact_same_encoder", "exact", measure)
+    )
     worse = ": training made it worse" if trained < base else ""
-    return [f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} as it came{worse}", ""]
+    text = f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} as it came{changes}{worse}"
+    return ["* a difference whose interval excludes 0", "", text, ""]
 
 
 def samples(spec: JobSpec, workdir: Location) -> list[str]:

@@ -1,24 +1,24 @@
 """Recall against documents visited, measured at every beam."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from rayhier.evaluate.measures import Judge, Queries, Ranking
-from rayhier.search.lists import Ints, LeafLists
-
-Probe = Callable[[int], Ints]
-"""Beam β -> the leaves each query visits, [q, β]."""
+from rayhier.evaluate.found import Found, Ranking
+from rayhier.evaluate.measures import Judge, Values, means
 
 
 @dataclass(frozen=True)
 class System:
-    """An index under measurement: its lists, how it chooses among them, and what choosing costs."""
+    """An index under measurement, asked the queries at hand."""
 
     name: str
-    lists: LeafLists
-    probe: Probe
+    documents: int
+    beams: Sequence[int]
+    """Leaves searched, or what else makes a search wider."""
+    search: Callable[[int], Found]
+    """Beam -> what every query finds and what it costs."""
     routing: Callable[[int], float]
     """Beam -> cost of routing one query, in documents' worth of multiply-adds."""
 
@@ -33,6 +33,8 @@ class Point:
     cost_mean: float
     leaves_mean: float
     measures: dict[str, float]
+    values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
+    """The measures of every query [q], whose means they are."""
 
     def flat(self) -> dict[str, float]:
         """As report.json and curve.csv have it."""
@@ -60,27 +62,26 @@ def beams(leaves: int) -> list[int]:
     return found
 
 
-def measure_at(system: System, queries: Queries, judge: Judge, k: int, beam: int) -> tuple[Point, Ranking]:
+def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]:
     """Search every query with one beam."""
-    leaves = system.probe(beam)
-    ranking = Ranking(*system.lists.search(queries.vector_QM, leaves, k))
-    documents = system.lists.documents
-    visited = system.lists.visited(leaves) / documents
-    scanned = system.lists.scanned(leaves) / documents
+    found = system.search(beam)
+    visited = found.visited_Q / system.documents
+    values = judge.values(found.ranking)
     point = Point(
         beam=beam,
         visited_mean=float(visited.mean()),
         visited_p95=float(np.quantile(visited, 0.95)),
-        cost_mean=float(scanned.mean() + system.routing(beam) / documents),
-        leaves_mean=float(leaves.shape[1]),
-        measures=judge.mean(ranking),
+        cost_mean=float(found.scanned_Q.mean() + system.routing(beam)) / system.documents,
+        leaves_mean=float(found.leaves),
+        measures=means(values),
+        values=values,
     )
-    return point, ranking
+    return point, found.ranking
 
 
-def measure_curve(system: System, queries: Queries, judge: Judge, k: int) -> list[Point]:
-    """The whole curve of a system."""
-    return [measure_at(system, queries, judge, k, beam)[0] for beam in beams(len(system.lists.sizes))]
+def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
+    """The curve of a system, each point when it is asked for."""
+    return (measure_at(system, judge, beam)[0] for beam in system.beams)
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:
@@ -88,16 +89,60 @@ def read(curve: Sequence[Point], visited: float, measure: str) -> float:
 
     A curve says nothing left of its first point: NaN there.
     """
+    place = between(curve, visited)
+    if place is None:
+        return float("nan")
+    low, high, share = place
+    return (1 - share) * low.measures[measure] + share * high.measures[measure]
+
+
+def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values | None:
+    """The same for every query [q]; None left of the first point."""
+    place = between(curve, visited)
+    if place is None:
+        return None
+    low, high, share = place
+    return np.asarray((1 - share) * low.values[measure] + share * high.values[measure])
+
+
+def between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float] | None:
+    """The two points about a fraction visited, and how far it is from the first to the second."""
     # A taller tree's beams are not nested: a wider one may visit a little less.
     points = sorted(curve, key=lambda point: point.visited_mean)
-    x = [point.visited_mean for point in points]
-    if visited < x[0]:
-        return float("nan")
-    return float(np.interp(visited, x, [point.measures[measure] for point in points]))
+    place = int(np.searchsorted([point.visited_mean for point in points], visited, side="right"))
+    if place == 0:
+        return None
+    low, high = points[place - 1], points[min(place, len(points) - 1)]
+    if low is high:
+        return low, low, 0.0
+    return low, high, (visited - low.visited_mean) / (high.visited_mean - low.visited_mean)
 
 
-def reach(curve: Sequence[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
-    """Least `visited_mean` or `cost_mean`, linear between points, at which a measure reaches a target; NaN if never."""
+def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
+    """One curve of several seeds', point by point."""
+    return [mean_point(points) for points in zip(*curves, strict=True)]
+
+
+def mean_point(points: Sequence[Point]) -> Point:
+    """Means over seeds, of every query too."""
+    flat = [point.flat() for point in points]
+    mean = {name: float(np.mean([row[name] for row in flat])) for name in flat[0]}
+    return Point(
+        points[0].beam,
+        mean["visited_mean"],
+        mean["visited_p95"],
+        mean["cost_mean"],
+        mean["leaves_mean"],
+        {name: mean[name] for name in points[0].measures},
+        {name: np.mean([point.values[name] for point in points], axis=0) for name in points[0].values},
+    )
+
+
+def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
+    """Least `visited_mean` or `cost_mean`, linear between points, at which a measure reaches a target; NaN if never.
+
+    Reads no further than that.
+    """
     before: Point | None = None
     for point in curve:
         here = point.measures[measure]

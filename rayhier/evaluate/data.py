@@ -1,6 +1,5 @@
 """Queries, judgements and vectors as published artifacts hold them."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,14 +9,16 @@ import pyarrow.compute as pc
 
 from rayhier.cluster.library import faiss
 from rayhier.embed.encode import document_texts
+from rayhier.evaluate.baselines import Collection
+from rayhier.evaluate.held import Held, hash_ids, how_many
 from rayhier.evaluate.measures import Queries
-from rayhier.search.lists import Ints
+from rayhier.evaluate.part import Part, read_vectors
+from rayhier.evaluate.parts import HereParts
+from rayhier.search.lists import Copies, Ints
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
 
-DEV_SHARE = 0.1
-DEV_MOST = 1000
 NEIGHBOURS = 10
 
 
@@ -27,12 +28,28 @@ class Documents:
 
     ids: list[str]
     vector_NM: Floats
+    parents: list[str] | None = None
+    """Where the documents are passages: the whole document of each, which is what is judged."""
+
+    @property
+    def results(self) -> list[str]:
+        """What each row is a result for."""
+        return self.ids if self.parents is None else self.parents
+
+    @property
+    def copies(self) -> Copies | None:
+        """Which rows are of one result; None where every row is its own."""
+        if self.parents is None:
+            return None
+        return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
 
 
-def load_documents(vectors: Artifact) -> Documents:
-    """Every document's id and base vector."""
-    table = columns.read([vectors.path(name) for name in vectors.names("documents/")], ["doc_id", "vector"])
-    return Documents(table["doc_id"].to_pylist(), columns.matrix(table["vector"]))
+def load_documents(corpus: Artifact, vectors: Artifact) -> Documents:
+    """Every document's id and base vector, and its parent where the corpus is cut into passages."""
+    table = pa.concat_tables([read_vectors(corpus, vectors, name) for name in vectors.names("documents/")])
+    ids, results = table["doc_id"], table["result_id"]
+    parents = None if results.equals(ids) else results.to_pylist()
+    return Documents(ids.to_pylist(), columns.matrix(table["vector"]), parents)
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
@@ -49,13 +66,19 @@ def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
     return Queries(ids.to_pylist(), columns.matrix(table["vector"]), grades, texts.to_pylist())
 
 
-def load_dev(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
+def load_dev(corpus: Artifact, vectors: Artifact, collection: Collection) -> Queries:
     """The dev queries; where none has an answer, held-out documents that look for their nearest neighbours."""
     queries = load_queries(corpus, vectors, "dev")
     if queries.answered:
         return queries
-    held = documents_as_queries(documents, held_out(documents.ids))
+    held = documents_as_queries(collection)
     return replace(held, texts=texts_of(corpus, held.ids))
+
+
+def in_memory(documents: Documents) -> Collection:
+    """Documents in this process as a collection of one part."""
+    ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
+    return Collection.of(HereParts([Part(ids, results, documents.vector_NM)]))
 
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
@@ -69,21 +92,21 @@ def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
     return [found[name] for name in ids]
 
 
-def held_out(ids: list[str]) -> Ints:
+def held_out(ids: Sequence[str]) -> Ints:
     """Rows of a tenth of the documents, at most 1,000, by hash of the id."""
-    hashes = np.array([int.from_bytes(hashlib.blake2b(name.encode()).digest()[:8], "big") for name in ids], np.uint64)
-    order = np.argsort(hashes, kind="stable")
-    return order[: max(1, min(DEV_MOST, int(len(ids) * DEV_SHARE)))]
+    return np.argsort(hash_ids(ids), kind="stable")[: how_many(len(ids))]
 
 
-def documents_as_queries(documents: Documents, rows: Ints) -> Queries:
-    """Documents as queries; relevant are their ten nearest others under the base encoder."""
-    near = neighbours(documents.vector_NM, rows, NEIGHBOURS)
-    grades = {
-        documents.ids[row]: {documents.ids[other]: 1 for other in others if other >= 0}
-        for row, others in zip(rows, near, strict=True)
-    }
-    return Queries([documents.ids[row] for row in rows], documents.vector_NM[rows], grades)
+def documents_as_queries(collection: Collection) -> Queries:
+    """Held-out documents as queries; relevant are their ten nearest others under the base encoder."""
+    most = how_many(collection.documents)
+    held = Held.merge(collection.parts.call("held", most), most)
+    near = collection.exact(held.vector_HM, NEIGHBOURS + 1).ranking
+    grades = {}
+    for name, own, rows in zip(held.ids, held.results, near.row_QK, strict=True):
+        others = [other for other in near.ids[rows[rows >= 0]].tolist() if other != own]
+        grades[name] = dict.fromkeys(others[:NEIGHBOURS], 1)
+    return Queries(held.ids, held.vector_HM, grades)
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:

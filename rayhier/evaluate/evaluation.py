@@ -1,7 +1,7 @@
 """The evaluate stage: every seed's index and its controls, on the same queries."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,20 +9,26 @@ import torch
 
 from rayhier.embed.trained import TrainedEncoder
 from rayhier.evaluate.balance import balance
-from rayhier.evaluate.baselines import exact, faiss_ivf, tuned_lists
-from rayhier.evaluate.curve import Point, System, measure_at, measure_curve
-from rayhier.evaluate.data import Documents, load_dev, load_documents, load_queries
-from rayhier.evaluate.measures import Judge, Queries
+from rayhier.evaluate.baselines import Collection, faiss_ivf, shares, tuned_lists
+from rayhier.evaluate.bm25 import Bm25
+from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
+from rayhier.evaluate.data import load_dev, load_queries
+from rayhier.evaluate.found import Ranking
+from rayhier.evaluate.hnsw import Hnsw, efforts
+from rayhier.evaluate.measures import Judge, Queries, Values, means
+from rayhier.evaluate.part import ROUTER, Part
+from rayhier.evaluate.parts import Here, Workshop
+from rayhier.evaluate.scann_tree import ScannTree
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.progress import Bar
 from rayhier.search.lists import Ints
-from rayhier.search.loaded import LoadedMap
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap
+
+LEAVES = {"faiss_ivf_spill": 2}
+"""Lists of a document, where they are not one."""
 
 
 @dataclass
@@ -33,6 +39,8 @@ class SeedResult:
     curves: dict[str, list[Point]] = field(default_factory=dict)
     exact: dict[str, dict[str, float]] = field(default_factory=dict)
     """Systems without a curve: measures of a scan of everything."""
+    values: dict[str, dict[str, Values]] = field(default_factory=dict)
+    """The same of every query."""
     points: dict[str, Point] = field(default_factory=dict)
     """Systems with a curve: the router at `search.beam`, controls where they first visit as much."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -50,124 +58,217 @@ class Evaluation:
     documents: int
     queries: int
     lists: dict[str, int]
-    """Lists of each IVF control."""
+    """Lists of each control that has some."""
     seeds: list[SeedResult]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One seed's published model and index, in memory."""
+    """One seed's published model, and its index in parts."""
 
     encoder: TrainedEncoder
     router: Router
-    loaded: LoadedMap
-    vector_NM: Floats
-    """Document vectors as the leaf map holds them, every document once."""
-    ids: list[str]
-    """Row for row."""
+    index: Artifact
+    collection: Collection
+    """Documents as the leaf map holds them, every one once."""
     history: list[dict[str, float]]
 
     def encode(self, queries: Queries) -> Queries:
         """The same queries under the trained encoder."""
         return queries.with_vectors(self.encoder(queries.vector_QM, lambda: queries.texts))
 
+    def system(self, name: str, queries: Queries, k: int) -> System:
+        """The router over its leaf map."""
+        router, dimension = self.router, queries.vector_QM.shape[1]
 
-def load_trained(spec: EncoderSpec, model: Artifact, index: Artifact) -> Trained:
-    """Open what a train and an index step published."""
-    loaded = LoadedMap.read(LeafMap.open(index.root), texts=False)
+        def probe(beam: int) -> Ints:
+            return np.asarray(route_all(router, torch.from_numpy(queries.vector_QM), beam)[0].numpy())
+
+        return self.collection.system(
+            name, ROUTER, queries.vector_QM, k, probe, lambda beam: router.multiply_adds(beam) / dimension
+        )
+
+
+def load_trained(spec: JobSpec, model: Artifact, index: Artifact, workshop: Workshop) -> Trained:
+    """Open what a train and an index step published; shards are read by whoever holds them."""
+    shards = LeafMap.open(index.root).manifest.shards
+    own = [(str(index.folder), numbers) for numbers in shares(shards, workshop.workers)]
     return Trained(
-        TrainedEncoder.open(model, spec),
+        TrainedEncoder.open(model, spec.encoder),
         load_router(model.local("router")),
-        loaded,
-        loaded.vector_NM[loaded.first],
-        loaded.result_ids.take(loaded.first).to_pylist(),
+        index,
+        Collection.of(workshop.start(Part.of_shards, own)),
         files.read_json(model.path("metrics.json")),
     )
 
 
+def load_base(corpus: Artifact, vectors: Artifact, workshop: Workshop) -> Collection:
+    """The corpus under its base encoder."""
+    names = vectors.names("documents/")
+    folders = str(corpus.folder), str(vectors.folder)
+    own = [(*folders, [names[number] for number in numbers]) for numbers in shares(names, workshop.workers)]
+    return Collection.of(workshop.start(Part.of_vectors, own))
+
+
 def evaluate(
-    spec: JobSpec, corpus: Artifact, vectors: Artifact, trained: Mapping[int, tuple[Artifact, Artifact]]
+    spec: JobSpec,
+    corpus: Artifact,
+    vectors: Artifact,
+    trained: Mapping[int, tuple[Artifact, Artifact]],
+    workshop: Workshop | None = None,
 ) -> Evaluation:
     """Measure the index of every seed (seed -> model, index) and the spec's baselines beside it."""
-    documents = load_documents(vectors)
+    workshop = workshop or Here()
     queries = load_queries(corpus, vectors, spec.evaluate.split)
     if not queries:
         raise InputError(f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements in this corpus")
-    work = _Work(spec, documents, queries, load_dev(corpus, vectors, documents))
+    base = load_base(corpus, vectors, workshop)
+    work = _Work(spec, corpus, base, queries, load_dev(corpus, vectors, base), workshop)
     with Bar("evaluate", len(trained), "seeds") as bar:
         for seed, (model, index) in trained.items():
-            work.add(seed, load_trained(spec.encoder, model, index))
+            work.add(seed, load_trained(spec, model, index, workshop))
             bar.advance(note=f"seed {seed}")
-    return Evaluation(len(documents.ids), len(queries), work.lists, work.results)
+    return Evaluation(base.documents, len(queries), work.lists, work.results)
+
+
+def baselines(spec: JobSpec) -> tuple[str, ...]:
+    """Those the spec names, and the control with two leaves where the index has two."""
+    two = ("faiss_ivf_spill",) if spec.index.leaves_per_document > 1 else ()
+    return tuple(dict.fromkeys((*spec.evaluate.baselines, *two)))
 
 
 class _Work:
     """The evaluation as it goes: what seeds share is measured once."""
 
-    def __init__(self, spec: JobSpec, documents: Documents, queries: Queries, dev: Queries) -> None:
-        self.spec, self.documents, self.queries, self.dev = spec, documents, queries, dev
+    def __init__(
+        self,
+        spec: JobSpec,
+        corpus: Artifact,
+        base: Collection,
+        queries: Queries,
+        dev: Queries,
+        workshop: Workshop,
+    ) -> None:
+        self.spec, self.corpus, self.base, self.workshop = spec, corpus, base, workshop
+        self.queries, self.dev = queries, dev
+        self.judge = Judge(queries, spec.evaluate.measures)
         self.k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in spec.evaluate.measures))
         self.lists: dict[str, int] = {}
+        self._tuned: dict[str, int] = {}
         self.results: list[SeedResult] = []
 
     def add(self, seed: int, trained: Trained) -> None:
         """Measure one seed's router first: where it stands decides where the controls are tabled."""
         result = SeedResult(seed, history=trained.history)
-        self.results.append(result)
         queries = trained.encode(self.queries)
-        ids = trained.ids
-        sizes = trained.loaded.lists.sizes
+        sizes = trained.collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
-        routed = _routed(self.spec, trained, queries.vector_QM)
-        self._curve(result, routed, queries, trained.loaded.result_ids.to_pylist())
-        for name in self.spec.evaluate.baselines:
-            same = name.endswith("_same_encoder")
-            asked, vectors, names = (
-                (queries, trained.vector_NM, ids)
-                if same
-                else (self.queries, self.documents.vector_NM, self.documents.ids)
+        router = self.spec.router.type
+        self._curve(result, router, lambda: trained.system(router, queries, self.k))
+        for name in baselines(self.spec):
+            match name:
+                case "exact":
+                    self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k).ranking)
+                case "bm25":
+                    self._once(result, name, self._bm25)
+                case "exact_same_encoder":
+                    self._whole(result, name, lambda: trained.collection.exact(queries.vector_QM, self.k).ranking)
+                case "hnsw":
+                    self._hnsw(result, queries, trained)
+                case "scann":
+                    self._scann(result, queries, trained)
+                case _:
+                    self._ivf(result, name, queries, trained)
+        trained.collection.parts.close()
+        self.results.append(result)
+
+    def _ivf(self, result: SeedResult, name: str, queries: Queries, trained: Trained) -> None:
+        base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)
+        collection, asked = (self.base, self.queries.vector_QM) if base else (trained.collection, queries.vector_QM)
+        self.lists[name] = lists = self._list_count(name, trained, result.seed)
+        self._curve(result, name, lambda: faiss_ivf(name, collection, asked, self.k, lists, result.seed, leaves))
+
+    def _list_count(self, name: str, trained: Trained, seed: int) -> int:
+        """Lists of a k-means control: as many as the spec says, or tuned on dev with the first seed."""
+        base, given = name == "faiss_ivf", self.spec.evaluate.lists
+        collection = self.base if base else trained.collection
+        if given != "auto":
+            return min(given, collection.documents)
+        if name not in self._tuned:
+            dev = self.dev if base else trained.encode(self.dev)
+            self._tuned[name] = tuned_lists(name, collection, dev, seed, LEAVES.get(name, 1))
+        return self._tuned[name]
+
+    def _hnsw(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
+        documents = trained.collection.documents
+        alone = self.workshop.alone(Hnsw.of_index, str(trained.index.folder))
+
+        def system() -> System:
+            asked = alone.send(queries.vector_QM)
+            return System(
+                "hnsw",
+                documents,
+                efforts(documents),
+                lambda effort: alone.call("search", asked, effort, self.k)[0],
+                lambda _: 0.0,
             )
-            if name.startswith("exact"):
-                self._exact(result, name, asked, vectors, names)
-            else:
-                dev = trained.encode(self.dev) if same else self.dev
-                lists = self._lists(name, dev, vectors, names, seed)
-                self._curve(result, faiss_ivf(name, asked.vector_QM, vectors, lists, seed), asked, names)
 
-    def _lists(self, name: str, dev: Queries, vectors: Floats, ids: Sequence[str], seed: int) -> int:
-        """Lists of a control: as the spec says, or tuned on dev with the first seed."""
-        if name not in self.lists:
-            asked = self.spec.evaluate.lists
-            self.lists[name] = tuned_lists(dev, vectors, ids, seed) if asked == "auto" else min(asked, len(vectors))
-        return self.lists[name]
+        self._curve(result, "hnsw", system)
+        alone.close()
 
-    def _exact(self, result: SeedResult, name: str, queries: Queries, vectors: Floats, ids: Sequence[str]) -> None:
+    def _scann(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
+        """As many partitions as the k-means control has lists."""
+        documents = trained.collection.documents
+        self.lists["scann"] = lists = self._list_count("faiss_ivf_same_encoder", trained, result.seed)
+        alone = self.workshop.alone(ScannTree.of_index, str(trained.index.folder), lists)
+
+        def system() -> System:
+            asked = alone.send(queries.vector_QM)
+            return System(
+                "scann",
+                documents,
+                beams(lists),
+                lambda beam: alone.call("search", asked, beam, self.k)[0],
+                lambda _: float(lists),
+            )
+
+        self._curve(result, "scann", system)
+        alone.close()
+
+    def _bm25(self) -> Ranking:
+        alone = self.workshop.alone(Bm25.of_corpus, str(self.corpus.folder))
+        ranking: Ranking = alone.call("search", list(self.queries.texts), self.k)[0]
+        alone.close()
+        return ranking
+
+    def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
+        """A system that no seed changes: measured with the first, taken over by the others."""
+        if not self.results:
+            self._whole(result, name, rank)
+            return
+        first = self.results[0]
+        result.values[name], result.exact[name] = first.values[name], first.exact[name]
+        result.runs[name], result.seconds[name] = first.runs[name], 0.0
+
+    def _whole(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
         began = time.perf_counter()
-        judge = Judge(queries, ids, self.spec.evaluate.measures)
-        ranking = exact(queries.vector_QM, vectors, self.k)
-        result.exact[name], result.runs[name] = judge.mean(ranking), judge.run(ranking)
+        ranking = rank()
+        result.values[name] = self.judge.values(ranking)
+        result.exact[name] = means(result.values[name])
+        result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began
 
-    def _curve(self, result: SeedResult, system: System, queries: Queries, ids: Sequence[str]) -> None:
+    def _curve(self, result: SeedResult, name: str, make: Callable[[], System]) -> None:
         began = time.perf_counter()
-        judge = Judge(queries, ids, self.spec.evaluate.measures)
-        curve = measure_curve(system, queries, judge, self.k)
+        system = make()
+        curve = list(measure_curve(system, self.judge))
         router = self.spec.router.type
-        if system.name == router:
-            beam = min(self.spec.search.beam, len(system.lists.sizes))
+        if name == router:
+            beam = min(self.spec.search.beam, system.beams[-1])
         else:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
-        point, ranking = measure_at(system, queries, judge, self.k, beam)
-        result.curves[system.name], result.points[system.name] = curve, point
-        result.runs[system.name] = judge.run(ranking)
-        result.seconds[system.name] = time.perf_counter() - began
-
-
-def _routed(spec: JobSpec, trained: Trained, query_QM: Floats) -> System:
-    router, dimension = trained.router, trained.vector_NM.shape[1]
-
-    def probe(beam: int) -> Ints:
-        return np.asarray(route_all(router, torch.from_numpy(query_QM), beam)[0].numpy())
-
-    return System(spec.router.type, trained.loaded.lists, probe, lambda beam: router.multiply_adds(beam) / dimension)
+        point, ranking = measure_at(system, self.judge, beam)
+        result.curves[name], result.points[name] = curve, point
+        result.runs[name] = self.judge.run(ranking)
+        result.seconds[name] = time.perf_counter() - began

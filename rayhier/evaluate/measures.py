@@ -1,13 +1,16 @@
-"""ir-measures on ranked rows of a document matrix."""
+"""ir-measures on rankings of results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ir_measures
 import numpy as np
+import numpy.typing as npt
 
-from rayhier.search.lists import Ints
+from rayhier.evaluate.found import Ranking
 from rayhier.storage.columns import Floats
+
+Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Queries:
     vector_QM: Floats
     grades: dict[str, dict[str, int]]
     texts: Sequence[str] = ()
-    """What an encoder that trained whole encodes again."""
+    """What an encoder that trained whole encodes again, and what BM25 reads."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -33,20 +36,12 @@ class Queries:
         return Queries(self.ids, vector_QM, self.grades, self.texts)
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Best documents of each query: rows [q, k] of the document matrix, -1 where there is none, scores [q, k]."""
-
-    score_QK: Floats
-    row_QK: Ints
-
-
 class Judge:
     """Measures of rankings by named measures (`nDCG@10`, `R@100`, …)."""
 
-    def __init__(self, queries: Queries, document_ids: Sequence[str], measures: Sequence[str]) -> None:
+    def __init__(self, queries: Queries, measures: Sequence[str]) -> None:
         self.query_ids = list(queries.ids)
-        self.document_ids = np.asarray(document_ids, dtype=object)
+        self._place = {query: place for place, query in enumerate(self.query_ids)}
         self.measures = tuple(measures)
         self.parsed = {ir_measures.parse_measure(name): name for name in measures}
         self.evaluator = ir_measures.evaluator(list(self.parsed), queries.grades)
@@ -56,10 +51,21 @@ class Judge:
         run = {}
         for query, rows, scores in zip(self.query_ids, ranking.row_QK, ranking.score_QK, strict=True):
             found = rows >= 0
-            run[query] = dict(zip(self.document_ids[rows[found]].tolist(), scores[found].tolist(), strict=True))
+            run[query] = dict(zip(ranking.ids[rows[found]].tolist(), scores[found].tolist(), strict=True))
         return run
+
+    def values(self, ranking: Ranking) -> dict[str, Values]:
+        """Each measure of every judged query, [q]; a query that finds nothing has 0."""
+        found = {name: np.zeros(len(self.query_ids)) for name in self.measures}
+        for value in self.evaluator.iter_calc(self.run(ranking)):
+            found[self.parsed[value.measure]][self._place[value.query_id]] = value.value
+        return found
 
     def mean(self, ranking: Ranking) -> dict[str, float]:
         """Each measure's mean over the judged queries."""
-        values = self.evaluator.calc_aggregate(self.run(ranking))
-        return {name: float(values[measure]) for measure, name in self.parsed.items()}
+        return means(self.values(ranking))
+
+
+def means(values: dict[str, Values]) -> dict[str, float]:
+    """Mean over queries of each measure."""
+    return {name: float(value_Q.mean()) for name, value_Q in values.items()}

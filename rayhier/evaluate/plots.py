@@ -19,13 +19,14 @@ TITLES = {
     "training": "Training curves",
 }
 WIDTH, HEIGHT, DPI = 7.0, 4.2, 130
-STYLES = ("-o", "--s", ":^", "-.d")
+STYLES = ("-o", "--s", ":^", "-.d", "-x", "--v")
+LEVELS = (":", "-", "--")
 
 
 def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
     """Write `recall_visited`, `leaf_sizes` and `training` below `folder`."""
     draw: dict[str, Callable[[Axes], None]] = {
-        "recall_visited": lambda axes: recall_visited(axes, evaluation, deepest_recall(spec)),
+        "recall_visited": lambda axes: recall_visited(axes, evaluation, deepest_recall(spec), spec.router.type),
         "leaf_sizes": lambda axes: leaf_sizes(axes, evaluation),
         "training": lambda axes: training(axes, evaluation),
     }
@@ -47,26 +48,28 @@ def deepest_recall(spec: JobSpec) -> str:
     return max(recalls, key=lambda measure: int(measure[2:]), default=spec.evaluate.measures[0])
 
 
-def recall_visited(axes: Axes, evaluation: Evaluation, measure: str) -> None:
-    """One curve a system, mean over seeds; exact search as level lines."""
+def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str) -> None:
+    """One curve a system, mean over seeds; systems without a curve as level lines."""
     for number, name in enumerate(evaluation.seeds[0].curves):
         curves = [result.curves[name] for result in evaluation.seeds]
         x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)
         y = np.mean([[point.measures[measure] for point in curve] for curve in curves], axis=0)
-        lists = (
-            f" ({evaluation.lists[name]} lists)"
-            if name in evaluation.lists
-            else f" ({len(evaluation.seeds[0].sizes)} leaves)"
-        )
-        axes.plot(x, y, STYLES[number % len(STYLES)], markersize=3.5, label=name + lists)
-    for name in evaluation.seeds[0].exact:
+        axes.plot(x, y, STYLES[number % len(STYLES)], markersize=3.5, label=label(evaluation, name, router))
+    for number, name in enumerate(evaluation.seeds[0].exact):
         level = float(np.mean([result.exact[name][measure] for result in evaluation.seeds]))
-        axes.axhline(level, color="0.45", linewidth=1, linestyle="-" if "same" in name else ":", label=name)
+        axes.axhline(level, color="0.45", linewidth=1, linestyle=LEVELS[number % len(LEVELS)], label=name)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     axes.set_xlabel("documents visited, share of the corpus")
     axes.set_ylabel(measure)
     axes.legend(fontsize=8)
+
+
+def label(evaluation: Evaluation, name: str, router: str) -> str:
+    """A system's name and how many leaves or lists it has."""
+    if name == router:
+        return f"{name} ({len(evaluation.seeds[0].sizes)} leaves)"
+    return f"{name} ({evaluation.lists[name]} lists)" if name in evaluation.lists else name
 
 
 def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:

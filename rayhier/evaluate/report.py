@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -11,27 +11,19 @@ import numpy as np
 
 from rayhier.evaluate import plots
 from rayhier.evaluate.curve import Point, read
-from rayhier.evaluate.evaluation import Evaluation, SeedResult, evaluate
+from rayhier.evaluate.evaluation import Evaluation, SeedResult
+from rayhier.evaluate.significance import significance
 from rayhier.spec import JobSpec
 from rayhier.storage import files
-from rayhier.storage.artifact import Artifact
-from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.paths import Location
 
 PLOTS = "plots"
 DIGITS = 4
-
-
-def build(
-    spec: JobSpec,
-    corpus: Artifact,
-    vectors: Artifact,
-    trained: Mapping[int, tuple[Artifact, Artifact]],
-    attempt: Attempt,
-) -> Made:
-    """The evaluate stage: measure every seed's (model, index) and write the report below the attempt."""
-    report = write(spec, evaluate(spec, corpus, vectors, trained), attempt.root)
-    return Made({"documents": report["documents"], "queries": report["queries"], "seeds": report["seeds"]})
+HOW_TO_READ = (
+    "Visited are the distinct documents scored for a query, counted; values between measured beams are interpolated. "
+    "A difference is the mean over queries of one system minus another; its 95% interval comes from "
+    "10,000 paired resamples of the queries, and * marks a difference whose interval excludes 0."
+)
 
 
 def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> dict[str, Any]:
@@ -59,6 +51,7 @@ def as_json(spec: JobSpec, evaluation: Evaluation) -> dict[str, Any]:
         "curves": {name: _curve(name, seeds) for name in seeds[0].curves},
         "balance": _mean([result.balance for result in seeds])
         | {"per_seed": [{"seed": result.seed, **result.balance} for result in seeds]},
+        "significance": significance(spec, evaluation),
         "lists": evaluation.lists,
         "seconds": {name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
         "seeds": [result.seed for result in seeds],
@@ -92,17 +85,44 @@ def _curve(name: str, seeds: Sequence[SeedResult]) -> list[dict[str, Any]]:
 
 
 def table(report: dict[str, Any], visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: a measure of each system at fractions of the documents visited, interpolated."""
+    """Header and rows: a measure of each system at fractions of the documents visited, interpolated.
+
+    Below each baseline the router's difference from it and that difference's interval; * where it excludes 0.
+    """
     header = [measure, *(f"{share:.0%} visited" for share in visited)]
     rows = []
     for name, curve in report["curves"].items():
         points = [point_of(row, measure) for row in curve]
         rows.append([label(report, name), *(_cell(read(points, share, measure)) for share in visited)])
+        found = {row["visited"]: row for row in differences(report, report["router"], name, measure)}
+        if found:
+            shown = [found.get(share) for share in visited]
+            rows.append([f"  {report['router']} minus it", *("" if row is None else _difference(row) for row in shown)])
+            rows.append(["  95% interval", *("" if row is None else _interval(row) for row in shown)])
     for name, values in report["systems"].items():
         if name not in report["curves"]:
             cells = [_cell(values[measure]) if share == values["visited"] else "" for share in visited]
             rows.append([label(report, name), *cells])
     return header, rows
+
+
+def differences(report: dict[str, Any], system: str, baseline: str, measure: str) -> list[dict[str, Any]]:
+    """What report.json says of two systems."""
+    asked = (system, baseline, measure)
+    return [row for row in report["significance"] if (row["system"], row["baseline"], row["measure"]) == asked]
+
+
+def said(row: dict[str, Any]) -> str:
+    """A difference in one line."""
+    return f"{_difference(row)} (95% interval {_interval(row)})"
+
+
+def _difference(row: dict[str, Any]) -> str:
+    return f"{row['difference']:+.3f}{'' if row['low'] <= 0 <= row['high'] else '*'}"
+
+
+def _interval(row: dict[str, Any]) -> str:
+    return f"{row['low']:+.3f}…{row['high']:+.3f}"
 
 
 def point_of(row: dict[str, Any], measure: str) -> Point:
@@ -125,17 +145,8 @@ def label(report: dict[str, Any], name: str) -> str:
 
 
 def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
-    """The report for people."""
-    shown = ", ".join(str(seed) for seed in report["seeds"])
-    lines = [
-        f"# {report['name']}",
-        "",
-        f"{report['documents']:,} documents, {report['queries']:,} {spec.evaluate.split} queries, seeds {shown}.",
-        "Documents visited are counted, not estimated; values between measured beams are interpolated.",
-        "",
-    ]
-    for measure in spec.evaluate.measures:
-        lines += [f"## {measure}", "", *_markdown(*table(report, spec.evaluate.visited, measure)), ""]
+    """The report for people: one page."""
+    router = report["router"]
     header = ["system", *spec.evaluate.measures, "visited"]
     rows = [
         [
@@ -145,12 +156,26 @@ def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
         ]
         for name, values in report["systems"].items()
     ]
-    balance = report["balance"]
-    lines += [f"## At beam {report['systems'][report['router']]['beam']:g}", "", *_markdown(header, rows), ""]
-    lines += [
-        "IVF controls stand at their first measured point that visits as much as the router.",
+    compared = [differences(report, "exact_same_encoder", "exact", measure) for measure in spec.evaluate.measures]
+    changes = [f"{row['measure']} {said(row)}" for found in compared for row in found]
+    deepest = plots.deepest_recall(spec)
+    lines = [
+        f"# {report['name']}",
         "",
-        f"Balance: {balance['leaves']:.0f} leaves, {balance['empty']:g} empty, imbalance {balance['imbalance']:.2f}.",
+        _measured(spec, report),
+        "",
+        HOW_TO_READ,
+        "",
+        f"## {deepest} by documents visited",
+        "",
+        *_markdown(*table(report, spec.evaluate.visited, deepest)),
+        "",
+        f"## All measures at beam {report['systems'][router]['beam']:g}",
+        "",
+        *_markdown(header, rows),
+        "",
+        "Baselines with a curve stand at their first measured point that visits as much as the router.",
+        *([f"Training changed exact search by {', '.join(changes)}."] if changes else []),
         "",
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in plots.TITLES.items()),
         "",
@@ -158,9 +183,19 @@ def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _measured(spec: JobSpec, report: dict[str, Any]) -> str:
+    """What was measured."""
+    seeds, balance = ", ".join(str(seed) for seed in report["seeds"]), report["balance"]
+    return (
+        f"{report['documents']:,} documents ({spec.corpus.type}), {report['queries']:,} {spec.evaluate.split} queries, "
+        f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {spec.encoder.train}. {report['router']}: "
+        f"{balance['leaves']:.0f} leaves, {balance['empty']:g} empty, imbalance {balance['imbalance']:.2f}."
+    )
+
+
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     rule = ["---", *("---:" for _ in header[1:])]
-    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
+    return [f"| {' | '.join(cell.strip() for cell in row)} |" for row in (header, rule, *rows)]
 
 
 def _csv(evaluation: Evaluation) -> str:

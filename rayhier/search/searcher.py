@@ -9,11 +9,10 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.answer import Answer, merge
 from rayhier.search.loaded import LoadedMap
-from rayhier.spec import InputError, JobSpec
+from rayhier.search.opened import open_leaf_map, open_model
+from rayhier.spec import JobSpec
 from rayhier.storage import current
-from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
-from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
 
 
@@ -26,9 +25,10 @@ class Searcher:
     @classmethod
     def open(cls, workdir: Location) -> Self:
         """The index that `current.json` names; InputError where there is none or a file is not what was published."""
-        spec, model, leaf_map = open_current(workdir)
-        encoder = TextEncoder(model.local("encoder"), spec.encoder)
-        return cls(spec, encoder, load_router(model.local("router")), LoadedMap.read(leaf_map))
+        now = current.read(workdir)
+        model, leaf_map = open_model(workdir, now), open_leaf_map(workdir, now)
+        encoder = TextEncoder(model.local("encoder"), now.spec.encoder)
+        return cls(now.spec, encoder, load_router(model.local("router")), LoadedMap.read(leaf_map))
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
         """The best `k` documents of each query among its `beam` most probable leaves."""
@@ -40,16 +40,3 @@ class Searcher:
         found = self.loaded.search(query_QM, leaves_QB, k)
         total = self.loaded.lists.documents
         return [merge([part], leaves.tolist(), k, total) for part, leaves in zip(found, leaves_QB, strict=True)]
-
-
-def open_current(workdir: Location) -> tuple[JobSpec, Artifact, LeafMap]:
-    """The spec, model and leaf map that `current.json` names, verified but for the shards."""
-    now = current.read(workdir)
-    model = current.artifact(workdir, now, "model")
-    model.verify()
-    index = current.artifact(workdir, now, "index")
-    index.verify(without="data/")
-    leaf_map = LeafMap.open(index.root)
-    if leaf_map.manifest.model != model.record.fingerprint:
-        raise InputError(f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {model.folder.name}")
-    return now.spec, model, leaf_map

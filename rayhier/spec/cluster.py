@@ -59,3 +59,5 @@ class ClusterSpec(Section):
     """Training."""
     index: Workers = Workers()
     """Routing and writing the leaf map."""
+    evaluate: Workers = Workers()
+    """Measuring: each holds a share of the documents. Whole-index baselines have one process more, with its CPUs."""

@@ -58,11 +58,12 @@ class LeafMap:
     manifest: Manifest
 
     @classmethod
-    def open(cls, root: Location) -> Self:
-        """The newest version below `root`; InputError where there is none or it is too new."""
-        found: list[Location] = sorted((root / MANIFESTS).glob("v*.json"), key=str)
+    def open(cls, root: Location, version: int | None = None) -> Self:
+        """A version below `root`, the newest where none is given; InputError where there is none or it is too new."""
+        wanted = "v*.json" if version is None else _name(version)
+        found: list[Location] = sorted((root / MANIFESTS).glob(wanted), key=str)
         if not found:
-            raise InputError(f"{root / MANIFESTS}: holds no manifest")
+            raise InputError(f"{root / MANIFESTS}: holds no manifest{'' if version is None else f' {wanted}'}")
         try:
             saved = files.read_json(found[-1])
             if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
@@ -83,5 +84,9 @@ class LeafMap:
 
 def publish(root: Location, manifest: Manifest) -> bool:
     """Commit a version by put-if-absent; False where another writer took its number."""
-    path = root / MANIFESTS / f"v{manifest.version:06d}.json"
+    path = root / MANIFESTS / _name(manifest.version)
     return files.create(path, files.to_json(manifest.model_dump(mode="json")))
+
+
+def _name(version: int) -> str:
+    return f"v{version:06d}.json"

@@ -6,6 +6,7 @@ import numpy as np
 
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.curve import Point, System, measure_at, read
+from rayhier.evaluate.found import Found, scan
 from rayhier.evaluate.measures import Judge, Queries
 from rayhier.train.trainer import Snapshot
 
@@ -19,17 +20,20 @@ NOTHING = Point(0, 0.0, 0.0, 0.0, 0.0, dict.fromkeys(MEASURES, 0.0))
 class DevMeasure:
     """Dev measures of an index: recall at 5, 10 and 20% visited, and how evenly documents lie in leaves."""
 
-    def __init__(self, queries: Queries, document_ids: Sequence[str]) -> None:
-        self.queries = queries
-        self.judge = Judge(queries, document_ids, MEASURES)
+    def __init__(self, queries: Queries, result_ids: Sequence[str]) -> None:
+        self.result_ids = np.array(result_ids, dtype=object)
+        self.judge = Judge(queries, MEASURES)
 
     def __call__(self, now: Snapshot) -> dict[str, float]:
         """`dev`: the mean of R@10 and R@100 over 5, 10 and 20% visited, each beside it; imbalance; empty leaves."""
-        queries = self.queries.with_vectors(now.dev_QM)
-        system = System("dev", now.lists, lambda beam: now.leaves(queries.vector_QM, beam), lambda _: 0.0)
+
+        def search(beam: int) -> Found:
+            return scan(now.lists, self.result_ids, now.dev_QM, now.leaves(now.dev_QM, beam), DEPTH)
+
+        system = System("dev", now.lists.documents, doublings(now.router.n_leaves), search, lambda _: 0.0)
         curve = [NOTHING]
-        for beam in doublings(now.router.n_leaves):
-            curve.append(measure_at(system, queries, self.judge, DEPTH, beam)[0])
+        for beam in system.beams:
+            curve.append(measure_at(system, self.judge, beam)[0])
             if curve[-1].visited_mean >= max(VISITED):
                 break
         values = {f"{measure}@{share:.0%}": read(curve, share, measure) for measure in MEASURES for share in VISITED}

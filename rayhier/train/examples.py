@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayhier.search.lists import Ints
+from rayhier.search.lists import Copies, Ints
 from rayhier.storage.columns import Floats
 
 
@@ -22,7 +22,9 @@ class Examples:
     same: bool = False
     """Whether the queries are the documents, row for row; then none is a negative of itself."""
     spared_S2: Ints | None = None
-    """(query row, document row) that are no pairs to bring together and no negatives either."""
+    """More (query row, document row) that are no negatives: other passages of a relevant document."""
+    copies: Copies | None = None
+    """Which documents are passages of one; a search names each whole document once."""
 
     def known(self) -> "Known":
         """Index of the pairs and of what is spared, to tell negatives from positives."""

@@ -13,7 +13,7 @@ from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
-from rayhier.evaluate.data import load_dev, load_documents
+from rayhier.evaluate.data import in_memory, load_dev, load_documents
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
@@ -80,11 +80,11 @@ def train_worker(config: dict[str, Any]) -> None:
     torch.set_num_threads(spec.cluster.train.cpus)
     root = locate(config["root"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    documents = load_documents(vectors)
-    dev = load_dev(corpus, vectors, documents)
+    documents = load_documents(corpus, vectors)
+    dev = load_dev(corpus, vectors, in_memory(documents))
     examples = load_examples(spec.train, corpus, vectors, documents)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
-    trainer = Trainer(tower, examples, spec.router, spec.train, config["seed"], DevMeasure(dev, documents.ids))
+    trainer = Trainer(tower, examples, spec.router, spec.train, config["seed"], DevMeasure(dev, documents.results))
     checkpoint = ray.train.get_checkpoint()
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:

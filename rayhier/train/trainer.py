@@ -133,7 +133,7 @@ class Trainer:
     def _snapshot(self) -> Snapshot:
         document_NM, dev_QM = self._encode_all("document"), self._encode_all("dev")
         leaves = route_all(self.router, torch.from_numpy(document_NM), 1)[0][:, 0].numpy()
-        lists = LeafLists(document_NM, leaves, self.router.n_leaves)
+        lists = LeafLists(document_NM, leaves, self.router.n_leaves, self.examples.copies)
         return Snapshot(self.router, document_NM, dev_QM, lists)
 
     def restore_best(self) -> None:

@@ -16,13 +16,22 @@ from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
+BASELINES = (
+    "exact",
+    "exact_same_encoder",
+    "faiss_ivf",
+    "faiss_ivf_same_encoder",
+    "faiss_ivf_spill",
+    "hnsw",
+    "bm25",
+)
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @pytest.fixture
 def ran(tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, Path, str]:
     """Spec, workdir and standard output of one run."""
-    spec = tiny_spec()
+    spec = tiny_spec(evaluate=f"{{measures: [nDCG@10, R@10], lists: 8, baselines: [{', '.join(BASELINES)}]}}")
     assert run.main([str(spec)]) == 0
     return spec, tmp_path / "work", capsys.readouterr().out
 
@@ -71,9 +80,10 @@ def test_two_leaves_a_document(tiny_spec: Callable[..., Path], tmp_path: Path) -
     assert len({(row["doc_id"], row["rank"]) for row in rows}) == len(rows) == 2 * leaf_map.manifest.documents
     assert all(row["leaves"][row["rank"]] == row["leaf"] and len(set(row["leaves"])) == 2 for row in rows)
     assert sum(leaf_map.manifest.counts) == len(rows)
-    curve = json.loads((work / "report.json").read_text())["curves"]["ehi"]
-    assert curve[-1]["visited_mean"] == 1.0
-    assert curve[-1]["cost_mean"] > 2.0
+    for system in ("ehi", "faiss_ivf_spill"):
+        curve = json.loads((work / "report.json").read_text())["curves"][system]
+        assert curve[-1]["visited_mean"] == 1.0
+        assert curve[-1]["cost_mean"] > 2.0
     _search_is_the_evaluated_one(work)
 
 
@@ -99,13 +109,21 @@ def _every_document_once(work: Path) -> None:
 
 def _report_is_whole(work: Path) -> None:
     report = json.loads((work / "report.json").read_text())
-    names = {"ehi", "exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder"}
-    assert set(report["systems"]) == names
-    assert set(report["curves"]) == {"ehi", "faiss_ivf", "faiss_ivf_same_encoder"}
-    for system, level in {"ehi": "exact_same_encoder", "faiss_ivf": "exact"}.items():
+    names = {"ehi", *BASELINES}
+    assert set(report["systems"]) == set(report["seconds"]) == names
+    assert set(report["curves"]) == {"ehi", *BASELINES[2:6]}
+    ends = {"ehi": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_spill": "exact_same_encoder"}
+    for system, level in ends.items():
         last = report["curves"][system][-1]
         assert last["visited_mean"] == 1.0
         assert last["R@10"] == pytest.approx(report["systems"][level]["R@10"], abs=1e-6)
+    assert {(row["system"], row["baseline"]) for row in report["significance"]} == {
+        *(("ehi", name) for name in BASELINES[2:6]),
+        ("exact_same_encoder", "exact"),
+    }
+    assert all(row["low"] <= row["difference"] <= row["high"] for row in report["significance"])
+    # A document's own words are asked for.
+    assert report["systems"]["bm25"]["R@10"] > 0.9
     root = artifact(work, "evaluate").root
     qrels = pq.read_table(artifact(work, "corpus").path("judgements/test.parquet")).to_pylist()
     for system in names:

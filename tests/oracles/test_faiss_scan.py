@@ -2,10 +2,13 @@
 
 import faiss
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.evaluate.baselines import exact, faiss_ivf
+from rayhier.evaluate.baselines import Collection, faiss_ivf
+from rayhier.evaluate.part import Part
+from rayhier.evaluate.parts import HereParts
 from rayhier.search.lists import LeafLists
 
 N, M, L, Q, K = 600, 12, 24, 30, 20
@@ -73,12 +76,53 @@ def test_nearest_centroids_as_leaves_are_faiss_ivf(vectors, queries, nprobe):
     np.testing.assert_allclose(scores[rows >= 0], wanted_scores[rows >= 0], atol=1e-5)
 
 
+def collection(vectors, parts):
+    """The vectors in so many parts; a document's id is its row."""
+    cuts = np.array_split(np.arange(len(vectors)), min(parts, len(vectors)))
+    ids = [pa.array([str(row) for row in cut]) for cut in cuts]
+    return Collection.of(HereParts([Part(own, own, vectors[cut]) for own, cut in zip(ids, cuts, strict=True)]))
+
+
+def rows_of(ranking):
+    return [[int(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
 @pytest.mark.parametrize("nprobe", [1, 5, L])
-def test_the_ivf_control_is_faiss_ivf(vectors, queries, nprobe):
-    system = faiss_ivf("ivf", queries, vectors, L, seed=4)
-    _, rows = system.lists.search(queries, system.probe(nprobe), K)
-    assert rows.tolist() == ivf(vectors, spherical_kmeans(vectors, L, seed=4), queries, K, nprobe)[1].tolist()
+def test_the_ivf_control_in_parts_is_faiss_ivf(vectors, queries, nprobe, parts):
+    system = faiss_ivf("ivf", collection(vectors, parts), queries, K, L, seed=4)
+    found = system.search(nprobe)
+    centroids = spherical_kmeans(vectors, L, seed=4)
+    scores, rows = ivf(vectors, centroids, queries, K, nprobe)
+    assert rows_of(found.ranking) == [[row for row in own if row >= 0] for own in rows.tolist()]
+    np.testing.assert_allclose(found.ranking.score_QK[rows >= 0], scores[rows >= 0], atol=1e-5)
+    sizes = np.bincount(nearest(vectors, centroids, 1)[0][:, 0], minlength=L)
+    wanted = sizes[nearest(queries, centroids, nprobe)[0]].sum(axis=1)
+    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == wanted.tolist()
     assert system.routing(nprobe) == L
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("nprobe", [1, 4, L])
+def test_the_control_with_two_lists_a_document_by_its_definition(vectors, queries, nprobe, parts):
+    """SOAR's second list by its formula, documents and scores counted in plain Python."""
+    found = faiss_ivf("spill", collection(vectors, parts), queries, K, L, seed=4, leaves=2).search(nprobe)
+    centroids = spherical_kmeans(vectors, L, seed=4)
+    own = []
+    for vector in vectors.astype(np.float64):
+        near = np.argsort(-(centroids @ vector))[:32]
+        residual = vector - centroids[near[0]]
+        unit = residual / np.linalg.norm(residual)
+        loss = [np.sum((vector - centroids[c]) ** 2) + np.dot(vector - centroids[c], unit) ** 2 for c in near[1:]]
+        own.append((near[0], near[1 + int(np.argmin(loss))]))
+    own = np.array(own)
+    for number, query in enumerate(queries):
+        probed = np.argsort(-(centroids @ query))[:nprobe]
+        hits = np.isin(own, probed)
+        members = np.flatnonzero(hits.any(axis=1))
+        wanted = members[np.argsort(-(vectors[members] @ query))][:K]
+        assert rows_of(found.ranking)[number] == wanted.tolist()
+        assert (found.visited_Q[number], found.scanned_Q[number]) == (len(members), hits.sum())
 
 
 @pytest.mark.parametrize("nprobe", [1, 4])
@@ -93,13 +137,16 @@ def test_given_leaves_are_a_scan_of_their_members(vectors, queries, nprobe):
         assert found[found >= 0].tolist() == wanted.tolist()
 
 
-def test_exact_is_an_argsort(vectors, queries):
-    ranking = exact(queries, vectors, K)
+@pytest.mark.parametrize("parts", [1, 4])
+def test_exact_is_an_argsort(vectors, queries, parts):
+    ranking = collection(vectors, parts).exact(queries, K).ranking
     scores = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     order = np.argsort(-scores, axis=1)[:, :K]
-    assert ranking.row_QK.tolist() == order.tolist()
+    assert rows_of(ranking) == order.tolist()
     np.testing.assert_allclose(ranking.score_QK, np.take_along_axis(scores, order, axis=1), atol=1e-5)
 
 
-def test_exact_gives_no_more_than_there_are(vectors, queries):
-    assert np.sort(exact(queries, vectors[:5], K).row_QK, axis=1).tolist() == [[0, 1, 2, 3, 4]] * Q
+@pytest.mark.parametrize("parts", [1, 4])
+def test_exact_gives_no_more_than_there_are(vectors, queries, parts):
+    found = rows_of(collection(vectors[:5], parts).exact(queries, K).ranking)
+    assert [sorted(rows) for rows in found] == [[0, 1, 2, 3, 4]] * Q

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from rayhier.evaluate.measures import Judge, Queries, Ranking
+from rayhier.evaluate.found import Ranking
+from rayhier.evaluate.measures import Judge, Queries
 from rayhier.evaluate.report import _trec as trec
 
 DOCUMENTS = [f"d{number:03d}" for number in range(150)]
+IDS = np.array(DOCUMENTS, dtype=object)
 NONE = np.empty((0, 0), np.float32)
 
 
@@ -19,7 +21,7 @@ def ranking(lists):
     width = max(len(rows) for rows in lists)
     row_QK = np.array([[*rows, *[-1] * (width - len(rows))] for rows in lists], dtype=np.int64)
     score_QK = np.where(row_QK >= 0, 1 - 0.01 * np.arange(width), -np.inf).astype(np.float32)
-    return Ranking(score_QK, row_QK)
+    return Ranking(score_QK, row_QK, IDS)
 
 
 def random_case(seed, ties):
@@ -38,7 +40,7 @@ def random_case(seed, ties):
         scores = np.round(scores * 20) / 20
     for number, kept in enumerate(rng.integers(1, 121, 25)):
         rows[number, kept:], scores[number, kept:] = -1, -np.inf
-    return Queries(ids, NONE, grades), Ranking(scores.astype(np.float32), rows)
+    return Queries(ids, NONE, grades), Ranking(scores.astype(np.float32), rows, IDS)
 
 
 def pytrec(queries, run):
@@ -75,14 +77,14 @@ def reciprocal_rank(queries, ranking):
 def test_judge_is_pytrec_eval(seed, ties):
     queries, ranked = random_case(seed, ties)
     wanted = pytrec(queries, dictionary(queries, ranked))
-    found = Judge(queries, DOCUMENTS, list(wanted)).mean(ranked)
+    found = Judge(queries, list(wanted)).mean(ranked)
     assert found == pytest.approx(wanted, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_reciprocal_rank_by_its_definition(seed):
     queries, ranked = random_case(seed, ties=False)
-    assert Judge(queries, DOCUMENTS, ["RR@10"]).mean(ranked)["RR@10"] == pytest.approx(reciprocal_rank(queries, ranked))
+    assert Judge(queries, ["RR@10"]).mean(ranked)["RR@10"] == pytest.approx(reciprocal_rank(queries, ranked))
 
 
 # q1: d000 grade 2, d001 grade 1, d002 grade 0; q2: d003 and d004; q3: d005. Six lines.
@@ -103,12 +105,12 @@ BY_HAND = {
 @pytest.mark.parametrize("measure", BY_HAND)
 def test_by_hand(measure):
     ranked = ranking([[2, 1], [9, 3, *range(10, 18), 4], [7]])
-    judge = Judge(Queries(["q1", "q2", "q3"], NONE, GRADES), DOCUMENTS, [measure])
+    judge = Judge(Queries(["q1", "q2", "q3"], NONE, GRADES), [measure])
     assert judge.mean(ranked)[measure] == pytest.approx(sum(BY_HAND[measure]) / 3)
 
 
 def test_a_query_that_finds_nothing_counts_as_zero():
-    judge = Judge(Queries(["q1", "q3"], NONE, {query: GRADES[query] for query in ("q1", "q3")}), DOCUMENTS, ["R@10"])
+    judge = Judge(Queries(["q1", "q3"], NONE, {query: GRADES[query] for query in ("q1", "q3")}), ["R@10"])
     assert judge.mean(ranking([[0, 1], []])) == {"R@10": 0.5}
 
 
@@ -116,7 +118,7 @@ def test_a_query_that_finds_nothing_counts_as_zero():
 def test_trec_files_carry_the_same_measures(seed, tmp_path):
     queries, ranked = random_case(seed, ties=True)
     measures = ["nDCG@10", "RR@10", "R@10", "R@100"]
-    judge = Judge(queries, DOCUMENTS, measures)
+    judge = Judge(queries, measures)
     (tmp_path / "run.trec").write_text(trec("ehi", judge.run(ranked)))
     read = ir_measures.read_trec_run(str(tmp_path / "run.trec"))
     found = ir_measures.calc_aggregate([ir_measures.parse_measure(name) for name in measures], queries.grades, read)
@@ -125,8 +127,8 @@ def test_trec_files_carry_the_same_measures(seed, tmp_path):
 
 def test_trec_files_keep_scores_apart_that_differ_in_the_last_bit(tmp_path):
     higher = np.nextafter(np.float32(0.5), np.float32(1))
-    ranked = Ranking(np.array([[higher, 0.5]], np.float32), np.array([[0, 1]]))
-    judge = Judge(Queries(["q"], NONE, {"q": {"d000": 1}}), DOCUMENTS, ["nDCG@10"])
+    ranked = Ranking(np.array([[higher, 0.5]], np.float32), np.array([[0, 1]]), IDS)
+    judge = Judge(Queries(["q"], NONE, {"q": {"d000": 1}}), ["nDCG@10"])
     assert judge.mean(ranked) == {"nDCG@10": 1}
     (tmp_path / "run.trec").write_text(trec("ehi", judge.run(ranked)))
     read = ir_measures.read_trec_run(str(tmp_path / "run.trec"))

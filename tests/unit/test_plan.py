@@ -310,3 +310,13 @@ def test_a_hub_id_is_no_relative_path(
     before = fingerprints(tiny_spec())
     monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
     assert fingerprints(tiny_spec(), "encoder.model=nobody/nothing") == before
+
+
+def test_scann_that_is_not_installed_is_refused(
+    tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load(tiny_spec(evaluate="{baselines: [exact, scann]}"))
+    make_plan(spec)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scann" else object())
+    with pytest.raises(InputError, match=r"evaluate\.baselines: got 'scann', .* pip install 'rayhier\[scann\]'"):
+        make_plan(spec)

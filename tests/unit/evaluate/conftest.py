@@ -28,7 +28,12 @@ def spec():
 
 def point(beam, visited, value):
     measures = {"nDCG@10": value, "R@10": value / 2, "R@100": value / 4}
-    return Point(beam, visited, visited + 0.05, visited + 0.01, float(beam), measures)
+    return Point(beam, visited, visited + 0.05, visited + 0.01, float(beam), measures, queries(measures))
+
+
+def queries(measures):
+    """Two queries about each mean."""
+    return {name: np.array([value - 0.05, value + 0.05]) for name, value in measures.items()}
 
 
 def result(seed, lift):
@@ -39,6 +44,7 @@ def result(seed, lift):
             "faiss_ivf": [point(1, 0.3, 0.3), point(2, 1.0, 0.7)],
         },
         exact={"exact": {"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.175 + lift}},
+        values={"exact": queries({"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.175 + lift})},
         points={"ehi": point(2, 0.6, 0.8 + lift), "faiss_ivf": point(2, 1.0, 0.7)},
         runs={
             "ehi": {"q 1": {"d1": 0.25, "d 2": 0.75}, "q2": {}},

@@ -7,6 +7,7 @@ import pytest
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.evaluate.baselines import list_choices, tuned_lists
 from rayhier.evaluate.curve import beams
+from rayhier.evaluate.data import Documents, in_memory
 from rayhier.evaluate.measures import Queries
 
 M, Q = 8, 60
@@ -80,4 +81,4 @@ def cost(queries, vectors, ids, lists, seed):
 def test_tuned_lists_are_the_cheapest_for_95_percent_of_exact(groups, documents, spread, seed):
     queries, vectors, ids = case(groups, documents, spread, seed)
     costs = {lists: cost(queries, vectors, ids, lists, seed) for lists in list_choices(documents)}
-    assert tuned_lists(queries, vectors, ids, seed) == min(costs, key=costs.get)
+    assert tuned_lists("ivf", in_memory(Documents(ids, vectors)), queries, seed) == min(costs, key=costs.get)

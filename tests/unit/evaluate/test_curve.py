@@ -5,8 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.evaluate.baselines import exact, faiss_ivf
-from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve, reach, read
+from rayhier.evaluate.baselines import faiss_ivf
+from rayhier.evaluate.curve import (
+    Point,
+    System,
+    beams,
+    mean_curve,
+    measure_at,
+    measure_curve,
+    reach,
+    read,
+    read_values,
+)
+from rayhier.evaluate.data import Documents, in_memory
+from rayhier.evaluate.found import scan
 from rayhier.evaluate.measures import Judge, Queries
 from rayhier.search.lists import LeafLists
 
@@ -14,7 +26,20 @@ MEASURES = ["nDCG@10", "RR@10", "R@10", "R@100"]
 
 
 def point(visited, value, beam=1, cost=None):
-    return Point(beam, visited, visited, cost if cost is not None else visited, 1.0, {"R@10": value})
+    values = {"R@10": np.array([value, 2 * value])}
+    return Point(beam, visited, visited, cost if cost is not None else visited, 1.0, {"R@10": value}, values)
+
+
+def system(name, lists, ids, queries, k, probe, routing):
+    """Lists in this process as a system."""
+    names = np.array(ids, dtype=object)
+    return System(
+        name,
+        lists.documents,
+        beams(len(lists.sizes)),
+        lambda beam: scan(lists, names, queries.vector_QM, probe(beam), k),
+        routing,
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,6 +83,30 @@ def test_read_takes_the_last_of_points_that_visit_as_much():
     assert read([point(0.1, 0.4), point(0.1, 0.5), point(1.0, 0.9)], 0.1, "R@10") == 0.5
 
 
+def test_every_query_is_read_as_the_mean_is():
+    curve = [point(0.1, 0.4), point(0.2, 0.6), point(0.5, 0.9)]
+    for share in (0.1, 0.17, 0.3, 1.0):
+        value = read(curve, share, "R@10")
+        assert read_values(curve, share, "R@10").tolist() == pytest.approx([value, 2 * value])
+    assert read_values(curve, 0.05, "R@10") is None
+
+
+def test_seeds_are_averaged_point_by_point():
+    found = mean_curve([[point(0.1, 0.4), point(0.2, 0.6)], [point(0.3, 0.5), point(0.4, 0.8)]])
+    assert [row.visited_mean for row in found] == pytest.approx([0.2, 0.3])
+    assert [row.measures["R@10"] for row in found] == pytest.approx([0.45, 0.7])
+    assert found[1].values["R@10"].tolist() == pytest.approx([0.7, 1.4])
+
+
+def test_reach_reads_no_further_than_it_must():
+    def curve():
+        yield point(0.1, 0.4)
+        yield point(0.2, 0.6)
+        raise RuntimeError("read too far")
+
+    assert reach(curve(), "R@10", 0.5) == pytest.approx(0.15)
+
+
 def test_reach_is_linear_between_points():
     curve = [point(0.1, 0.4, cost=0.2), point(0.2, 0.6, cost=0.4), point(0.5, 0.9, cost=0.9)]
     assert reach(curve, "R@10", 0.75) == pytest.approx(0.65)
@@ -88,23 +137,24 @@ def small():
     vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32)
     lists = LeafLists(vectors, np.array([0, 0, 0, 2]), 3)
     queries = Queries(["q0", "q1"], np.array([[1, 0], [0, 1]], np.float32), {"q0": {"d0": 1}, "q1": {"d2": 1}})
-    return System("s", lists, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
+    ids = ["d0", "d1", "d2", "d3"]
+    return system("s", lists, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
 
 
 def test_a_point_by_hand(small):
-    system, queries = small
-    judge = Judge(queries, ["d0", "d1", "d2", "d3"], ["R@10"])
-    first, ranking = measure_at(system, queries, judge, 2, 1)
+    measured, queries = small
+    judge = Judge(queries, ["R@10"])
+    first, ranking = measure_at(measured, judge, 1)
     # q0 visits 3 of 4 documents and finds d0; q1 visits 1 and misses d2. Routing costs 2 documents of 4.
     assert ranking.row_QK.tolist() == [[0, 1], [3, -1]]
     assert first == Point(1, 0.5, pytest.approx(0.25 + 0.95 * 0.5), 0.5 + 0.5, 1.0, {"R@10": 0.5})
-    second = measure_at(system, queries, judge, 2, 2)[0]
+    assert first.values["R@10"].tolist() == [1, 0]
+    second = measure_at(measured, judge, 2)[0]
     assert second == Point(2, 0.875, pytest.approx(0.75 + 0.95 * 0.25), 0.875 + 1.0, 2.0, {"R@10": 1.0})
 
 
 def test_a_curve_has_a_point_for_every_beam(small):
-    system, queries = small
-    curve = measure_curve(system, queries, Judge(queries, ["d0", "d1", "d2", "d3"], ["R@10"]), 2)
+    curve = list(measure_curve(small[0], Judge(small[1], ["R@10"])))
     assert [point.beam for point in curve] == [1, 2, 3]
     assert [point.visited_mean for point in curve] == [0.5, 0.875, 1.0]
 
@@ -113,18 +163,20 @@ def test_a_curve_has_a_point_for_every_beam(small):
 def test_all_leaves_are_exact(leaves):
     rng = np.random.default_rng(leaves)
     vectors = rng.normal(size=(300, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     ids = [f"d{row}" for row in range(300)]
     grades = {f"q{n}": {ids[row]: 1 for row in rng.choice(300, 5)} for n in range(20)}
     queries = Queries(list(grades), rng.normal(size=(20, 8)).astype(np.float32), grades)
-    judge = Judge(queries, ids, MEASURES)
-    wanted = judge.mean(exact(queries.vector_QM, vectors, 100))
+    judge = Judge(queries, MEASURES)
+    collection = in_memory(Documents(ids, vectors))
+    wanted = judge.mean(collection.exact(queries.vector_QM, 100).ranking)
     by_chance = LeafLists(vectors, rng.integers(0, leaves, 300), leaves)
     orders = np.stack([rng.permutation(leaves) for _ in range(20)])
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    for system, judged, right in [
-        (System("chance", by_chance, lambda beam: orders[:, :beam], lambda _: 0.0), judge, wanted),
-        (faiss_ivf("ivf", queries.vector_QM, unit, leaves, 0), judge, judge.mean(exact(queries.vector_QM, unit, 100))),
+    for measured in [
+        system("chance", by_chance, ids, queries, 100, lambda beam: orders[:, :beam], lambda _: 0.0),
+        faiss_ivf("ivf", collection, queries.vector_QM, 100, leaves, 0),
+        faiss_ivf("spill", collection, queries.vector_QM, 100, leaves, 0, 2),
     ]:
-        last = measure_curve(system, queries, judged, 100)[-1]
+        last = list(measure_curve(measured, judge))[-1]
         assert (last.beam, last.visited_mean, last.visited_p95) == (leaves, 1.0, 1.0)
-        assert last.measures == pytest.approx(right)
+        assert last.measures == pytest.approx(wanted)

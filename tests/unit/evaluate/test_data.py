@@ -4,15 +4,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rayhier.evaluate.baselines import Collection
 from rayhier.evaluate.data import (
-    Documents,
     documents_as_queries,
     held_out,
+    in_memory,
     load_dev,
     load_documents,
     load_queries,
     neighbours,
 )
+from rayhier.evaluate.part import Part
+from rayhier.evaluate.parts import HereParts
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 
@@ -39,7 +42,8 @@ def texts():
     ids, asked = [f"d{row:02d}" for row in range(N)], ["q0", "q1", "q2", "q3"]
     return {
         "queries.parquet": pa.table([asked, [f"text of {name}" for name in asked]], schema=schemas.QUERIES),
-        "documents/0.parquet": pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS),
+        "documents/0.parquet": pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS)[:25],
+        "documents/1.parquet": pa.table([ids, ids, [f"text of {name}" for name in ids]], schema=schemas.DOCUMENTS)[25:],
     }
 
 
@@ -68,7 +72,7 @@ def published(tmp_path, vectors, queries):
 
 
 def test_documents_keep_the_order_of_their_files(published, vectors):
-    found = load_documents(published[1])
+    found = load_documents(*published)
     assert found.ids == [f"d{row:02d}" for row in range(N)]
     assert np.array_equal(found.vector_NM, vectors)
 
@@ -87,21 +91,23 @@ def test_a_split_without_judgements_has_no_queries(published):
 
 
 def test_without_dev_judgements_held_out_documents_ask(published):
-    documents = load_documents(published[1])
-    assert set(load_dev(*published, documents).ids) == {documents.ids[row] for row in held_out(documents.ids)}
+    documents = load_documents(*published)
+    assert set(load_dev(*published, in_memory(documents)).ids) == {
+        documents.ids[row] for row in held_out(documents.ids)
+    }
 
 
 def test_dev_judgements_of_zero_alone_are_none(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", -1)])}
     corpus = artifact(tmp_path / "zero", "corpus", judged | texts())
-    documents = load_documents(published[1])
-    assert set(load_dev(corpus, published[1], documents).ids) <= set(documents.ids)
+    documents = load_documents(*published)
+    assert set(load_dev(corpus, published[1], in_memory(documents)).ids) <= set(documents.ids)
 
 
 def test_dev_judgements_are_used_where_one_is_above_zero(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", 1)])}
     corpus = artifact(tmp_path / "one", "corpus", judged | texts())
-    assert load_dev(corpus, published[1], load_documents(published[1])).ids == ["q3", "q0"]
+    assert load_dev(corpus, published[1], in_memory(load_documents(*published))).ids == ["q3", "q0"]
 
 
 def test_a_tenth_is_held_out_whatever_the_order():
@@ -139,12 +145,34 @@ def test_fewer_others_than_asked_for(vectors):
     assert [sorted(row) for row in found.tolist()] == [[-1, -1, -1, 1, 2], [-1, -1, -1, 0, 1]]
 
 
-def test_a_document_asks_for_its_ten_nearest_others(vectors):
-    documents = Documents([f"d{row}" for row in range(N)], vectors)
-    found = documents_as_queries(documents, np.array([7, 1]))
-    assert found.ids == ["d7", "d1"]
-    assert np.array_equal(found.vector_QM, vectors[[7, 1]])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_document_asks_for_its_ten_nearest_others(vectors, parts):
+    ids = [f"d{row}" for row in range(N)]
+    held = held_out(ids)
+    found = documents_as_queries(split(ids, ids, vectors, parts))
+    assert found.ids == [ids[row] for row in held]
+    assert np.array_equal(found.vector_QM, vectors[held])
     products = vectors @ vectors.T
     np.fill_diagonal(products, -np.inf)
-    for row in (7, 1):
+    for row in held:
         assert found.grades[f"d{row}"] == {f"d{other}": 1 for other in np.argsort(-products[row])[:10]}
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_passage_asks_for_the_ten_nearest_other_documents(vectors, parts):
+    ids = [f"d{row}" for row in range(N)]
+    parents = [f"p{row % 14}" for row in range(N)]
+    found = documents_as_queries(split(ids, parents, vectors, parts))
+    for row in held_out(ids):
+        near = [parents[other] for other in np.argsort(-(vectors @ vectors[row]))]
+        wanted = [name for name in dict.fromkeys(near) if name != parents[row]][:10]
+        assert found.grades[f"d{row}"] == dict.fromkeys(wanted, 1)
+
+
+def split(ids, results, vectors, parts):
+    """The documents as a collection of so many parts."""
+    cuts = np.array_split(np.arange(len(ids)), parts)
+    made = [
+        Part(pa.array([ids[row] for row in cut]), pa.array([results[row] for row in cut]), vectors[cut]) for cut in cuts
+    ]
+    return Collection.of(HereParts(made))

@@ -6,7 +6,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rayhier.evaluate.evaluation import evaluate
+from rayhier.evaluate.evaluation import baselines, evaluate
+from rayhier.evaluate.parts import Here
 from rayhier.index.assign import Assigner
 from rayhier.index.shards import ranges, write_shard
 from rayhier.model.ehi import EhiRouter
@@ -19,6 +20,7 @@ from rayhier.storage.leaf_map import Manifest, publish
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]
+FILES = {f"documents/{n}.parquet": (60 * n, 60 * n + 60) for n in range(5)}
 MEASURES = ("R@10", "R@100")
 SPEC = {
     "name": "test",
@@ -33,7 +35,9 @@ SPEC = {
 
 def opened(folder, kind, listed=()):
     record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-    return Artifact(folder, Record(**record, files=list(listed), seconds=0))
+    made = Artifact(folder, Record(**record, files=list(listed), seconds=0))
+    files.write_json(folder / "record.json", made.record.model_dump(mode="json"))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,12 @@ def corpus(texts, tmp_path_factory):
         files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
     asked = pa.table([[f"q{n}" for n in range(Q)]] * 2, schema=schemas.QUERIES)
     files.write_parquet(folder / "a", "queries.parquet", [asked], asked.schema)
-    return opened(folder, "corpus")
+    texts = pa.table([IDS] * 3, schema=schemas.DOCUMENTS)
+    made = [
+        files.write_parquet(folder / "a", name, [texts.slice(begin, end - begin)], texts.schema)
+        for name, (begin, end) in FILES.items()
+    ]
+    return opened(folder, "corpus", made)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +74,7 @@ def vectors(texts, tmp_path_factory):
     folder = tmp_path_factory.mktemp("vectors")
     made = []
     for name, key, ids, matrix in [
-        ("documents/0.parquet", "doc_id", IDS, texts[0]),
+        *((name, "doc_id", IDS[begin:end], texts[0][begin:end]) for name, (begin, end) in FILES.items()),
         ("queries.parquet", "query_id", [f"q{n}" for n in range(Q)], texts[1]),
     ]:
         schema = schemas.vectors(key, M)
@@ -100,13 +109,13 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory):
         index = opened(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         table = Assigner(model, JobSpec.model_validate(SPEC).encoder, "float32")(
-            documents, columns.read([vectors.path("documents/0.parquet")], ["doc_id", "vector"])
+            documents, columns.read([vectors.path(name) for name in FILES], ["doc_id", "vector"])
         )
         files.write_parquet(index.root, "part.parquet", [table], table.schema)
         counts = np.bincount(table["leaf"].to_numpy(), minlength=B).tolist()
         shards = [
             write_shard(index.root, f"data/{first}.parquet", [index.root / "part.parquet"], first, last, counts)
-            for first, last in ranges(counts, 3)
+            for first, last in ranges(counts, 5)
         ]
         fixed = {"version": 1, "parent": None, "model": "f", "metric": "inner_product", "vectors": "float32"}
         publish(index.root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
@@ -191,6 +200,52 @@ def test_runs_hold_the_documents_behind_the_measures(evaluation, texts):
             best = {query: sorted(scores, key=lambda name: -scores[name])[:10] for query, scores in run.items()}
             found = [len({IDS[row] for row in texts[2][n]} & set(best[f"q{n}"])) / 3 for n in range(16)]
             assert np.mean(found) == pytest.approx(measured["R@10"]), name
+
+
+EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "hnsw", "bm25")
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
+    """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
+    spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
+    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Here(number)) for number in (1, workers))
+    assert many.lists == one.lists
+    assert many.documents == one.documents
+    for name, curve in one.seeds[0].curves.items():
+        for point, other in zip(curve, many.seeds[0].curves[name], strict=True):
+            assert point.flat() == pytest.approx(other.flat(), abs=1e-6)
+            for measure in MEASURES:
+                assert point.values[measure] == pytest.approx(other.values[measure], abs=1e-6)
+    assert many.seeds[0].exact["exact"] == pytest.approx(one.seeds[0].exact["exact"])
+    assert many.seeds[0].sizes == one.seeds[0].sizes
+
+
+def test_every_baseline(corpus, vectors, trained):
+    spec = JobSpec.model_validate({**SPEC, "evaluate": {**SPEC["evaluate"], "baselines": EVERY}})
+    for result in evaluate(spec, corpus, vectors, trained).seeds:
+        assert set(result.curves) == {"ehi", *EVERY[2:6]}
+        assert set(result.exact) == {"exact", "exact_same_encoder", "bm25"}
+        assert set(result.seconds) == {"ehi", *EVERY}
+        spill = result.curves["faiss_ivf_spill"][-1]
+        assert (spill.visited_mean, spill.cost_mean) == (1.0, pytest.approx(2 + 12 / N))
+        assert spill.measures == pytest.approx(result.exact["exact_same_encoder"])
+        graph = result.curves["hnsw"]
+        assert [point.beam for point in graph] == [16, 23, 32, 45, 64, 91, 128, 181, 256, 300]
+        assert graph[0].visited_mean < graph[-1].visited_mean <= 1
+        assert graph[-1].measures == pytest.approx(result.exact["exact_same_encoder"])
+        assert {point.leaves_mean for point in graph} == {0.0}
+        # The texts are ids: no query shares a word with a document.
+        assert set(result.exact["bm25"].values()) == {0.0}
+
+
+def test_two_leaves_are_measured_beside_the_control_with_two():
+    index = {"leaves_per_document": 2}
+    assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
+    assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
+    asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
+    spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})
+    assert baselines(spec) == ("faiss_ivf_spill", "exact")
 
 
 def test_a_split_without_judgements_is_refused(corpus, vectors, trained, tmp_path):

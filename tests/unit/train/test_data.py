@@ -9,7 +9,7 @@ from rayhier.evaluate.measures import Queries
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples, load_parents
+from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples
 
 N, M = 60, 6
 
@@ -29,6 +29,16 @@ def test_every_judgement_above_zero_is_a_pair(documents):
     assert found.document_NM is documents.vector_NM
 
 
+def test_of_a_document_in_passages_the_nearest_is_paired_and_the_others_are_no_negatives(documents):
+    passages = Documents(documents.ids, documents.vector_NM, [f"p{row // 4}" for row in range(N)])
+    queries = Queries(["a"], documents.vector_NM[[9]], {"a": {"p2": 1, "p5": 0}})
+    found = judged_pairs(queries, passages)
+    assert found.pair_P2.tolist() == [[0, 9]]
+    known = found.known()
+    assert [row for row in range(N) if known(np.array([0]), np.array([row]))[0]] == [8, 9, 10, 11]
+    assert found.copies.result_N.tolist() == np.unique(passages.parents, return_inverse=True)[1].tolist()
+
+
 def test_no_judgement_above_zero_is_no_pair(documents):
     assert judged_pairs(Queries(["a"], np.ones((1, M)), {"a": {"d3": 0}}), documents).pair_P2.shape == (0, 2)
 
@@ -36,7 +46,7 @@ def test_no_judgement_above_zero_is_no_pair(documents):
 def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents):
     parents = [f"p{row // 4}" for row in range(N)]
     queries = Queries(["a", "b"], documents.vector_NM[[6, 41]], {"a": {"p1": 1, "p9": 1}, "b": {"p10": 2, "p1": 0}})
-    found = judged_pairs(queries, documents, parents)
+    found = judged_pairs(queries, Documents(documents.ids, documents.vector_NM, parents))
     far = 36 + int((documents.vector_NM[36:40] @ documents.vector_NM[6]).argmax())
     assert sorted(found.pair_P2.tolist()) == [[0, 6], [0, far], [1, 41]]
     known = found.known()(np.arange(2)[:, None], np.arange(N)[None, :])
@@ -59,6 +69,17 @@ def test_equal_documents_never_ask_for_themselves(documents):
     equal = Documents(documents.ids, np.repeat(documents.vector_NM[:4], N // 4, axis=0))
     pairs = document_pairs(equal).pair_P2
     assert (pairs[:, 0] != pairs[:, 1]).all()
+
+
+def test_a_passage_never_asks_for_its_own_document(documents):
+    parents = [f"p{row // 4}" for row in range(N)]
+    pairs = document_pairs(Documents(documents.ids, documents.vector_NM, parents)).pair_P2
+    assert (pairs[:, 0] // 4 != pairs[:, 1] // 4).all()
+    products = documents.vector_NM @ documents.vector_NM.T
+    products[:, held_out(documents.ids)] = -np.inf
+    for row in np.unique(pairs[:, 0]):
+        others = [other for other in np.argsort(-products[row]) if other // 4 != row // 4][:POSITIVES]
+        assert pairs[pairs[:, 0] == row, 1].tolist() == others
 
 
 def test_fewer_others_than_positives(documents):
@@ -86,19 +107,6 @@ def published(tmp_path, documents, grade):
         record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
         opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
     return opened[1:]
-
-
-def test_parents_are_read_part_by_part(tmp_path):
-    schema = schemas.documents({"year": "int"}, passages=True)
-    made = [
-        files.write_parquet(tmp_path / "a", f"documents/{part}.parquet", [pa.table(rows, schema=schema)], schema)
-        for part, rows in {
-            "b": [["y#0001"], [""], [""], ["y"], [None]],
-            "a": [["x#0001", "x#0002"], ["", ""], ["", ""], ["x", "x"], [1, 2]],
-        }.items()
-    ]
-    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
-    assert load_parents(Artifact(tmp_path, Record(**record, files=made, seconds=0))) == ["x", "x", "y"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from rayhier.evaluate.measures import Queries
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import route_all
-from rayhier.search.lists import LeafLists
+from rayhier.search.lists import Copies, LeafLists
 from rayhier.train.dev import DevMeasure, doublings
 from rayhier.train.trainer import Snapshot
 
@@ -68,6 +68,18 @@ def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-6)
     assert found["dev"] == pytest.approx(np.mean(list(wanted.values())))
     assert (found["leaves"], found["empty"]) == (leaves, int((now.lists.sizes == 0).sum()))
+
+
+def test_passages_count_as_the_documents_they_are_of(queries):
+    """Two equal halves of each document as its passages: the same recall at the same share visited."""
+    now = snapshot(40, queries.vector_QM)
+    leaf = route_all(now.router, torch.from_numpy(now.document_NM), 1)[0][:, 0].numpy()
+    rows = np.tile(np.arange(N), 2)
+    lists = LeafLists(now.document_NM[rows], leaf[rows], 40, Copies(rows))
+    halves = Snapshot(now.router, now.document_NM[rows], now.dev_QM, lists)
+    whole = DevMeasure(queries, IDS)(now)
+    found = DevMeasure(queries, [IDS[row] for row in rows])(halves)
+    assert found == pytest.approx(whole, abs=1e-6)
 
 
 def test_everything_in_one_leaf_measures_worse_than_many_leaves(queries):

@@ -1,5 +1,7 @@
 """The training loop on a small problem: what it learns, what it keeps, and how it goes on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from rayhier.evaluate.measures import Queries
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import ehi_losses
+from rayhier.search.lists import Copies
 from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import HardNegatives, Loss, TrainSpec
 from rayhier.train.dev import DevMeasure
@@ -304,3 +307,12 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
     for gradient, other in zip(gradients, wanted, strict=True):
         assert other.abs().max() > 0
         torch.testing.assert_close(gradient, other, atol=1e-5, rtol=1e-5)
+
+
+def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
+    trainer = build(problem)
+    n = len(trainer.examples.document_NM)
+    trainer.examples = replace(trainer.examples, copies=Copies(np.arange(n) // 2))
+    now = trainer.snapshot()
+    _, rows = now.lists.search(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
+    assert all(len(set((found // 2).tolist())) == 10 for found in rows)

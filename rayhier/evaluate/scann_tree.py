@@ -1,0 +1,57 @@
+"""The ScaNN baseline: its partitioning tree over the trained vectors, built whole in one process."""
+
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.evaluate.found import Found
+from rayhier.evaluate.hnsw import whole
+from rayhier.evaluate.part import named, results
+from rayhier.search.lists import Ints, once
+from rayhier.storage.columns import Floats
+
+CELLS = 20_000_000
+"""Scores that one call may answer with."""
+
+
+class ScannTree:
+    """ScaNN's tree with its own defaults and exact scores, so that recall is lost by partitions alone.
+
+    ScaNN does not say which partitions it searched. It is therefore asked for everything it finds in them: the best
+    k are its answer, and how many there are is what it visited, counted. One default is not kept: partitions of at
+    least 50 documents, which moves documents away from their nearest partition where most would be smaller.
+    """
+
+    def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats, leaves: int) -> None:
+        self.result_ids, self.result_N = result_ids, result_N
+        self.count = len(vector_NM)
+        # An extra: the plan refuses where it is missing.
+        from scann.scann_ops.py import scann_ops_pybind
+
+        builder = scann_ops_pybind.builder(np.ascontiguousarray(vector_NM), self.count, "dot_product")
+        tree = builder.tree(leaves, 1, min_partition_size=1)
+        self.index = tree.score_brute_force().build()
+
+    @classmethod
+    def of_index(cls, index: str, leaves: int) -> Self:
+        """Over the documents of a published leaf map."""
+        part = whole(index)
+        return cls(part.result_ids, results(part.doc_ids, part.result_ids), part.vector_NM, leaves)
+
+    def search(self, query_QM: Floats, beam: int, k: int) -> Found:
+        """The best k results of each query [q, m] in the `beam` partitions nearest to it."""
+        at_once = max(1, CELLS // self.count)
+        parts = [self._some(query_QM[i : i + at_once], beam, k) for i in range(0, len(query_QM), at_once)]
+        score_QK, row_QK, visited_Q = (np.concatenate([part[place] for part in parts]) for place in range(3))
+        return Found(named(score_QK, row_QK, self.result_ids), visited_Q, visited_Q, beam)
+
+    def _some(self, query_QM: Floats, beam: int, k: int) -> tuple[Floats, Ints, Ints]:
+        rows, scores = self.index.search_batched(query_QM, final_num_neighbors=self.count, leaves_to_search=beam)
+        found = ~np.isnan(scores)
+        score_QN = np.where(found, scores, -np.inf).astype(np.float32)
+        row_QN = np.where(found, rows.astype(np.int64), -1)
+        visited_Q = found.sum(axis=1)
+        if self.result_N is None:
+            return score_QN[:, :k], row_QN[:, :k], visited_Q
+        return *once(score_QN, row_QN, self.result_N, k), visited_Q

@@ -1,0 +1,101 @@
+"""Is a difference more than chance? Paired bootstrap over queries (Efron; Sakai 2006 for retrieval)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rayhier.evaluate.curve import mean_curve, read_values
+from rayhier.evaluate.evaluation import Evaluation
+from rayhier.evaluate.measures import Values
+from rayhier.evaluate.plots import deepest_recall
+from rayhier.spec import JobSpec
+
+RESAMPLES = 10_000
+AT_ONCE = 4_000_000
+"""Numbers drawn at once."""
+SEED = 0
+INTERVAL = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean difference over queries with its 95% interval."""
+
+    difference: float
+    low: float
+    high: float
+    wins: float
+    """Share of the resamples in which the difference is above 0."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two systems that the report compares: `system` minus `baseline`, query by query."""
+
+    system: str
+    baseline: str
+    measure: str
+    visited: float
+    difference_Q: Values
+
+
+def significance(spec: JobSpec, evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Every difference that the report shows, as report.json has it; queries' values are means over seeds."""
+    found = list(pairs(spec, evaluation))
+    if not found:
+        return []
+    intervals = bootstrap(np.stack([pair.difference_Q for pair in found], axis=1))
+    return [
+        {
+            "system": pair.system,
+            "baseline": pair.baseline,
+            "measure": pair.measure,
+            "visited": pair.visited,
+            **{name: round(value, 6) for name, value in asdict(interval).items()},
+        }
+        for pair, interval in zip(found, intervals, strict=True)
+    ]
+
+
+def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
+    """The router and each baseline with a curve at equal shares visited; exact search with both encoders."""
+    seeds, router, measure = evaluation.seeds, spec.router.type, deepest_recall(spec)
+    curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
+    for name, curve in curves.items():
+        for share in spec.evaluate.visited if name != router else ():
+            ours, theirs = (read_values(points, share, measure) for points in (curves[router], curve))
+            if ours is not None and theirs is not None:
+                yield Pair(router, name, measure, share, ours - theirs)
+    if {"exact", "exact_same_encoder"} <= seeds[0].values.keys():
+        for name in spec.evaluate.measures:
+            ours, theirs = (
+                np.mean([result.values[system][name] for result in seeds], axis=0)
+                for system in ("exact_same_encoder", "exact")
+            )
+            yield Pair("exact_same_encoder", "exact", name, 1.0, ours - theirs)
+
+
+def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Sequence[Interval]:
+    """Percentile intervals of the means of paired differences [q, p], from resamples of the queries.
+
+    >>> bootstrap(np.array([[0.5], [0.5]]))
+    [Interval(difference=0.5, low=0.5, high=0.5, wins=1.0)]
+    """
+    q = len(difference_QP)
+    generator = np.random.default_rng(seed)
+    chunk = max(1, AT_ONCE // q)
+    means = []
+    for begin in range(0, RESAMPLES, chunk):
+        # How often each query is drawn says all that a resample is.
+        drawn_RQ = generator.multinomial(q, np.full(q, 1 / q), size=min(chunk, RESAMPLES - begin))
+        means.append(drawn_RQ @ difference_QP / q)
+    mean_RP = np.concatenate(means)
+    low_P, high_P = np.quantile(mean_RP, INTERVAL, axis=0)
+    wins_P = (mean_RP > 0).mean(axis=0)
+    return [
+        Interval(*(float(value) for value in values))
+        for values in zip(difference_QP.mean(axis=0), low_P, high_P, wins_P, strict=True)
+    ]

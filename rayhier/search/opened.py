@@ -1,0 +1,27 @@
+"""What `current.json` names, opened and verified."""
+
+from rayhier.spec import InputError
+from rayhier.storage import current
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import Location
+
+
+def open_model(workdir: Location, now: Current) -> Artifact:
+    """The model, every file of it verified; InputError where one is not what was published."""
+    model = current.artifact(workdir, now, "model")
+    model.verify()
+    return model
+
+
+def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
+    """The leaf map at a version, the newest where none is given, verified but for the shards."""
+    index = current.artifact(workdir, now, "index")
+    index.verify(without="data/")
+    leaf_map = LeafMap.open(index.root, version)
+    if leaf_map.manifest.model != now.artifacts.get("model"):
+        raise InputError(
+            f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {now.artifacts.get('model')}"
+        )
+    return leaf_map

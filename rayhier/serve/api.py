@@ -1,0 +1,196 @@
+"""The HTTP interface, whatever engine is behind it."""
+
+from collections.abc import Awaitable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
+from starlette.middleware import Middleware
+
+from rayhier.search.answer import Answer
+from rayhier.serve.args import Limits
+from rayhier.serve.engine import Asked, Found, Led
+from rayhier.serve.errors import RETRY, ApiError, install, invalid
+from rayhier.serve.guard import Guard
+from rayhier.serve.models import (
+    Answered,
+    BatchRequest,
+    BatchResponse,
+    ErrorBody,
+    Health,
+    IndexResponse,
+    Result,
+    RoutedLeaf,
+    RouteRequest,
+    RouteResponse,
+    SearchRequest,
+    SearchResponse,
+    Visited,
+)
+
+SAID = {
+    400: "The body is no text, or nested too deep.",
+    401: "No token, or another one.",
+    404: "No such path.",
+    405: "Not with this method.",
+    413: "The body is too large.",
+    415: "The body is not application/json.",
+    422: "The request cannot be answered; the message says where and what is allowed.",
+    500: "A defect; the server's log has it.",
+    503: "Too many requests, or a lost shard and `strict`; Retry-After says when to ask again.",
+}
+
+
+class Engine(Protocol):
+    """What answers."""
+
+    def search(self, asked: Asked, k: int, beam: int) -> Awaitable[Found]:
+        """The best k of each question among its `beam` most probable leaves."""
+
+    def route(self, asked: Asked, beam: int) -> Awaitable[Led]:
+        """The `beam` most probable leaves of each question."""
+
+    def lost(self) -> Awaitable[list[str]]:
+        """Names of the groups that do not answer now."""
+
+
+def api(engine: Engine, index: IndexResponse, limits: Limits, token: str | None) -> FastAPI:
+    """The whole application over one index."""
+    app = FastAPI(
+        title="rayhier",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[Middleware(Guard, token=token, limits=limits)],
+        responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
+    )
+    install(app)
+    _health(app, engine)
+    _questions(app, engine, _Ask(index, limits), index)
+    if token is not None:
+        _say_token(app)
+    return app
+
+
+class _Ask:
+    """Requests as an engine takes them; ApiError where one asks for more than a limit."""
+
+    def __init__(self, index: IndexResponse, limits: Limits) -> None:
+        self.index, self.limits = index, limits
+
+    def k(self, given: int | None) -> int:
+        return _within("k", self.index.k if given is None else given, self.limits.max_k)
+
+    def beam(self, given: int | None) -> int:
+        return _within("beam", self.index.beam if given is None else given, self.limits.max_beam)
+
+    def one(self, asked: SearchRequest | RouteRequest) -> Asked:
+        if asked.vector is not None:
+            return self._vectors("vector", [asked.vector])
+        return self._texts("query", [asked.query or ""])
+
+    def many(self, asked: BatchRequest) -> Asked:
+        if asked.vectors is not None:
+            return self._vectors("vectors", asked.vectors)
+        return self._texts("queries", asked.queries or [])
+
+    def _texts(self, name: str, texts: list[str]) -> Asked:
+        self._few(name, texts)
+        longest = max(len(text) for text in texts)
+        if longest > self.limits.max_query:
+            raise invalid(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
+        return texts
+
+    def _vectors(self, name: str, vectors: list[list[float]]) -> Asked:
+        self._few(name, vectors)
+        sizes = {len(vector) for vector in vectors} - {self.index.dimension}
+        if sizes:
+            raise invalid(f"{name}: got {max(sizes)} numbers; allowed: {self.index.dimension}, the index's dimension")
+        return np.array(vectors, dtype=np.float32)
+
+    def _few(self, name: str, asked: Sequence[object]) -> None:
+        if len(asked) > self.limits.max_batch:
+            raise invalid(f"{name}: got {len(asked)}; allowed: 1 to {self.limits.max_batch}")
+
+
+def _within(name: str, given: int, most: int) -> int:
+    if given > most:
+        raise invalid(f"{name}: got {given}; allowed: 1 to {most}")
+    return given
+
+
+def _health(app: FastAPI, engine: Engine) -> None:
+    @app.get("/healthz", summary="Whether the ingress is up", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get(
+        "/readyz",
+        summary="Whether every group of shards answers",
+        response_model=Health,
+        responses={503: {"model": Health, "description": "Groups that do not answer."}},
+        tags=["health"],
+    )
+    async def readyz() -> JSONResponse:
+        lost = await engine.lost()
+        return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
+
+
+def _questions(app: FastAPI, engine: Engine, ask: _Ask, index: IndexResponse) -> None:
+    @app.post("/v1/search", summary="Find documents", tags=["search"])
+    async def search(asked: SearchRequest) -> SearchResponse:
+        found = await engine.search(ask.one(asked), ask.k(asked.k), ask.beam(asked.beam))
+        (answered,) = _answered(found, strict=asked.strict)
+        return SearchResponse(**dict(answered), version=index.version, ms=found.ms)
+
+    @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
+    async def batch(asked: BatchRequest) -> BatchResponse:
+        found = await engine.search(ask.many(asked), ask.k(asked.k), ask.beam(asked.beam))
+        return BatchResponse(answers=_answered(found, strict=asked.strict), version=index.version, ms=found.ms)
+
+    @app.post("/v1/route", summary="Leaves a question is sent to", tags=["search"])
+    async def route(asked: RouteRequest) -> RouteResponse:
+        led = await engine.route(ask.one(asked), ask.beam(asked.beam))
+        pairs = zip(led.leaves_QB[0].tolist(), led.log_prob_QB[0].tolist(), strict=True)
+        leaves = [RoutedLeaf(leaf=leaf, log_prob=log_prob) for leaf, log_prob in pairs]
+        return RouteResponse(leaves=leaves, version=index.version)
+
+    @app.get("/v1/index", summary="What is served", tags=["index"])
+    async def the_index() -> IndexResponse:
+        return index
+
+
+def _answered(found: Found, *, strict: bool) -> list[Answered]:
+    """Answers as responses give them; ApiError where one is partial and may not be."""
+    names = sorted({name for lost in found.lost for name in lost})
+    if strict and names:
+        raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer", RETRY)
+    return [_one(answer, lost) for answer, lost in zip(found.answers, found.lost, strict=True)]
+
+
+def _one(answer: Answer, lost: list[str]) -> Answered:
+    results = [
+        Result(id=hit.id, score=hit.score, leaf=hit.leaf, title=hit.title, text=hit.text, fields=hit.fields)
+        for hit in answer.hits
+    ]
+    visited = Visited(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction)
+    return Answered(results=results, visited=visited, partial=bool(lost), lost=lost)
+
+
+def _say_token(app: FastAPI) -> None:
+    """State in the schema that requests carry a token: the guard in front, no route, asks for it."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = plain()
+        schemes = schema.setdefault("components", {}).setdefault("securitySchemes", {})
+        schemes["token"] = {"type": HTTPBearer().model.type_.value, "scheme": "bearer"}
+        schema["security"] = [{"token": []}]
+        for path in ("/healthz", "/readyz"):
+            schema["paths"][path]["get"]["security"] = []
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

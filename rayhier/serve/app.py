@@ -1,0 +1,60 @@
+"""`rayhier.serve.app:build`: one ingress, one named deployment a group of shards."""
+
+from ray import serve
+from ray.serve import Application
+from ray.serve.config import BackpressureConfig
+
+from rayhier.serve.args import ServeArgs, read_token
+from rayhier.serve.ingress import Ingress, Part
+from rayhier.serve.pinned import Pinned, split
+from rayhier.serve.shards import ShardGroup
+from rayhier.spec import InputError
+from rayhier.storage.leaf_map import Manifest
+
+HEADROOM = 16
+"""Requests Serve hands an ingress beyond those it works on: it, not Serve, then says in its own form that it is full."""
+RETRY = BackpressureConfig(retry_after_s=1)
+
+
+def build(args: ServeArgs) -> Application:
+    """The whole application; InputError where the index, the token or a limit is not as it must be."""
+    pinned, manifest, groups = check(args)
+    most = args.limits.max_requests
+    parts = [Part(f"shards-{number}", _leaves(manifest, shards)) for number, shards in enumerate(groups)]
+    scanning = [
+        serve.deployment(
+            ShardGroup,
+            name=part.name,
+            ray_actor_options={"num_cpus": 0.25},
+            max_ongoing_requests=most,
+            max_queued_requests=most,
+            backpressure_config=RETRY,
+        ).bind(pinned, shards)
+        for part, shards in zip(parts, groups, strict=True)
+    ]
+    return serve.deployment(
+        serve.ingress()(Ingress),
+        name="ingress",
+        ray_actor_options={"num_cpus": 0.5},
+        max_ongoing_requests=most + HEADROOM,
+        max_queued_requests=most,
+        backpressure_config=RETRY,
+    ).bind(args, pinned, parts, *scanning)
+
+
+def check(args: ServeArgs) -> tuple[Pinned, Manifest, list[range]]:
+    """What will be served and how its shards are grouped; InputError where that cannot be. Needs no cluster."""
+    if args.token_file is not None:
+        read_token(args.token_file)
+    pinned, manifest = Pinned.newest(args.workdir)
+    search = pinned.now.spec.search
+    for name, most, default in (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, search.beam)):
+        if default > most:
+            raise InputError(f"limits.max_{name}: got {most}; allowed: from {default}, the spec's search.{name}")
+    return pinned, manifest, split(len(manifest.shards), args.shard_groups)
+
+
+def _leaves(manifest: Manifest, shards: range) -> range:
+    """Leaves of contiguous shards."""
+    last = manifest.shards[shards[-1]]
+    return range(manifest.shards[shards[0]].first_leaf, last.first_leaf + len(last.offsets) - 1)

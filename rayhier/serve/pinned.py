@@ -1,0 +1,54 @@
+"""What is served, decided once: a replica that starts later opens the same index, whatever was published since."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+from rayhier.search.opened import open_leaf_map, open_model
+from rayhier.spec import InputError
+from rayhier.storage import current
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.paths import locate
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """One version of one index."""
+
+    workdir: str
+    now: Current
+    version: int
+
+    @classmethod
+    def newest(cls, workdir: str) -> tuple[Self, Manifest]:
+        """What is current in a workdir; InputError where there is no index or it is damaged."""
+        if "://" not in workdir and not Path(workdir).is_absolute():
+            raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path or s3://…")
+        place = locate(workdir)
+        now = current.read(place)
+        manifest = open_leaf_map(place, now).manifest
+        return cls(workdir, now, manifest.version), manifest
+
+    def model(self) -> Artifact:
+        """The model, verified."""
+        return open_model(locate(self.workdir), self.now)
+
+    def leaf_map(self) -> LeafMap:
+        """The leaf map at this version, verified but for the shards."""
+        return open_leaf_map(locate(self.workdir), self.now, self.version)
+
+
+def split(shards: int, groups: int | None) -> list[range]:
+    """Shards of each group: contiguous, as even as can be.
+
+    >>> split(3, 2)
+    [range(0, 2), range(2, 3)]
+    """
+    if groups is not None and groups > shards:
+        raise InputError(f"shard_groups: got {groups}; allowed: 1 to {shards}, the index's shards")
+    n = groups or min(2, shards)
+    bounds = [-(-shards * group // n) for group in range(n + 1)]
+    return [range(begin, end) for begin, end in pairwise(bounds)]

@@ -1,0 +1,34 @@
+"""The deployment that scans: some of an index's shards, in memory.
+
+Shapes: Q queries, M embedding size, B leaves probed (beam).
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from rayhier.cluster.library import faiss
+from rayhier.search.answer import Partial
+from rayhier.search.lists import Ints
+from rayhier.search.loaded import LoadedMap
+from rayhier.serve.pinned import Pinned
+from rayhier.storage.columns import Floats
+
+
+class ShardGroup:
+    """A contiguous part of the shards; InputError where a file is not what was published."""
+
+    def __init__(self, pinned: Pinned, shards: range) -> None:
+        faiss.omp_set_num_threads(1)
+        leaf_map = pinned.leaf_map()
+        self._loaded = LoadedMap.read(leaf_map, leaf_map.manifest.shards[shards.start : shards.stop])
+        # One thread: faiss' lists take the beam as their state, and the replica's loop stays free for health checks.
+        self._thread = ThreadPoolExecutor(1, "scan")
+
+    async def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
+        """The best k results of each query, as far as its leaves lie here."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, self._loaded.search, query_QM, leaves_QB, k
+        )
+
+    async def ping(self) -> None:
+        """Returns: this replica has loaded its shards."""

@@ -1,0 +1,173 @@
+"""Baselines against outside references: Lucene's BM25 by hand, exact search, faiss's and ScaNN's own counts."""
+
+from math import log
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from rayhier.evaluate.bm25 import Bm25
+from rayhier.evaluate.hnsw import Hnsw
+from rayhier.evaluate.scann_tree import ScannTree
+from rayhier.evaluate.significance import RESAMPLES, bootstrap
+
+N, M, Q, K = 600, 16, 25, 30
+IDS = pa.array([f"d{row}" for row in range(N)])
+PARENTS = np.arange(N) // 3
+
+
+def unit(seed, *shape):
+    vectors = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+VECTORS, QUERIES = unit(0, N, M), unit(1, Q, M)
+
+
+def ids_of(ranking):
+    return [[ranking.ids[row] for row in rows if row >= 0] for rows in ranking.row_QK]
+
+
+def exact(result_of, k):
+    """Best results of a full scan, each by its best row."""
+    order = np.argsort(-(QUERIES @ VECTORS.T), axis=1)
+    return [list(dict.fromkeys(result_of(row) for row in rows))[:k] for rows in order.tolist()]
+
+
+SIX = [
+    "Red fish swims in cold water",
+    "Blue fish, blue water",
+    "A red fox",
+    "The fox hunts at night; the fox sleeps at noon",
+    "Cold night",
+    "Stone",
+]
+
+
+def lucene(query, texts):
+    """Lucene's BM25 (k1 1.5, b 0.75) as the formula has it."""
+    stop = {"in", "the", "at", "a"}
+    words = [
+        [word for word in text.lower().replace(",", "").replace(";", "").split() if word not in stop] for text in texts
+    ]
+    average = np.mean([len(own) for own in words])
+    scores = []
+    for own in words:
+        score = 0.0
+        for word in query.lower().split():
+            holding = sum(word in other for other in words)
+            idf = log(1 + (len(words) - holding + 0.5) / (holding + 0.5))
+            tf = own.count(word)
+            score += idf * tf / (tf + 1.5 * (1 - 0.75 + 0.75 * len(own) / average))
+        scores.append(score)
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("query", ["fox", "red fish", "cold night water", "blue blue fish"])
+def test_bm25_is_lucenes_formula(query):
+    ids = pa.array([f"d{row}" for row in range(6)])
+    ranking = Bm25(ids, ids, SIX).search([query], 6)
+    wanted = lucene(query, SIX)
+    order = [row for row in np.argsort(-wanted, kind="stable") if wanted[row] > 0]
+    assert ranking.score_QK[0][: len(order)].tolist() == pytest.approx(wanted[order].tolist(), abs=1e-5)
+    assert set(ids_of(ranking)[0]) == {f"d{row}" for row in order}
+
+
+def test_bm25_finds_nothing_where_no_word_is_shared():
+    ids = pa.array([f"d{row}" for row in range(6)])
+    ranking = Bm25(ids, ids, SIX).search(["zebra", "the", "", "stone"], 3)
+    assert ids_of(ranking) == [[], [], [], ["d5"]]
+
+
+def test_bm25_names_a_whole_document_once():
+    parents = pa.array(["a", "a", "b", "b", "c", "c"])
+    ranking = Bm25(pa.array([f"d{row}" for row in range(6)]), parents, SIX).search(["fish fox stone"], 3)
+    wanted = lucene("fish fox stone", SIX).reshape(3, 2).max(axis=1)
+    assert ids_of(ranking) == [["abc"[place] for place in np.argsort(-wanted)]]
+    assert ranking.score_QK[0].tolist() == pytest.approx(np.sort(wanted)[::-1].tolist(), abs=1e-5)
+
+
+def test_hnsw_that_tries_hard_is_exact():
+    found = Hnsw(IDS, None, VECTORS).search(QUERIES, 10 * N, K)
+    assert ids_of(found.ranking) == exact(lambda row: f"d{row}", K)
+    assert (found.visited_Q <= N).all()
+
+
+def test_hnsw_of_passages_that_tries_hard_is_exact():
+    index = Hnsw(pa.array([f"p{parent}" for parent in PARENTS]), PARENTS, VECTORS)
+    found = index.search(QUERIES, 10 * N, K)
+    assert ids_of(found.ranking) == exact(lambda row: f"p{PARENTS[row]}", K)
+
+
+@pytest.mark.parametrize("effort", [16, 64])
+def test_hnsw_visits_what_faiss_counts(effort):
+    found = Hnsw(IDS, None, VECTORS).search(QUERIES, effort, K)
+    index = faiss.IndexHNSWFlat(M, 32, faiss.METRIC_INNER_PRODUCT)
+    index.add(VECTORS)
+    index.hnsw.efSearch = effort
+    faiss.cvar.hnsw_stats.reset()
+    index.search(QUERIES, K)
+    assert found.scanned_Q.sum() == faiss.cvar.hnsw_stats.ndis
+    assert 0 < found.scanned_Q.min() < N
+
+
+@pytest.fixture(scope="module")
+def tree():
+    pytest.importorskip("scann", reason="an optional extra, Linux only")
+    return ScannTree(IDS, None, VECTORS, 24)
+
+
+def test_scann_with_all_partitions_is_exact(tree):
+    found = tree.search(QUERIES, 24, K)
+    assert ids_of(found.ranking) == exact(lambda row: f"d{row}", K)
+    assert found.visited_Q.tolist() == [N] * Q
+    assert found.leaves == 24
+
+
+def test_scann_visits_whole_partitions_of_its_own(tree, tmp_path):
+    """Found documents are those of as many partitions as were asked for, all of each, by ScaNN's own assignment."""
+    tree.index.serialize(str(tmp_path))
+    token_N = np.load(tmp_path / "datapoint_to_token.npy")
+    sizes = np.bincount(token_N, minlength=24)
+    means = np.stack([VECTORS[token_N == token].mean(axis=0) for token in range(24)])
+    nearest = np.square(VECTORS[:, None] - means).sum(axis=2).argmin(axis=1)
+    assert (nearest == token_N).mean() > 0.9
+    for beam in (1, 3, 10):
+        everything = tree.search(QUERIES, beam, N)
+        for found, visited in zip(ids_of(everything.ranking), everything.visited_Q, strict=True):
+            rows = [int(name[1:]) for name in found]
+            partitions = np.unique(token_N[rows])
+            assert len(partitions) == beam
+            assert visited == len(rows) == sizes[partitions].sum()
+        best = tree.search(QUERIES, beam, 5)
+        assert ids_of(best.ranking) == [found[:5] for found in ids_of(everything.ranking)]
+        assert best.visited_Q.tolist() == everything.visited_Q.tolist()
+
+
+def test_scann_of_passages_names_a_whole_document_once():
+    pytest.importorskip("scann", reason="an optional extra, Linux only")
+    index = ScannTree(pa.array([f"p{parent}" for parent in PARENTS]), PARENTS, VECTORS, 24)
+    assert ids_of(index.search(QUERIES, 24, K).ranking) == exact(lambda row: f"p{PARENTS[row]}", K)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bootstrap_is_scipys(seed):
+    """Paired, percentile; two bootstraps differ by chance, a few hundredths of the interval's width."""
+    rng = np.random.default_rng(seed)
+    ours, theirs = rng.random(200), rng.beta(2, 3, 200)
+    found = bootstrap((ours - theirs)[:, None])[0]
+    wanted = stats.bootstrap(
+        (ours, theirs),
+        lambda one, other, axis: (one - other).mean(axis=axis),
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = wanted.confidence_interval
+    assert found.difference == pytest.approx((ours - theirs).mean())
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.04 * (high - low))
+    assert found.wins == pytest.approx((wanted.bootstrap_distribution > 0).mean(), abs=0.02)

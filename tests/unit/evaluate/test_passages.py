@@ -1,0 +1,157 @@
+"""A corpus cut into passages: every system is judged by whole documents, against scans in numpy; no Ray."""
+
+from math import log
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rayhier.evaluate.data import in_memory, load_documents
+from rayhier.evaluate.evaluation import evaluate
+from rayhier.evaluate.parts import Here
+from rayhier.index.shards import ranges, write_shard
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoder import DENSE
+from rayhier.model.router import route_all, save_router
+from rayhier.spec import JobSpec
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage.leaf_map import Manifest, publish
+
+PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
+N = PARENTS * EACH
+IDS = [f"d{row // EACH:03d}#{row % EACH}" for row in range(N)]
+PARENT = [name.partition("#")[0] for name in IDS]
+SPEC = {
+    "name": "passages",
+    "workdir": "work",
+    "corpus": {"type": "python_docs"},
+    "encoder": {"model": "package:none"},
+    "router": {"type": "ehi"},
+    "search": {"k": 10, "beam": 3},
+    "evaluate": {
+        "measures": ["R@10", "R@100"],
+        "lists": 9,
+        "baselines": ["exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_spill", "hnsw", "bm25"],
+    },
+}
+
+
+def unit(seed, *shape):
+    vectors = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+VECTORS, QUERIES = unit(0, N, M), unit(1, Q, M)
+NEAR = [list(dict.fromkeys(PARENT[row] for row in rows)) for rows in np.argsort(-(QUERIES @ VECTORS.T), axis=1)]
+RELEVANT = [set(np.random.default_rng(number).choice(near[:20], 4, replace=False)) for number, near in enumerate(NEAR)]
+
+
+class Files:
+    """An artifact as it grows."""
+
+    def __init__(self, folder):
+        self.folder, self.listed = folder, []
+
+    def add(self, name, table):
+        self.listed.append(files.write_parquet(self.folder / "a", name, [table], table.schema))
+
+    def open(self, kind):
+        record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+        made = Artifact(self.folder, Record(**record, files=self.listed, seconds=0))
+        files.write_json(self.folder / "record.json", made.record.model_dump(mode="json"))
+        return made
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Corpus and vectors in three files whose borders cut through documents; model and index."""
+    corpus, vectors, model, index = (Files(tmp_path_factory.mktemp(name)) for name in "cvmi")
+    texts = [f"{name} word{row}" for row, name in enumerate(PARENT)]
+    documents = pa.table([IDS, IDS, texts], schema=schemas.DOCUMENTS).append_column("parent", pa.array(PARENT))
+    for number, rows in enumerate(np.array_split(np.arange(N), [100, 200])):
+        name, part = f"documents/{number}.parquet", slice(rows[0], rows[-1] + 1)
+        corpus.add(name, documents.slice(rows[0], len(rows)))
+        column = columns.vector_column(VECTORS[part], pa.float32())
+        vectors.add(name, pa.table([IDS[part], column], schema=schemas.vectors("doc_id", M)))
+    asked = [f"q{n}" for n in range(Q)]
+    # A question about the last passage of document n, by its own word.
+    corpus.add("queries.parquet", pa.table([asked, [f"word{3 * n + 2}" for n in range(Q)]], schema=schemas.QUERIES))
+    column = columns.vector_column(QUERIES, pa.float32())
+    vectors.add("queries.parquet", pa.table([asked, column], schema=schemas.vectors("query_id", M)))
+    judged = [(f"q{n}", parent, 1) for n in range(Q) for parent in sorted(RELEVANT[n])]
+    for split, rows in {"test": judged, "dev": [], "train": []}.items():
+        lists = [list(values) for values in zip(*rows, strict=True)] or [[], [], []]
+        corpus.add(f"judgements/{split}.parquet", pa.table(lists, schema=schemas.JUDGEMENTS))
+    router = EhiRouter(M, L, 1, "none")
+    router.warm_start(torch.from_numpy(unit(2, L, M)))
+    save_router(router, model.folder / "a" / "router")
+    (model.folder / "a" / "encoder" / DENSE).mkdir(parents=True)
+    save_file({"linear.weight": torch.eye(M)}, model.folder / "a" / "encoder" / DENSE / "model.safetensors")
+    files.write_json(model.folder / "a" / "metrics.json", [{"epoch": 0.0, "dev": 0.5}])
+    _write_index(index.folder / "a", router, texts)
+    return {
+        name: made.open(name)
+        for name, made in zip(("corpus", "vectors", "model", "index"), (corpus, vectors, model, index), strict=True)
+    }
+
+
+def _write_index(root, router, texts):
+    leaf = route_all(router, torch.from_numpy(VECTORS), 1)[0].numpy().astype(np.int32)
+    zero = np.zeros(N)
+    column = columns.vector_column(VECTORS, pa.float32())
+    rows = [IDS, leaf[:, 0], zero.astype(np.int8), leaf.tolist(), zero.astype(np.float32), column, IDS, texts]
+    table = pa.table(rows, schema=schemas.leaf_map(M, "float32")).append_column("parent", pa.array(PARENT))
+    files.write_parquet(root, "part.parquet", [table], table.schema)
+    counts = np.bincount(leaf[:, 0], minlength=L).tolist()
+    shards = [
+        write_shard(root, f"data/{a}.parquet", [root / "part.parquet"], a, b, counts) for a, b in ranges(counts, 4)
+    ]
+    fixed = {"version": 1, "parent": None, "model": "f", "metric": "inner_product", "vectors": "float32"}
+    publish(root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def evaluation(published, request):
+    one = {0: (published["model"], published["index"])}
+    return evaluate(JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, Here(request.param))
+
+
+def test_passages_are_counted_and_whole_documents_are_found(evaluation):
+    assert evaluation.documents == N
+    for name, run in evaluation.seeds[0].runs.items():
+        found = {document for scores in run.values() for document in scores}
+        assert found <= set(PARENT), name
+        assert len(found) > Q / 2
+
+
+def test_exact_search_ranks_documents_by_their_best_passage(evaluation):
+    result = evaluation.seeds[0]
+    for name in ("exact", "exact_same_encoder"):
+        for number, near in enumerate(NEAR):
+            assert sorted(result.runs[name][f"q{number}"], key=lambda d: -result.runs[name][f"q{number}"][d]) == near
+        recall = np.mean([len(set(near[:10]) & right) / 4 for near, right in zip(NEAR, RELEVANT, strict=True)])
+        assert result.exact[name]["R@10"] == pytest.approx(recall)
+
+
+@pytest.mark.parametrize("name", ["ehi", "faiss_ivf", "faiss_ivf_spill", "hnsw"])
+def test_every_curve_ends_at_its_exact_search(evaluation, name):
+    result = evaluation.seeds[0]
+    assert result.curves[name][-1].measures == pytest.approx(result.exact["exact"])
+    assert result.curves[name][0].visited_mean < result.curves[name][-1].visited_mean
+
+
+def test_bm25_reads_passages_and_names_documents(evaluation):
+    # Every passage has three words; this one is in one of them, once.
+    score = pytest.approx(log(1 + (N - 0.5) / 1.5) / 2.5, abs=1e-5)
+    assert evaluation.seeds[0].runs["bm25"] == {f"q{n}": {f"d{n:03d}": score} for n in range(Q)}
+
+
+def test_documents_know_what_they_are_results_for(published):
+    documents = load_documents(published["corpus"], published["vectors"])
+    assert (documents.ids, documents.results) == (IDS, PARENT)
+    assert documents.copies.result_N.tolist() == [row // EACH for row in range(N)]
+    held = in_memory(documents).parts.call("held", 5)[0]
+    assert held.results == [name.partition("#")[0] for name in held.ids]

@@ -1,0 +1,59 @@
+"""Which differences are tested, and the interval of one by hand; scipy's bootstrap is in tests/oracles."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from rayhier.evaluate.significance import bootstrap, significance
+
+
+def test_two_queries_by_hand():
+    """Resamples of two queries: (a, a), (a, b), (b, a), (b, b) with equal chances."""
+    found = bootstrap(np.array([[0.0], [1.0]]))[0]
+    assert (found.difference, found.low, found.high) == (0.5, 0, 1)
+    assert found.wins == pytest.approx(0.75, abs=0.02)
+
+
+def test_three_queries_by_enumeration():
+    values = np.array([-0.2, 0.1, 0.4])
+    means = [np.mean(drawn) for drawn in product(values, repeat=3)]
+    found = bootstrap(values[:, None])[0]
+    assert found.difference == pytest.approx(0.1)
+    assert found.wins == pytest.approx(np.mean(np.array(means) > 0), abs=0.02)
+    # One resample of 27 is the least query alone, and one the most: both more than 2.5%.
+    assert (found.low, found.high) == pytest.approx((min(means), max(means)))
+
+
+def test_the_same_seed_draws_the_same():
+    values = np.random.default_rng(0).normal(size=(50, 3))
+    assert bootstrap(values) == bootstrap(values)
+    assert bootstrap(values) != bootstrap(values, seed=1)
+
+
+def test_pairs(spec, evaluation):
+    found = significance(spec, evaluation)
+    assert [(row["system"], row["baseline"], row["measure"], row["visited"]) for row in found] == [
+        ("ehi", "faiss_ivf", "R@100", 0.5),
+        ("ehi", "faiss_ivf", "R@100", 1.0),
+    ]
+    # Mean curves over seeds: ehi 0.2125 at 100%; faiss_ivf 0.175.
+    assert found[1] == {
+        "system": "ehi",
+        "baseline": "faiss_ivf",
+        "measure": "R@100",
+        "visited": 1.0,
+        "wins": 1.0,
+        **dict.fromkeys(("difference", "low", "high"), pytest.approx(0.0375)),
+    }
+
+
+def test_both_encoders_are_compared_in_every_measure(spec, evaluation):
+    for result in evaluation.seeds:
+        better = {name: value + np.array([0.1, 0.3]) for name, value in result.values["exact"].items()}
+        result.values["exact_same_encoder"] = better
+    found = [row for row in significance(spec, evaluation) if row["baseline"] == "exact"]
+    assert [row["measure"] for row in found] == list(spec.evaluate.measures)
+    for row in found:
+        assert (row["system"], row["visited"]) == ("exact_same_encoder", 1.0)
+        assert [row[name] for name in ("difference", "low", "high", "wins")] == pytest.approx([0.2, 0.1, 0.3, 1.0])

@@ -1,0 +1,96 @@
+"""A workdir with a published model and index, made without Ray: two leaves a document, three shards."""
+
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayhier.embed.encode import TextEncoder
+from rayhier.index.shards import ranges, write_shard
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.router import route_all, save_router
+from rayhier.spec import JobSpec
+from rayhier.storage import columns, current, files, schemas
+from rayhier.storage.artifact import Place
+from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.leaf_map import Manifest, publish
+
+N, L = 120, 9
+ALL = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
+WORDS = ALL.split()
+TEXTS = [" ".join(WORDS[(n * step + n // 20) % 20] for step in range(1, 7)) for n in range(N)]
+
+
+def make_published(work, tiny_model, shards=3):
+    """Publish both artifacts below `work` and make them current."""
+    spec = JobSpec.model_validate(
+        {
+            "name": "by-hand",
+            "workdir": str(work),
+            "corpus": {"type": "jsonl", "documents": "nowhere.jsonl", "fields": {"year": "int"}},
+            "encoder": {"model": str(tiny_model), "max_length": 32, "precision": "float32"},
+            "router": {"type": "ehi", "branching": L},
+            "search": {"k": 7, "beam": 2},
+            "cluster": {"address": "local"},
+        }
+    )
+    vectors = TextEncoder(tiny_model, spec.encoder).encode(TEXTS)
+    router = EhiRouter(vectors.shape[1], L, 1, "none")
+    router.warm_start(torch.from_numpy(vectors[:L]))
+    with Attempt.start(Place(work / "model" / "0123456789ab")) as attempt:
+        save_router(router, attempt.root / "router")
+        shutil.copytree(tiny_model, attempt.root / "encoder")
+        attempt.publish("model", {}, Made({}))
+    with Attempt.start(Place(work / "index" / "ba9876543210")) as attempt:
+        _write_map(attempt.root, vectors, route_all(router, torch.from_numpy(vectors), 2)[0].numpy(), shards)
+        attempt.publish("index", {"model": "0123456789ab"}, Made({}))
+    named = {"model": "0123456789ab", "index": "ba9876543210"}
+    current.write(work, current.Current(spec=spec, artifacts=named))
+    return work
+
+
+def _write_map(root, vectors, leaves, shards):
+    schema = schemas.leaf_map(vectors.shape[1], "float32", schemas.documents({"year": "int"}, passages=False))
+    rank, row = np.repeat([0, 1], N), np.tile(np.arange(N), 2)
+    leaf = leaves[row, rank]
+    order = np.argsort(leaf, kind="stable")
+    rank, row, leaf = rank[order], row[order], leaf[order]
+    table = pa.table(
+        [
+            [f"d{n}" for n in row],
+            pa.array(leaf, pa.int32()),
+            pa.array(rank, pa.int8()),
+            pa.array(leaves[row].tolist(), pa.list_(pa.int32())),
+            pa.array([0.0] * len(row), pa.float32()),
+            columns.vector_column(vectors[row], pa.float32()),
+            [f"title {n}" for n in row],
+            [TEXTS[n] for n in row],
+            pa.array(1900 + row, pa.int64()),
+        ],
+        schema=schema,
+    )
+    files.write_parquet(root / "scratch", "part.parquet", [table], schema)
+    counts = np.bincount(leaf, minlength=L).tolist()
+    made = [
+        write_shard(root, f"data/{first}.parquet", [root / "scratch" / "part.parquet"], first, last, counts)
+        for first, last in ranges(counts, shards)
+    ]
+    fixed = {"version": 1, "parent": None, "model": "0123456789ab", "metric": "inner_product", "vectors": "float32"}
+    publish(
+        root,
+        Manifest(**fixed, dimension=vectors.shape[1], documents=N, leaves_per_document=2, counts=counts, shards=made),
+    )
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory, tiny_model):
+    """Not to be changed by a test."""
+    return make_published(tmp_path_factory.mktemp("served"), tiny_model)
+
+
+@pytest.fixture
+def damageable(published, tmp_path):
+    """A copy that a test may change."""
+    return shutil.copytree(published, tmp_path / "work")

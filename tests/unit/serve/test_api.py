@@ -1,0 +1,367 @@
+"""The HTTP interface: what it answers, what it refuses and how, over an engine that is a list of canned answers."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from openapi_spec_validator import validate
+
+from rayhier.search.answer import Answer, Hit
+from rayhier.serve.api import api
+from rayhier.serve.args import Limits
+from rayhier.serve.engine import Found, Led
+from rayhier.serve.errors import overloaded
+from rayhier.serve.guard import Guard
+from rayhier.serve.models import IndexResponse
+
+LIMITS = Limits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
+INDEX = IndexResponse(
+    name="canned",
+    version=4,
+    index="ba9876543210",
+    model="0123456789ab",
+    router="ehi",
+    documents=10,
+    leaves=9,
+    leaves_per_document=1,
+    shards=2,
+    groups=["shards-0", "shards-1"],
+    dimension=3,
+    fields={"year": "int"},
+    k=7,
+    beam=2,
+    limits=LIMITS.model_dump(),
+)
+TOKEN = "sesame-1"
+HIT = Hit("d1", 0.5, 3, "a title", "a text", {"year": 1999})
+
+
+class Canned:
+    """Answers everything with one hit and notes what it was asked."""
+
+    def __init__(self):
+        self.asked, self.gone, self.error = [], [], None
+
+    async def search(self, asked, k, beam):
+        self.asked.append((asked, k, beam))
+        if self.error is not None:
+            raise self.error
+        return Found([Answer([HIT], [3, 1], 4, 0.4)] * len(asked), [self.gone] * len(asked), {"total": 1.0})
+
+    async def route(self, asked, beam):
+        self.asked.append((asked, None, beam))
+        return Led(np.zeros((1, 3)), np.array([[3, 1]]), np.array([[-0.5, -1.5]]), 0.0, 0.0)
+
+    async def lost(self):
+        return self.gone
+
+
+@pytest.fixture
+def engine():
+    return Canned()
+
+
+@pytest.fixture
+def client(engine):
+    return TestClient(api(engine, INDEX, LIMITS, None), raise_server_exceptions=False)
+
+
+@pytest.fixture
+def locked(engine):
+    return TestClient(api(engine, INDEX, LIMITS, TOKEN))
+
+
+def error(response):
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message"}
+    return response.status_code, body["error"]["code"], body["error"]["message"]
+
+
+def test_search(client, engine):
+    response = client.post("/v1/search", json={"query": "oak", "k": 5, "beam": 3})
+    assert response.status_code == 200
+    assert response.json() == {
+        "results": [
+            {"id": "d1", "score": 0.5, "leaf": 3, "title": "a title", "text": "a text", "fields": {"year": 1999}}
+        ],
+        "visited": {"leaves": [3, 1], "documents": 4, "fraction": 0.4},
+        "partial": False,
+        "lost": [],
+        "version": 4,
+        "ms": {"total": 1.0},
+    }
+    assert engine.asked == [(["oak"], 5, 3)]
+
+
+def test_the_specs_k_and_beam_stand_where_none_is_given(client, engine):
+    client.post("/v1/search", json={"query": "oak"})
+    client.post("/v1/search:batch", json={"queries": ["oak", "elm"], "k": None})
+    client.post("/v1/route", json={"query": "oak"})
+    assert engine.asked == [(["oak"], 7, 2), (["oak", "elm"], 7, 2), (["oak"], None, 2)]
+
+
+def test_vectors_arrive_as_float32(client, engine):
+    client.post("/v1/search", json={"vector": [1, 0.5, -2]})
+    client.post("/v1/search:batch", json={"vectors": [[1, 0, 0], [0, 1, 0]]})
+    (one, _, _), (two, _, _) = engine.asked
+    assert one.dtype == two.dtype == np.float32
+    assert one.tolist() == [[1, 0.5, -2]]
+    assert two.tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+def test_batch_route_index_and_health(client):
+    batch = client.post("/v1/search:batch", json={"queries": ["oak", "elm"]}).json()
+    assert [answer["results"][0]["id"] for answer in batch["answers"]] == ["d1", "d1"]
+    assert (batch["version"], batch["ms"]) == (4, {"total": 1.0})
+    assert client.post("/v1/route", json={"vector": [1, 2, 3]}).json() == {
+        "leaves": [{"leaf": 3, "log_prob": -0.5}, {"leaf": 1, "log_prob": -1.5}],
+        "version": 4,
+    }
+    assert client.get("/v1/index").json() == INDEX.model_dump()
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"ready": True, "lost": []}
+
+
+def test_a_lost_shard_is_named(client, engine):
+    engine.gone = ["shards-1"]
+    body = client.post("/v1/search", json={"query": "oak"}).json()
+    assert (body["partial"], body["lost"]) == (True, ["shards-1"])
+    for path, asked in {"/v1/search": {"query": "oak"}, "/v1/search:batch": {"queries": ["oak"]}}.items():
+        strict = client.post(path, json={**asked, "strict": True})
+        assert error(strict) == (503, "shards_lost", "strict: shards-1 did not answer")
+        assert strict.headers["retry-after"] == "1"
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()) == (503, {"ready": False, "lost": ["shards-1"]})
+
+
+LONG = "x" * 101
+REFUSED = {
+    "neither": ({}, "body: got neither; allowed: exactly one of query, vector"),
+    "both": ({"query": "oak", "vector": [1, 2, 3]}, "got query and vector; allowed: exactly one"),
+    "no words": ({"query": " \n"}, "query: got no words"),
+    "empty": ({"query": ""}, "query: got no words"),
+    "half a character": ('{"query": "\\ud800"}', "query: "),
+    "too long": ({"query": LONG}, "query: got 101 characters; allowed: 100"),
+    "not text": ({"query": 5}, "query: Input should be a valid string"),
+    "NaN": ('{"vector": [NaN, 0, 0]}', "vector.0: Input should be"),
+    "infinite": ('{"vector": [0, Infinity, 0]}', "vector.1: Input should be"),
+    "beyond a float": ('{"vector": [0, 0, 1e999]}', "vector.2: Input should be"),
+    "beyond any float": (f'{{"vector": [0, 0, 1{"0" * 400}]}}', "vector.2: "),
+    "beyond float32": ({"vector": [0, 0, 1e39]}, "vector.2: Input should be less than or equal to 1000000"),
+    "a word in a vector": ({"vector": [0, "1", 0]}, "vector.1: Input should be a valid number"),
+    "short vector": ({"vector": [1, 2]}, "vector: got 2 numbers; allowed: 3, the index's dimension"),
+    "long vector": ({"vector": [1] * 4}, "vector: got 4 numbers; allowed: 3"),
+    "empty vector": ({"vector": []}, "vector: "),
+    "k 0": ({"query": "oak", "k": 0}, "k: Input should be greater than or equal to 1"),
+    "k too large": ({"query": "oak", "k": 51}, "k: got 51; allowed: 1 to 50"),
+    "k true": ({"query": "oak", "k": True}, "k: Input should be a valid integer"),
+    "k half": ({"query": "oak", "k": 1.5}, "k: Input should be a valid integer"),
+    "beam too large": ({"query": "oak", "beam": 9}, "beam: got 9; allowed: 1 to 8"),
+    "beam negative": ({"query": "oak", "beam": -1}, "beam: Input should be greater"),
+    "unknown key": ({"query": "oak", "filter": {}}, "filter: no such key"),
+    "a list": ([], "body: Input should be"),
+    "not JSON": ("{", "body: not JSON"),
+    "nothing": ("", "body: "),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), REFUSED.values(), ids=REFUSED)
+def test_a_search_that_cannot_be_is_refused(client, engine, body, said):
+    content = body if isinstance(body, str) else json.dumps(body)
+    response = client.post("/v1/search", content=content, headers={"content-type": "application/json"})
+    status, code, message = error(response)
+    assert (status, code) == (422, "invalid")
+    assert said in message
+    assert len(message) < 300
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize("body", [b"[" * 1_990, b'{"query": "\xff"}', b"\x00"], ids=["deep", "no text", "NUL"])
+def test_a_body_that_no_reader_takes(client, engine, body):
+    status, code, message = error(client.post("/v1/search", content=body, headers={"content-type": "application/json"}))
+    assert (status, code) in {(400, "not_json"), (422, "invalid")}
+    assert "JSON" in message
+    assert engine.asked == []
+
+
+BATCHES = {
+    "none": ({"queries": []}, "queries: "),
+    "too many texts": ({"queries": ["oak"] * 4}, "queries: got 4; allowed: 1 to 3"),
+    "too many vectors": ({"vectors": [[1, 2, 3]] * 4}, "vectors: got 4; allowed: 1 to 3"),
+    "one too long": ({"queries": ["oak", LONG]}, "queries: got 101 characters; allowed: 100"),
+    "one without words": ({"queries": ["oak", " "]}, "queries.1: got no words"),
+    "one too short": ({"vectors": [[1, 2, 3], [1, 2]]}, "vectors: got 2 numbers; allowed: 3"),
+    "both": ({"queries": ["oak"], "vectors": [[1, 2, 3]]}, "got queries and vectors; allowed: exactly one"),
+    "k too large": ({"queries": ["oak"], "k": 51}, "k: got 51; allowed: 1 to 50"),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), BATCHES.values(), ids=BATCHES)
+def test_a_batch_that_cannot_be_is_refused(client, engine, body, said):
+    status, code, message = error(client.post("/v1/search:batch", json=body))
+    assert (status, code) == (422, "invalid")
+    assert said in message
+    assert engine.asked == []
+
+
+def test_a_route_has_limits_too(client):
+    assert error(client.post("/v1/route", json={"query": "oak", "beam": 9}))[2] == "beam: got 9; allowed: 1 to 8"
+    assert error(client.post("/v1/route", json={"query": "oak", "k": 1}))[2] == "k: no such key"
+
+
+def test_other_paths_methods_and_types(client):
+    assert error(client.get("/nowhere"))[:2] == (404, "not_found")
+    assert error(client.get("/v1/index/"))[:2] == (404, "not_found")
+    assert error(client.get("/v1/search")) == (405, "method_not_allowed", "GET /v1/search: got GET; allowed: POST")
+    form = client.post("/v1/search", data={"query": "oak"})
+    assert error(form)[:2] == (415, "not_json")
+    assert "got application/x-www-form-urlencoded; allowed: application/json" in error(form)[2]
+
+
+def test_a_defect_says_nothing_of_itself(client, engine):
+    engine.error = RuntimeError("inner secret")
+    status, code, message = error(client.post("/v1/search", json={"query": "oak"}))
+    assert (status, code) == (500, "internal")
+    assert "secret" not in message
+
+
+def test_overload_of_a_shard(client, engine):
+    engine.error = overloaded("shards-0 has more requests than it takes")
+    response = client.post("/v1/search", json={"query": "oak"})
+    assert error(response)[:2] == (503, "overloaded")
+    assert response.headers["retry-after"] == "1"
+
+
+BEARER = {
+    "none": {},
+    "wrong": {"Authorization": "Bearer sesame-2"},
+    "longer": {"Authorization": "Bearer sesame-11"},
+    "shorter": {"Authorization": "Bearer sesame-"},
+    "no scheme": {"Authorization": TOKEN},
+    "another scheme": {"Authorization": f"Basic {TOKEN}"},
+    "empty": {"Authorization": "Bearer "},
+    "not ASCII": {"Authorization": "Bearer sésame".encode("latin-1")},
+}
+
+
+@pytest.mark.parametrize("headers", BEARER.values(), ids=BEARER)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/search"),
+        ("POST", "/v1/route"),
+        ("GET", "/v1/index"),
+        ("GET", "/openapi.json"),
+        ("GET", "/nowhere"),
+    ],
+)
+def test_no_token_no_answer(locked, engine, headers, method, path):
+    response = locked.request(method, path, headers=headers, content="{")
+    assert error(response)[:2] == (401, "unauthorized")
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert TOKEN not in response.text
+    assert engine.asked == []
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+def test_the_token_opens(locked, scheme):
+    headers = {"Authorization": f"{scheme} {TOKEN}"}
+    assert locked.post("/v1/search", json={"query": "oak"}, headers=headers).status_code == 200
+    assert locked.get("/healthz").status_code == locked.get("/readyz").status_code == 200
+
+
+def test_a_body_is_read_no_further_than_the_limit(client, engine):
+    def chunks():
+        yield b'{"query": "'
+        for _ in range(100):
+            yield b"x" * 100
+        yield b'"}'
+
+    large = client.post("/v1/search", content=b"x" * 2_001)
+    streamed = client.post("/v1/search", content=chunks(), headers={"content-type": "application/json"})
+    assert error(large) == error(streamed) == (413, "too_large", "body: got more than 2000 bytes; allowed: 2000")
+    fits = client.post(
+        "/v1/search", content=b'{"query": "oak"}'.ljust(2_000), headers={"content-type": "application/json"}
+    )
+    assert fits.status_code == 200
+    assert len(engine.asked) == 1
+
+
+def test_content_length_is_not_trusted():
+    said, received = [], []
+
+    async def app(scope, receive, send):
+        pytest.fail("passed on")
+
+    async def receive():
+        received.append(1)
+        return {"type": "http.request", "body": b"x" * 500, "more_body": True}
+
+    async def send(message):
+        said.append(message)
+
+    scope = {"type": "http", "path": "/v1/search", "headers": [(b"content-length", b"10")]}
+    asyncio.run(Guard(app, None, LIMITS)(scope, receive, send))
+    assert said[0]["status"] == 413
+    assert len(received) == 5
+
+
+def test_more_requests_than_it_works_on_are_sent_away():
+    said = []
+
+    async def main():
+        arrived, leave = asyncio.Semaphore(0), asyncio.Event()
+
+        async def app(scope, receive, send):
+            arrived.release()
+            await leave.wait()
+
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            said.append(message)
+
+        guard = Guard(app, None, LIMITS)
+        ask = {"type": "http", "path": "/v1/search", "headers": []}
+        working = [asyncio.create_task(guard(ask, receive, send)) for _ in range(2)]
+        for _ in working:
+            await arrived.acquire()
+        await guard(ask, receive, send)
+        health = asyncio.create_task(guard({**ask, "path": "/healthz"}, receive, send))
+        await arrived.acquire()
+        leave.set()
+        await asyncio.gather(*working, health)
+        await guard(ask, receive, send)
+
+    asyncio.run(main())
+    assert [message["status"] for message in said if "status" in message] == [503]
+    assert (b"retry-after", b"1") in said[0]["headers"]
+
+
+def test_the_schema_is_whole(locked, client):
+    schema = locked.get("/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}).json()
+    validate(schema)
+    assert set(schema["paths"]) == {
+        "/v1/search",
+        "/v1/search:batch",
+        "/v1/route",
+        "/v1/index",
+        "/healthz",
+        "/readyz",
+    }
+    for path, methods in schema["paths"].items():
+        for operation in methods.values():
+            assert operation["responses"]["200"]["content"]["application/json"]["schema"]
+            if path.startswith("/v1"):
+                for status in ("401", "413", "422", "503"):
+                    content = operation["responses"][status]["content"]["application/json"]
+                    assert content["schema"] == {"$ref": "#/components/schemas/ErrorBody"}
+    assert schema["security"] == [{"token": []}]
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+    for name in ("SearchRequest", "BatchRequest", "RouteRequest", "SearchResponse", "ErrorBody"):
+        assert schema["components"]["schemas"][name]["examples"]
+    assert "security" not in client.get("/openapi.json").json()

@@ -1,0 +1,77 @@
+"""What a deployment refuses to be told, before anything starts."""
+
+import pytest
+from pydantic import ValidationError
+
+from rayhier.serve.app import build, check
+from rayhier.serve.args import ServeArgs, read_token
+from rayhier.spec import InputError
+
+TOKENS = {
+    "missing": (None, "cannot be read: No such file"),
+    "empty": (b"\n", "is empty; allowed: one line, the token"),
+    "two lines": (b"sesame-1\nsesame-2\n", "holds more than a token"),
+    "not ASCII": ("sésame".encode(), "holds no token"),
+    "binary": (b"\x00\x01", "holds more than a token"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), TOKENS.values(), ids=TOKENS)
+def test_a_token_file_without_a_token(tmp_path, published, content, said):
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"^token_file: {path} {said}") as caught:
+        build(ServeArgs(workdir=str(published), token_file=str(path)))
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_token_file_that_is_a_folder(tmp_path):
+    with pytest.raises(InputError, match=r"token_file: .* cannot be read: Is a directory"):
+        read_token(str(tmp_path))
+
+
+def test_a_token_is_read_without_its_newline(tmp_path):
+    (tmp_path / "token").write_text("  sesame-1\r\n")
+    assert read_token(str(tmp_path / "token")) == "sesame-1"
+
+
+def test_relative_paths_are_refused(published):
+    with pytest.raises(InputError, match="workdir: got 'runs/x'; allowed: an absolute path or s3://"):
+        build(ServeArgs(workdir="runs/x"))
+    with pytest.raises(InputError, match="token_file: got 'token'; allowed: an absolute path"):
+        build(ServeArgs(workdir=str(published), token_file="token"))
+
+
+def test_no_index_and_no_bucket(tmp_path):
+    with pytest.raises(InputError, match=r"current\.json: no such file; build an index with python -m rayhier\.run"):
+        build(ServeArgs(workdir=str(tmp_path)))
+    with pytest.raises(InputError, match="got 'ftp://x'; allowed: a path"):
+        build(ServeArgs(workdir="ftp://x"))
+
+
+def test_an_index_of_another_model(damageable):
+    path = damageable / "current.json"
+    path.write_text(path.read_text().replace("0123456789ab", "0123456789aa"))
+    with pytest.raises(InputError, match="was built by model 0123456789ab, not 0123456789aa"):
+        check(ServeArgs(workdir=str(damageable)))
+
+
+@pytest.mark.parametrize(("name", "most", "least"), [("k", 6, 7), ("beam", 1, 2)])
+def test_limits_below_the_specs_own_values(published, name, most, least):
+    args = ServeArgs(workdir=str(published), limits={f"max_{name}": most})
+    with pytest.raises(InputError, match=rf"limits.max_{name}: got {most}; allowed: from {least}, the spec's search"):
+        check(args)
+
+
+def test_more_groups_than_shards(published):
+    with pytest.raises(InputError, match="shard_groups: got 4; allowed: 1 to 3"):
+        check(ServeArgs(workdir=str(published), shard_groups=4))
+
+
+@pytest.mark.parametrize(
+    "given", [{"token": "sesame-1"}, {"shard_groups": 0}, {"shard_seconds": 0}, {"limits": {"max": 1}}]
+)
+def test_unknown_and_impossible_arguments(given):
+    with pytest.raises(ValidationError):
+        ServeArgs(workdir="/w", **given)

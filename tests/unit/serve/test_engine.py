@@ -1,0 +1,135 @@
+"""The engine over groups of shards answers as one searcher over the whole map does."""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+
+from rayhier.search.searcher import Searcher
+from rayhier.serve.app import _leaves, check
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.engine import Engine, LostError
+from rayhier.serve.pinned import Pinned, split
+from rayhier.serve.shards import ShardGroup
+from rayhier.spec import InputError
+
+from .conftest import TEXTS, N
+
+
+@dataclass
+class Near:
+    """A group in this process, which may be lost."""
+
+    name: str
+    leaves: range
+    shards: ShardGroup
+    gone: bool = False
+    asked: list = field(default_factory=list)
+
+    async def search(self, query_QM, leaves_QB, k):
+        if self.gone:
+            raise LostError(self.name)
+        self.asked.append(leaves_QB)
+        return await self.shards.search(query_QM, leaves_QB, k)
+
+    async def answers(self):
+        return not self.gone
+
+
+@pytest.fixture
+def searcher(published):
+    return Searcher.open(published)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def groups(request, published):
+    pinned, manifest, ranges = check(ServeArgs(workdir=str(published), shard_groups=request.param))
+    return [Near(f"shards-{n}", _leaves(manifest, one), ShardGroup(pinned, one)) for n, one in enumerate(ranges)]
+
+
+@pytest.fixture
+def engine(searcher, groups):
+    return Engine(searcher.encoder, searcher.router, groups, N)
+
+
+def _same(answer, expected):
+    """All but which of a document's leaves a hit names where both are visited: its score is the same in either."""
+    assert {hit.leaf for hit in answer.hits} <= set(answer.leaves)
+    assert _without_leaf(answer) == _without_leaf(expected)
+
+
+def _without_leaf(answer):
+    return replace(answer, hits=[replace(hit, leaf=-1) for hit in answer.hits])
+
+
+@pytest.mark.parametrize(("k", "beam"), [(1, 1), (7, 2), (20, 5), (200, 99)])
+def test_answers_are_the_searchers(engine, searcher, k, beam):
+    found = asyncio.run(engine.search(TEXTS, k, beam))
+    for answer, expected in zip(found.answers, searcher.search(TEXTS, k, beam), strict=True):
+        _same(answer, expected)
+    assert not any(found.lost)
+    assert set(found.ms) == {"encode", "route", "scan", "total"}
+
+
+def test_vectors_go_unencoded(engine, searcher):
+    vectors = np.random.default_rng(1).normal(size=(9, 32)).astype(np.float32)
+    found = asyncio.run(engine.search(vectors, 5, 3))
+    for answer, expected in zip(found.answers, searcher.search_vectors(vectors, 5, 3), strict=True):
+        _same(answer, expected)
+
+
+def test_a_group_is_asked_only_for_its_own_leaves(engine, groups):
+    asyncio.run(engine.search(TEXTS, 3, 1))
+    assert sum(len(leaves) for group in groups for leaves in group.asked) == N
+    for group in groups:
+        assert np.isin(np.concatenate(group.asked), group.leaves).all()
+
+
+def test_groups_share_every_leaf_once(groups, searcher):
+    held = [leaf for group in groups for leaf in group.leaves]
+    assert held == list(range(searcher.router.n_leaves))
+
+
+def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, searcher):
+    groups[-1].gone = True
+    found = asyncio.run(engine.search(TEXTS, 200, 1))
+    needed = 0
+    for answer, lost, whole in zip(found.answers, found.lost, searcher.search(TEXTS, 200, 1), strict=True):
+        if whole.leaves[0] in groups[-1].leaves:
+            needed += 1
+            assert (lost, answer.hits, answer.documents) == ([groups[-1].name], [], 0)
+        else:
+            assert (lost, answer) == ([], whole)
+    assert needed > 0
+    assert asyncio.run(engine.lost()) == [groups[-1].name]
+
+
+def test_a_damaged_shard_is_named(damageable):
+    shard = next((damageable / "index").rglob("data/0.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    pinned, _ = Pinned.newest(str(damageable))
+    with pytest.raises(InputError, match=r"data/0\.parquet: SHA-256"):
+        ShardGroup(pinned, range(3))
+
+
+def test_a_pinned_version_outlives_the_next_one(damageable):
+    pinned, manifest = Pinned.newest(str(damageable))
+    path = next((damageable / "index").rglob("v000001.json"))
+    (path.parent / "v000002.json").write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    assert Pinned.newest(str(damageable))[1].version == 2
+    assert pinned.leaf_map().manifest == manifest
+
+
+@pytest.mark.parametrize(
+    ("shards", "groups", "sizes"), [(1, None, [1]), (5, None, [3, 2]), (5, 5, [1] * 5), (7, 3, [3, 2, 2])]
+)
+def test_split(shards, groups, sizes):
+    made = split(shards, groups)
+    assert [len(part) for part in made] == sizes
+    assert [shard for part in made for shard in part] == list(range(shards))
+
+
+def test_more_groups_than_shards():
+    with pytest.raises(InputError, match="shard_groups: got 4; allowed: 1 to 3"):
+        split(3, 4)

@@ -1,0 +1,80 @@
+"""A group behind a handle: lost at once when it fails, back once it answers, full when it says so."""
+
+import asyncio
+
+import pytest
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError
+
+from rayhier.serve import ingress
+from rayhier.serve.engine import LostError
+from rayhier.serve.errors import ApiError
+from rayhier.serve.ingress import HandleGroup
+
+
+class Method:
+    """`handle.NAME`: what `remote` returns is awaited for its outcome."""
+
+    def __init__(self, outcome):
+        self.outcome, self.calls = outcome, 0
+
+    async def remote(self, *_):
+        self.calls += 1
+        return await self.outcome()
+
+
+class Handle:
+    """A deployment that does as told."""
+
+    def __init__(self):
+        self.search, self.ping = Method(self.answer), Method(self.answer)
+
+    async def answer(self):
+        return []
+
+    async def die(self):
+        raise RayActorError
+
+    async def hang(self):
+        await asyncio.Event().wait()
+
+    async def refuse(self):
+        raise BackPressureError(1, 1)
+
+
+@pytest.fixture
+def handle(monkeypatch):
+    monkeypatch.setattr(ingress, "AGAIN_SECONDS", 0.0)
+    return Handle()
+
+
+@pytest.mark.parametrize("failing", ["die", "hang"])
+def test_lost_until_a_ping_comes_back(handle, failing):
+    async def main():
+        group = HandleGroup("shards-0", range(3), handle, seconds=0.01)
+        assert await group.search(None, None, 1) == []
+        handle.search.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
+        for _ in range(3):
+            with pytest.raises(LostError, match="shards-0"):
+                await group.search(None, None, 1)
+        assert handle.search.calls == 2  # once lost it is not asked
+        assert not await group.answers()
+        handle.search.outcome = handle.ping.outcome = handle.answer
+        await group._back
+        assert await group.search(None, None, 1) == []
+        assert await group.answers()
+
+    asyncio.run(main())
+
+
+def test_a_full_group_is_not_lost(handle):
+    async def main():
+        group = HandleGroup("shards-0", range(3), handle, seconds=1.0)
+        handle.search.outcome = handle.refuse
+        with pytest.raises(ApiError, match="shards-0 has more requests than it takes") as caught:
+            await group.search(None, None, 1)
+        assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+        handle.search.outcome = handle.answer
+        assert await group.search(None, None, 1) == []
+
+    asyncio.run(main())
