@@ -190,5 +190,5 @@ def _evaluating(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.evaluate
     scanned = 2.0 * SCANS * work.measured * work.documents * work.dimension / (workers.workers * workers.cpus)
     scanned /= CPU_FLOAT32
-    again = 0 if spec.encoder.train == "head" else _encoding(spec, work, workers)
-    return len(spec.evaluate.seeds) * (scanned + again)
+    asked = 0 if spec.encoder.train == "head" else work.measured * tokens(spec, work.query_bytes)
+    return len(spec.evaluate.seeds) * (scanned + _forward(work, asked) / CPU_FLOAT32)
