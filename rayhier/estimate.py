@@ -37,6 +37,8 @@ PAIRS_A_DOCUMENT = 3
 """Where documents serve as queries."""
 SCANS = 20
 """Exact searches that an evaluation is worth: four systems, each but exact search at every beam of its curve."""
+WHOLE = {"hnsw", "scann"}
+"""Baselines that one process builds over all vectors."""
 NEIGHBOURS = 1_000
 """Held-out documents at most, where dev has no judgement."""
 
@@ -94,7 +96,7 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "index":
             return Cost(START + _indexing(spec, work), 0)
         case _:
-            return Cost(START + _evaluating(spec, work), 3 * _vectors(work))
+            return Cost(START + _evaluating(spec, work), _evaluate_memory(spec, work))
 
 
 def tokens(spec: JobSpec, mean_bytes: float) -> float:
@@ -171,6 +173,12 @@ def _vectors(work: Work) -> float:
     return 4.0 * (work.documents + work.queries) * work.dimension
 
 
+def _evaluate_memory(spec: JobSpec, work: Work) -> float:
+    """Base vectors, trained ones and a control's lists of a share of the documents, or of all for a whole baseline."""
+    shared = spec.cluster.evaluate.workers
+    return _vectors(work) * max(3 / shared, 2 if WHOLE & set(spec.evaluate.baselines) else 0)
+
+
 def _indexing(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.index
     routed = 2 * work.documents * _router(spec, work) / _plain_rate(workers)
@@ -179,6 +187,8 @@ def _indexing(spec: JobSpec, work: Work) -> float:
 
 
 def _evaluating(spec: JobSpec, work: Work) -> float:
-    scanned = 2.0 * SCANS * work.measured * work.documents * work.dimension / CPU_FLOAT32
-    again = 0 if spec.encoder.train == "head" else _encoding(spec, work, spec.cluster.index)
-    return len(spec.evaluate.seeds) * (scanned + again)
+    workers = spec.cluster.evaluate
+    scanned = 2.0 * SCANS * work.measured * work.documents * work.dimension / (workers.workers * workers.cpus)
+    scanned /= CPU_FLOAT32
+    asked = 0 if spec.encoder.train == "head" else work.measured * tokens(spec, work.query_bytes)
+    return len(spec.evaluate.seeds) * (scanned + _forward(work, asked) / CPU_FLOAT32)

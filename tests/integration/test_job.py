@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 STARTED_WITHIN = 90
 JOB_SECONDS = 240
-GRACE = 10
 
 
 @dataclass(frozen=True)
@@ -95,16 +94,13 @@ def free_ports(count: int) -> list[int]:
 
 def stop(started: subprocess.Popen[bytes], folder: str) -> None:
     """End this cluster and no other: `ray stop` would end every one of this machine."""
-    started.terminate()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        started.wait(GRACE)
     listed = subprocess.run(["ps", "-eo", "pid=,sess=,args="], capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
         pid, session, command = line.split(maxsplit=2)
         if int(session) == started.pid or folder in command:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-    started.wait(GRACE)
+    started.wait()
 
 
 def test_a_job_by_its_command(head: Head, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:

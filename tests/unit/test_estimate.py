@@ -62,7 +62,8 @@ def test_a_small_encoder_on_a_gpu_waits_for_its_tokens(spec: Callable[..., JobSp
 
 
 @pytest.mark.parametrize(
-    ("stage", "key"), [("embed", "embed"), ("corpus", "corpus"), ("index", "index"), ("train", "train")]
+    ("stage", "key"),
+    [("embed", "embed"), ("corpus", "corpus"), ("index", "index"), ("train", "train"), ("evaluate", "evaluate")],
 )
 def test_twice_the_workers_halve_a_stage(stage: str, key: str, spec: Callable[..., JobSpec]) -> None:
     one, two = (spec("encoder.train=all", f"cluster.{key}.workers={count}") for count in (1, 2))
@@ -102,7 +103,8 @@ def test_more_work_takes_longer(spec: Callable[..., JobSpec]) -> None:
 def test_memory_of_what_holds_all_vectors(spec: Callable[..., JobSpec]) -> None:
     vectors = (5_183 + 1_109) * 384 * 4
     assert stage_cost("train", spec(), SCIFACT).memory == 2 * vectors
-    assert stage_cost("evaluate", spec(), SCIFACT).memory == 3 * vectors
+    assert stage_cost("evaluate", spec("cluster.evaluate.workers=4"), SCIFACT).memory == 3 / 4 * vectors
+    assert stage_cost("evaluate", spec("evaluate.baselines=[hnsw]"), SCIFACT).memory == 2 * vectors
     assert stage_cost("train", spec("encoder.train=all"), SCIFACT).memory > 2 * vectors + 5_183 * 1_500
     assert stage_cost("embed", spec(), SCIFACT).memory == 0
 

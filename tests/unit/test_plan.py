@@ -188,9 +188,9 @@ def test_a_machine_too_small_for_one_process(
     plan = make_plan(load(tiny_spec(), [f"cluster.address={address}"]))
     assert notes(plan) == []
     monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
-    # Training holds (240 + 120) x 32 x 4 bytes twice, evaluation three times.
+    # Training holds (240 + 120) x 32 x 4 bytes twice, each of two that evaluate one and a half times.
     said = ["warning: train: one process holds about 92 kB, and this machine has 62 kB"]
-    said += ["warning: evaluate: one process holds about 138 kB, and this machine has 62 kB"]
+    said += ["warning: evaluate: one process holds about 69 kB, and this machine has 62 kB"]
     assert notes(plan) == (said if warned else [])
 
 
