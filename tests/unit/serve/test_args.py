@@ -27,7 +27,7 @@ def test_a_token_file_without_a_token(tmp_path, published, content, said):
 
 
 def test_a_token_file_that_is_a_folder(tmp_path):
-    with pytest.raises(InputError, match="token_file: .* cannot be read: Is a directory"):
+    with pytest.raises(InputError, match=r"token_file: .* cannot be read: Is a directory"):
         read_token(str(tmp_path))
 
 

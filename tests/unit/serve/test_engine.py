@@ -14,7 +14,7 @@ from rayhier.serve.pinned import Pinned, split
 from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
 
-from .conftest import N, TEXTS
+from .conftest import TEXTS, N
 
 
 @dataclass
