@@ -45,14 +45,14 @@ def hint(local: "Local") -> str:
 
 def _stay() -> None:
     """Until Ctrl-C or SIGTERM, which Ray turns into SystemExit."""
-    from ray import serve
+    from rayhier.serve.local import stop
 
     try:
         threading.Event().wait()
     except (KeyboardInterrupt, SystemExit):
         print("stopping", flush=True)
     finally:
-        serve.shutdown()
+        stop()
 
 
 def _parser() -> argparse.ArgumentParser:

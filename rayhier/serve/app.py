@@ -12,7 +12,7 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 HEADROOM = 16
-"""Requests Serve hands an ingress beyond those it works on: it says in its own form that it is full, not Serve."""
+"""Requests Serve hands an ingress beyond those it works on, so that it, not Serve, says that it is full."""
 RETRY = BackpressureConfig(retry_after_s=1)
 
 

@@ -40,7 +40,7 @@ class ServeArgs(_Given):
     """A file whose one line is the token that requests must carry; none: no token is asked for."""
     shard_groups: Count | None = None
     """Deployments that share the shards, at most one a shard; two where there are two shards."""
-    shard_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    shard_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     """How long a group of shards may take before its answer counts as lost."""
     encoder_threads: Count = 1
     """Threads torch encodes with, in each ingress."""

@@ -71,9 +71,10 @@ def _plain(question: Question) -> str | list[float]:
 
 
 def _refusal(error: urllib.error.HTTPError) -> ApiError:
-    said = error.read().decode(errors="replace")
+    said, again = error.read().decode(errors="replace"), error.headers.get("Retry-After")
+    headers = None if again is None else {"Retry-After": again}
     try:
         detail = json.loads(said)["error"]
-        return ApiError(error.code, detail["code"], detail["message"], dict(error.headers))
+        return ApiError(error.code, detail["code"], detail["message"], headers)
     except (ValueError, KeyError, TypeError):
-        return ApiError(error.code, "http", said[:200], dict(error.headers))
+        return ApiError(error.code, "http", said[:200], headers)

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import logging
 import socket
 import tempfile
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 import yaml
 from pydantic import ValidationError
 from ray import serve
@@ -61,6 +63,7 @@ def prepare(template: Path, workdir: str, token_file: str | None, port: int | No
 
 def deploy(local: Local) -> None:
     """Returns once every deployment runs; InputError, everything stopped again, where one cannot."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     join(local.spec)
     if serve.status().proxies:
         raise InputError(
@@ -78,8 +81,16 @@ def deploy(local: Local) -> None:
     try:
         _wait(local.config["applications"][0]["name"])
     except BaseException:
-        serve.shutdown()
+        stop()
         raise
+
+
+def stop() -> None:
+    """End every application here, and leave the cluster; one that was started for them ends too."""
+    # Ray reports on standard error that the controller it was told to kill is dead.
+    with contextlib.redirect_stderr(io.StringIO()):
+        serve.shutdown()
+        ray.shutdown()
 
 
 def absolute(text: str) -> str:
@@ -102,12 +113,14 @@ def _read(template: Path) -> dict[str, Any]:
 
 def _check_free(host: str, port: int) -> None:
     """InputError where the port cannot be had: Serve would try for a while and then say less."""
+    if not 1 <= port <= 65535:
+        raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-    except (OSError, OverflowError) as error:
-        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
         why = "another process listens there" if taken else f"cannot be listened at: {error}"
         raise InputError(f"port: got {port}; {why}; allowed: a free port of {host}, 1 to 65535") from None
 

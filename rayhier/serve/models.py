@@ -106,7 +106,7 @@ class Visited(_Body):
     leaves: list[int]
     """Most probable first."""
     documents: int
-    """Distinct documents scored."""
+    """Distinct documents scored; for a partial answer perhaps a few more were: those that a lost leaf would count."""
     fraction: float
     """The same, of the whole corpus."""
 

@@ -18,8 +18,7 @@ from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.leaf_map import Manifest, publish
 
 N, L = 120, 9
-ALL = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
-WORDS = ALL.split()
+WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
 TEXTS = [" ".join(WORDS[(n * step + n // 20) % 20] for step in range(1, 7)) for n in range(N)]
 
 

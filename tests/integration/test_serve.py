@@ -1,0 +1,166 @@
+"""A tiny index served from the shipped config: it answers as offline search does, and names what is lost."""
+
+import http.client
+import json
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import ray
+from ray import serve
+from ray.util import list_named_actors
+
+from rayhier import run
+from rayhier.search.answer import Answer
+from rayhier.search.searcher import Searcher
+from rayhier.serve.client import Client
+from rayhier.serve.errors import ApiError
+from rayhier.serve.local import Local, deploy, prepare
+from rayhier.serve.models import Answered
+from rayhier.spec import InputError
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
+TOKEN = "sesame-1"
+MOST_TRIES = 1_000
+
+
+@pytest.fixture
+def work(tiny_spec: Callable[..., Path], tmp_path: Path) -> Path:
+    spec = tiny_spec(index="{shards: 3, vectors: float32, leaves_per_document: 2}")
+    stages = [part for name in ("corpus", "embed", "train", "index") for part in ("--stage", name)]
+    assert run.main([str(spec), *stages]) == 0
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def local(work: Path, tmp_path: Path) -> Iterator[Local]:
+    (tmp_path / "token").write_text(TOKEN)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = tmp_path / "serve.yaml"
+    config.write_text(SHIPPED.read_text().replace("token_file: null", "shard_seconds: 2"))
+    yield prepare(config, str(work), str(tmp_path / "token"), port)
+    serve.shutdown()
+
+
+def test_served(local: Local, work: Path, tiny_corpus: Path) -> None:
+    deploy(local)
+    searcher, client = Searcher.open(work), Client(local.url, TOKEN)
+    _says_what_it_serves(client, searcher)
+    _answers_as_offline_search_does(client, searcher, _texts(tiny_corpus))
+    _refuses(local)
+    _a_second_server_is_refused(local, work)
+    damaged = _loses_a_shard(client, searcher, work)
+    serve.shutdown()
+    with pytest.raises(InputError, match=rf"not deployed: .*{damaged.name}: SHA-256"):
+        deploy(local)
+
+
+def _texts(corpus: Path) -> list[str]:
+    """Every query, and documents until there are 200."""
+    files = [(corpus / f"{name}.jsonl").read_text() for name in ("queries", "corpus")]
+    return [json.loads(line)["text"] for file in files for line in file.splitlines()][:200]
+
+
+def _says_what_it_serves(client: Client, searcher: Searcher) -> None:
+    index = client.index()
+    assert (index.name, index.version, index.leaves_per_document, index.shards) == ("tiny", 1, 2, 3)
+    assert index.groups == ["shards-0", "shards-1"]
+    assert index.documents == searcher.loaded.lists.documents
+    assert (index.leaves, index.dimension) == (searcher.router.n_leaves, searcher.encoder.dimension)
+    assert (index.k, index.beam) == (searcher.spec.search.k, searcher.spec.search.beam)
+
+
+def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: list[str]) -> None:
+    offline = searcher.search(texts, 10, 3)
+    with ThreadPoolExecutor(8) as threads:
+        for served, expected in zip(threads.map(lambda text: client.search(text, 10, 3), texts), offline, strict=True):
+            _same(served, expected, 1e-5)
+            assert set(served.ms) == {"encode", "route", "scan", "total"}
+    vectors = searcher.encoder.encode(texts)
+    offline = searcher.search_vectors(vectors, 10, 3)
+    for start in range(0, 200, 50):
+        batch = client.search_batch(vectors[start : start + 50].tolist(), 10, 3).answers
+        for served, expected in zip(batch, offline[start : start + 50], strict=True):
+            _same(served, expected, 1e-6)
+    alone = client.search(vectors[0].tolist(), 10, 3, strict=True)
+    _same(alone, offline[0], 1e-6)
+    route = client.route(texts[0], 3).leaves
+    assert [leaf.leaf for leaf in route] == offline[0].leaves
+    assert 0 >= route[0].log_prob >= route[1].log_prob
+
+
+def _same(served: Answered, expected: Answer, tolerance: float) -> None:
+    """Ids in their order but for ties, scores, and what was visited."""
+    assert (served.partial, served.lost) == (False, [])
+    assert served.visited.leaves == expected.leaves
+    assert (served.visited.documents, served.visited.fraction) == (expected.documents, expected.fraction)
+    scores = [hit.score for hit in expected.hits]
+    assert [result.score for result in served.results] == pytest.approx(scores, abs=tolerance)
+    for place, (result, hit) in enumerate(zip(served.results, expected.hits, strict=True)):
+        near = [other for other in scores if abs(other - hit.score) <= 2 * tolerance]
+        assert result.id == hit.id or len(near) > 1 or place == len(scores) - 1
+        assert result.leaf in expected.leaves
+        if result.id == hit.id:
+            assert (result.title, result.text) == (hit.title, hit.text)
+
+
+def _refuses(local: Local) -> None:
+    """What Serve's proxy could spoil: headers, statuses and bodies of errors on their way through it."""
+    for token in (None, "sesame-2"):
+        with pytest.raises(ApiError) as caught:
+            Client(local.url, token).search("oak")
+        assert (caught.value.status, caught.value.code) == (401, "unauthorized")
+    client = Client(local.url, TOKEN)
+    with pytest.raises(ApiError, match="k: got 1001; allowed: 1 to 1000"):
+        client.search("oak", 1_001)
+    with pytest.raises(ApiError, match="queries: got 65; allowed: 1 to 64"):
+        client.search_batch(["oak"] * 65)
+    head = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    assert _raw(local, "POST", "/v1/search", b'{"query": "' + b"x" * 4_000_000 + b'"}', head) == (413, "too_large")
+    assert _raw(local, "GET", "/v1/search", b"", head) == (405, "method_not_allowed")
+    assert _raw(local, "GET", "/nowhere", b"", head) == (404, "not_found")
+    assert _raw(local, "POST", "/v1/search", b'{"vector": [NaN]}', head) == (422, "invalid")
+
+
+def _raw(local: Local, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(local.host, local.port, timeout=30)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    code = json.loads(answer.read())["error"]["code"]
+    connection.close()
+    return answer.status, code
+
+
+def _a_second_server_is_refused(local: Local, work: Path) -> None:
+    with pytest.raises(InputError, match="another process listens there"):
+        prepare(SHIPPED, str(work), None, local.port)
+    with pytest.raises(InputError, match="Serve runs in this cluster already"):
+        deploy(local)
+
+
+def _loses_a_shard(client: Client, searcher: Searcher, work: Path) -> Path:
+    """Kill the replica of a group that cannot come back: its file is no longer what was published."""
+    whole = client.search("river stone", 1_000, searcher.router.n_leaves)
+    assert not whole.partial
+    damaged = max((work / "index").rglob("data/*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    names = [actor["name"] for actor in list_named_actors(all_namespaces=True) if "#shards-1#" in actor["name"]]
+    for name in names:
+        ray.kill(ray.get_actor(name, namespace="serve"))
+    for _ in range(MOST_TRIES):
+        part = client.search("river stone", 1_000, searcher.router.n_leaves)
+        if part.partial:
+            break
+    assert (part.partial, part.lost) == (True, ["shards-1"])
+    assert 0 < part.visited.documents <= len(part.results) < len(whole.results) == whole.visited.documents
+    assert {result.id for result in part.results} < {result.id for result in whole.results}
+    with pytest.raises(ApiError, match="strict: shards-1 did not answer") as caught:
+        client.search("river stone", 10, searcher.router.n_leaves, strict=True)
+    assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+    return damaged
