@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -44,12 +45,13 @@ def hint(local: "Local") -> str:
 
 
 def _stay() -> None:
-    """Until Ctrl-C or SIGTERM, which Ray turns into SystemExit."""
+    """Until Ctrl-C or SIGTERM."""
     from rayhier.serve.local import stop
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own prints a stack and aborts
     try:
         threading.Event().wait()
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         print("stopping", flush=True)
     finally:
         stop()

@@ -11,8 +11,8 @@ from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
-HEADROOM = 16
-"""Requests Serve hands an ingress beyond those it works on, so that it, not Serve, says that it is full."""
+HEADROOM = 4
+"""Times as many requests as an ingress works on reach it, so that it, not Serve, says that it is full."""
 RETRY = BackpressureConfig(retry_after_s=1)
 
 
@@ -36,7 +36,7 @@ def build(args: ServeArgs) -> Application:
         serve.ingress()(Ingress),
         name="ingress",
         ray_actor_options={"num_cpus": 0.5},
-        max_ongoing_requests=most + HEADROOM,
+        max_ongoing_requests=HEADROOM * most,
         max_queued_requests=most,
         backpressure_config=RETRY,
     ).bind(args, pinned, parts, *scanning)

@@ -81,12 +81,12 @@ def deploy(local: Local) -> None:
     try:
         _wait(local.config["applications"][0]["name"])
     except BaseException:
-        stop()
+        serve.shutdown()
         raise
 
 
 def stop() -> None:
-    """End every application here, and leave the cluster; one that was started for them ends too."""
+    """End every application, then leave the cluster; one that was started for them ends too."""
     # Ray reports on standard error that the controller it was told to kill is dead.
     with contextlib.redirect_stderr(io.StringIO()):
         serve.shutdown()

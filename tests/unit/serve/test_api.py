@@ -146,7 +146,7 @@ REFUSED = {
     "half a character": ('{"query": "\\ud800"}', "query: "),
     "too long": ({"query": LONG}, "query: got 101 characters; allowed: 100"),
     "not text": ({"query": 5}, "query: Input should be a valid string"),
-    "NaN": ('{"vector": [NaN, 0, 0]}', "vector.0: Input should be"),
+    "NaN": ('{"vector": [NaN, 0, 0]}', "vector.0: Input should be a finite number"),
     "infinite": ('{"vector": [0, Infinity, 0]}', "vector.1: Input should be"),
     "beyond a float": ('{"vector": [0, 0, 1e999]}', "vector.2: Input should be"),
     "beyond any float": (f'{{"vector": [0, 0, 1{"0" * 400}]}}', "vector.2: "),
