@@ -27,9 +27,10 @@ from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, Nul
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.cluster.spill import CANDIDATES, second_leaves
-from rayhier.evaluate.curve import System, measure_curve, read
-from rayhier.evaluate.data import load_dev, load_documents, load_queries
-from rayhier.evaluate.measures import Judge, Ranking
+from rayhier.evaluate.curve import System, beams, measure_curve, read
+from rayhier.evaluate.data import in_memory, load_dev, load_documents, load_queries
+from rayhier.evaluate.found import Found, Ranking, scan
+from rayhier.evaluate.measures import Judge
 from rayhier.index.assign import LeafMeans
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.router import route_all
@@ -115,8 +116,10 @@ class Bench:
         subprocess.run([*command, "--stage", "corpus", "--stage", "embed"], check=True, stdout=subprocess.DEVNULL)
         self.plan = make_plan(load(ROOT / "specs" / "scifact.yaml", overrides))
         corpus, vectors = (Artifact.open(self.plan.step(kind).place.folder) for kind in ("corpus", "vectors"))
-        self.documents = load_documents(vectors)
-        self.test, self.dev = load_queries(corpus, vectors, "test"), load_dev(corpus, vectors, self.documents)
+        self.documents = load_documents(corpus, vectors)
+        self.ids = np.array(self.documents.ids, dtype=object)
+        self.test = load_queries(corpus, vectors, "test")
+        self.dev = load_dev(corpus, vectors, in_memory(self.documents))
         self.examples = load_examples(TrainSpec(), corpus, vectors, self.documents)
         self.results = Path(self.plan.spec.workdir) / "results"
 
@@ -146,19 +149,18 @@ class Bench:
             query_QM = tower.module(torch.from_numpy(self.test.vector_QM)).numpy()
         lists, copies = spread(trainer, now.document_NM, second)
         best = next(row for row in trainer.history if row["dev"] == max(past["dev"] for past in trainer.history))
-        ours = self.curve(query_QM, System("ehi", lists, lambda beam: now.leaves(query_QM, beam), lambda _: 0.0))
+        ours = self.curve(query_QM, lists, lambda beam: now.leaves(query_QM, beam))
         centroids = spherical_kmeans(now.document_NM, now.router.n_leaves, seed)
         candidates = nearest(now.document_NM, centroids, min(CANDIDATES, len(centroids)))[0]
         ivf = in_leaves(now.document_NM, candidates, centroids, second, len(centroids))
         order = nearest(query_QM, centroids, len(centroids))[0]
-        control = self.curve(query_QM, System("ivf", ivf, lambda beam: order[:, :beam], lambda _: 0.0))
-        judge = Judge(self.test, self.documents.ids, MEASURES)
+        control = self.curve(query_QM, ivf, lambda beam: order[:, :beam])
         index = faiss.IndexFlatIP(query_QM.shape[1])
         index.add(now.document_NM)
         return {
             "ehi": ours,
             "ivf": control,
-            "exact": judge.mean(Ranking(*index.search(query_QM, DEPTH))),
+            "exact": Judge(self.test, MEASURES).mean(Ranking(*index.search(query_QM, DEPTH), self.ids)),
             "imbalance": best["imbalance"],
             "empty": best["empty"],
             "epoch": best["epoch"],
@@ -166,11 +168,15 @@ class Bench:
             "copies": copies,
         }
 
-    def curve(self, query_QM: Floats, system: System) -> dict[str, dict[str, float]]:
+    def curve(self, query_QM: Floats, lists: LeafLists, probe: Callable[[int], Ints]) -> dict[str, dict[str, float]]:
         """Measures at the shares visited, interpolated."""
-        queries = self.test.with_vectors(query_QM)
-        ids = self.documents.ids * (int(system.lists.sizes.sum()) // len(self.documents.ids))
-        points = measure_curve(system, queries, Judge(queries, ids, MEASURES), DEPTH)
+        ids = np.tile(self.ids, int(lists.sizes.sum()) // len(self.ids))
+
+        def search(beam: int) -> Found:
+            return scan(lists, ids, query_QM, probe(beam), DEPTH)
+
+        system = System("", lists.documents, beams(len(lists.sizes)), search, lambda _: 0.0)
+        points = list(measure_curve(system, Judge(self.test, MEASURES)))
         return {measure: {f"{share}": read(points, share, measure) for share in SHARES} for measure in MEASURES}
 
 
