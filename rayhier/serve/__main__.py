@@ -46,7 +46,7 @@ def hint(local: "Local") -> str:
 
 def _stay() -> None:
     """Until Ctrl-C or SIGTERM."""
-    from rayhier.serve.local import stop
+    from ray import serve
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own prints a stack and aborts
     try:
@@ -54,7 +54,7 @@ def _stay() -> None:
     except KeyboardInterrupt:
         print("stopping", flush=True)
     finally:
-        stop()
+        serve.shutdown()
 
 
 def _parser() -> argparse.ArgumentParser:

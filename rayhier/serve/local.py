@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
 import yaml
 from pydantic import ValidationError
 from ray import serve
@@ -83,14 +82,6 @@ def deploy(local: Local) -> None:
     except BaseException:
         serve.shutdown()
         raise
-
-
-def stop() -> None:
-    """End every application, then leave the cluster; one that was started for them ends too."""
-    # Ray reports on standard error that the controller it was told to kill is dead.
-    with contextlib.redirect_stderr(io.StringIO()):
-        serve.shutdown()
-        ray.shutdown()
 
 
 def absolute(text: str) -> str:
