@@ -100,7 +100,7 @@ def make_plan(spec: JobSpec) -> Plan:
         raise InputError(NO_JUDGEMENTS)
     judged = found.judged | ({"dev"} if "train" in found.judged else set())
     if spec.corpus.names_judgements and spec.evaluate.split not in judged:
-        raise InputError(_no_split(spec, sorted(found.judged)))
+        raise InputError(_no_split(spec, sorted(judged - {"train"})))
     if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
         raise InputError(NO_SCANN)
     if found.documents is not None and spec.corpus.passages is None:
@@ -180,7 +180,7 @@ def _steps(plan: Plan) -> list[Step]:
             {**base, "model": model.fingerprint},
             round(documents * (row + work.document_bytes)) * spec.index.leaves_per_document,
             seed,
-            index=_fields(spec.index),
+            index=_fields(spec.index, *(["second_leaf"] if spec.index.leaves_per_document == 1 else [])),
         )
         steps += [model, index]
         measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}

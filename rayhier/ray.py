@@ -5,7 +5,9 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -26,6 +28,8 @@ def join(spec: JobSpec) -> None:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     address = None if spec.cluster.address == "auto" else spec.cluster.address
     _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
+    if address is None and "RAY_ADDRESS" not in os.environ and _is_left_over():
+        address = "local"
     try:
         with _no_stderr():
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
@@ -47,6 +51,18 @@ def _no_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
+def _is_left_over() -> bool:
+    """Whether `ray start` noted a cluster on this machine that is gone: Ray itself would wait for it for minutes."""
+    try:
+        noted = Path(tempfile.gettempdir(), "ray", "ray_current_cluster").read_text().strip()
+        _check_answers(noted)
+    except OSError:
+        return False
+    except InputError:
+        return True
+    return False
+
+
 def _check_answers(address: str) -> None:
     """InputError where nobody listens at HOST:PORT: Ray itself would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -64,12 +80,23 @@ def _check_answers(address: str) -> None:
 def check_resources(spec: JobSpec) -> None:
     """InputError where a stage asks for more than the cluster has, before it waits for it in vain."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate"):
         workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:
                 _check(f"cluster.{stage}", least or workers.workers, each, kind, [node.get(kind, 0) for node in nodes])
+
+
+def _check_device(spec: JobSpec) -> None:
+    """A process that Ray gives no GPU sees none."""
+    stages = ["embed", "train", *(["index"] if spec.encoder.train != "head" else [])]
+    for stage in stages if spec.encoder.device == "cuda" else ():
+        if not getattr(spec.cluster, stage).gpus:
+            raise InputError(
+                f"cluster.{stage}.gpus: got 0 with encoder.device cuda; allowed: above 0, or encoder.device auto or cpu"
+            )
 
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:

@@ -22,7 +22,8 @@ CHUNK = 8192
 def second_leaves(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, spill: Spill) -> np.ndarray:
     """Place [n], 1 or more, of each document's second leaf among its candidate leaves [n, c], the first leaf first.
 
-    `soar` takes the least |r'|² + λ (r'·r / |r|)², r and r' the residuals to the first and to the other leaf.
+    `soar` takes the least |r'|² + λ (r'·r / |r|)², r and r' the residuals of the document's direction to the unit
+    centroids [l, m] of the first and of the other leaf.
     """
     if spill == "next_best":
         return np.ones(len(leaf_NC), dtype=np.int64)
@@ -32,7 +33,9 @@ def second_leaves(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats,
 
 
 def _soar(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats) -> np.ndarray:
-    residual_NCM = vectors_NM[:, None, :] - centroids_LM[leaf_NC]
+    # Centroids are unit vectors: against them a residual says something of unit vectors alone.
+    unit_NM = vectors_NM / np.maximum(np.linalg.norm(vectors_NM, axis=1, keepdims=True), 1e-12)
+    residual_NCM = unit_NM[:, None, :] - centroids_LM[leaf_NC]
     first_NM = residual_NCM[:, 0]
     length_N1 = np.maximum(np.linalg.norm(first_NM, axis=1, keepdims=True), 1e-12)
     other_NCM = residual_NCM[:, 1:]

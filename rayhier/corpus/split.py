@@ -15,8 +15,13 @@ def fraction(key: str) -> float:
 
 
 def cut_dev(train: Sequence[Judgement]) -> tuple[list[Judgement], list[Judgement]]:
-    """Train without a tenth of its queries, and that tenth, with all their judgements: (train, dev)."""
-    dev = {query_id for query_id in {one.query_id for one in train} if fraction(query_id) < DEV}
+    """Train without a tenth of its queries, and that tenth, with all their judgements: (train, dev).
+
+    Of two queries or more at least one is dev's, and at least one train's.
+    """
+    queries = sorted({one.query_id for one in train}, key=fraction)
+    below = sum(fraction(query_id) < DEV for query_id in queries)
+    dev = set(queries[: min(max(1, below), len(queries) - 1)])
     return [one for one in train if one.query_id not in dev], [one for one in train if one.query_id in dev]
 
 

@@ -50,7 +50,10 @@ class EmbedPart:
 
 def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Made:
     """Encode every document and query of `corpus` with the base encoder."""
-    Encoder(model.path, torch.float32)  # what is wrong with the folder is said here, not by an actor
+    # What is wrong with the folder is said here, not by an actor; what cannot train, before hours of encoding.
+    encoder = Encoder(model.path, torch.float32)
+    if spec.encoder.train != "head":
+        encoder.trainable(spec.encoder.train)
     names = [*corpus.names("documents/"), QUERIES]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     missing = [name for name in names if ledger.done(ledger_key(name)) is None]

@@ -15,7 +15,8 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
 from rayhier.storage.paths import Location
 
-LOG_PROBS = "log_probs"
+LOG_PROBS = "#log_probs"
+"""A name that no declared field can have."""
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 
 

@@ -37,6 +37,8 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
     judged = corpus.record.counts["splits"]["train"]["relevant"]
     if spec.train.objective == "documents" or not judged:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
+    if not corpus.record.counts["splits"]["dev"]["relevant"]:
+        say("  no dev judgements: held-out documents that look for their nearest neighbours pick the best epoch")
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
     trainer = TorchTrainer(
@@ -71,6 +73,8 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             progress.shutdown()
     history = files.read_json(attempt.root / METRICS)
     best = max(history, key=lambda row: row["dev"])
+    if best["epoch"] == 0:
+        say("  epoch 0 is kept: no training epoch measured better on dev, so the encoder is as it came")
     return Made({"epochs": spec.train.epochs, "best": best})
 
 

@@ -20,11 +20,13 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
     rng = np.random.default_rng(seed)
     if len(vectors_NM) > SAMPLE:
         vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), SAMPLE, replace=False))]
+    # 20 x cosine, also where vectors are longer than 1.
+    length = float(np.linalg.norm(vectors_NM, axis=1).mean())
     if router.height == 1:
-        router.warm_start(torch.from_numpy(spherical_kmeans(vectors_NM, router.branching, seed)))
+        router.warm_start(torch.from_numpy(spherical_kmeans(vectors_NM, router.branching, seed) / length))
         return
     tree = hierarchical_kmeans(vectors_NM, router.branching, router.height, seed)
-    centroids = [torch.from_numpy(level) for level in tree.centroids]
+    centroids = [torch.from_numpy(level / length) for level in tree.centroids]
     router.warm_start(centroids[0][0])
     fit(router, torch.from_numpy(vectors_NM), centroids, rng)
 

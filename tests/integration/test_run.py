@@ -70,6 +70,10 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     assert len(lines) == 4
     assert lines[-1].startswith("visited ")
 
+    assert run.main([str(spec), "--fresh", "--stage", "train"]) == 0
+    assert "index seed 0: removed, as it was made of the model that is made again" in capsys.readouterr().err
+    assert [len(list((work / kind).glob("*/record.json"))) for kind in ("vectors", "model", "index")] == [1, 1, 0]
+
 
 def test_two_leaves_a_document(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
     work = tmp_path / "work"

@@ -40,6 +40,13 @@ def test_soar_takes_the_least_loss(found, monkeypatch):
     assert (places > 1).any(), "the nearest other leaf was always the best: nothing was tested"
 
 
+@pytest.mark.parametrize("length", [0.5, 6.0])
+def test_length_makes_no_difference(found, length):
+    vectors, centroids, leaves = found
+    longer = second_leaves(length * vectors, leaves, centroids, "soar")
+    assert longer.tolist() == second_leaves(vectors, leaves, centroids, "soar").tolist()
+
+
 def test_a_second_leaf_is_another_one(found):
     vectors, centroids, leaves = found
     for kind in ("soar", "next_best"):

@@ -81,6 +81,17 @@ def test_a_warm_started_tree_routes_as_the_clustering(planted):
     assert (log_probs - wanted.gather(1, leaves))[probable].abs().mean() < 0.1
 
 
+def test_longer_vectors_begin_with_the_same_distribution(planted):
+    """A softmax of 20 cos, whatever the vectors' length, for encoders that compare by dot products."""
+    found = []
+    for length in (1.0, 6.0):
+        torch.manual_seed(0)
+        router = EhiRouter(M, B * B, 1, "none")
+        warm_start(router, length * planted[0], seed=0)
+        found.append(router.route(Encoded(torch.from_numpy(length * planted[0])), 1)[1].exp().mean().item())
+    assert found[1] == pytest.approx(found[0], abs=0.01)
+
+
 def test_given_paths_are_the_conditional_distributions(planted):
     """Their sums along a path are what an exhaustive beam says of that leaf."""
     torch.manual_seed(1)

@@ -321,3 +321,16 @@ def test_scann_that_is_not_installed_is_refused(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "scann" else object())
     with pytest.raises(InputError, match=r"evaluate\.baselines: got 'scann', .* pip install 'rayhier\[scann\]'"):
         make_plan(spec)
+
+
+def test_a_missing_split_is_answered_with_splits_that_work(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
+    (tiny_corpus / "qrels" / "test.tsv").unlink()
+    with pytest.raises(InputError, match=r"evaluate\.split: got 'test', .* allowed: dev$"):
+        make_plan(load(tiny_spec()))
+
+
+def test_a_second_leaf_counts_only_where_there_is_one(tiny_spec: Callable[..., Path]) -> None:
+    one, two = "index.leaves_per_document=1", "index.leaves_per_document=2"
+    other = "index.second_leaf=next_best"
+    assert fingerprints(tiny_spec(), one) == fingerprints(tiny_spec(), one, other)
+    assert fingerprints(tiny_spec(), two) != fingerprints(tiny_spec(), two, other)

@@ -1,5 +1,6 @@
 """What a cluster can never give is refused, by kind and node; what it can is not."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,3 +54,36 @@ def test_parts_that_make_a_whole_fit(check: Callable[..., None], monkeypatch: py
     check("cluster.embed={workers: 100, gpus: 0.07}")
     with pytest.raises(InputError, match="101 workers"):
         check("cluster.embed={workers: 101, gpus: 0.07}")
+
+
+def test_cuda_without_gpus_is_refused(check: Callable[..., None]) -> None:
+    with pytest.raises(InputError, match=r"cluster\.embed\.gpus: got 0 with encoder\.device cuda"):
+        check("encoder.device=cuda")
+    check("encoder.device=cuda", "cluster.embed={workers: 1, gpus: 1}", "cluster.train={workers: 1, gpus: 1}")
+    with pytest.raises(InputError, match=r"cluster\.index\.gpus"):
+        check(
+            "encoder.device=cuda",
+            "encoder.train=all",
+            "cluster.embed={workers: 1, gpus: 1}",
+            "cluster.train={workers: 1, gpus: 1}",
+        )
+
+
+@pytest.mark.parametrize(("noted", "gone"), [("127.0.0.1:1", True), ("", False), (None, False)])
+def test_a_cluster_that_is_gone_is_told_apart(
+    noted: str | None, gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ray start` leaves its address behind; where nobody listens any more Ray would wait for it."""
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    if noted is not None:
+        (tmp_path / "ray" / "ray_current_cluster").write_text(noted)
+    assert adapter._is_left_over() is gone
+
+
+def test_a_cluster_that_answers_is_not_left_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{listening.getsockname()[1]}")
+        assert not adapter._is_left_over()

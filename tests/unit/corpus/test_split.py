@@ -28,6 +28,14 @@ def test_a_query_keeps_its_split_whatever_stands_beside_it():
     assert half == dev
 
 
+@pytest.mark.parametrize(("queries", "wanted"), [(0, 0), (1, 0), (2, 1), (5, 1), (9, 1)])
+def test_of_few_queries_one_is_devs(queries, wanted):
+    rows = [Judgement(f"few{n}", "a", 1) for n in range(queries)]
+    train, dev = cut_dev(rows)
+    assert (len(train), len(dev)) == (queries - wanted, wanted)
+    assert all(fraction(one.query_id) > fraction(dev[0].query_id) for one in train if dev)
+
+
 def test_assign_makes_80_10_10():
     places = [assign(f"q:{n}") for n in range(10_000)]
     shares = {split: places.count(split) / len(places) for split in ("train", "dev", "test")}
