@@ -1,8 +1,9 @@
 """The evaluate stage: every seed's index and its controls, on the same queries."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from rayhier.evaluate.found import Ranking
 from rayhier.evaluate.hnsw import Hnsw, efforts
 from rayhier.evaluate.measures import Judge, Queries, Values, means
 from rayhier.evaluate.part import ROUTER, Part
-from rayhier.evaluate.parts import Here, Workshop
+from rayhier.evaluate.parts import Here, Make, Workshop
 from rayhier.evaluate.scann_tree import ScannTree
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.progress import Bar
@@ -200,39 +201,40 @@ class _Work:
         return self._tuned[name]
 
     def _hnsw(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
-        documents = trained.collection.documents
-        alone = self.workshop.alone(Hnsw.of_index, str(trained.index.folder))
-
-        def system() -> System:
-            asked = alone.send(queries.vector_QM)
-            return System(
-                "hnsw",
-                documents,
-                efforts(documents),
-                lambda effort: alone.call("search", asked, effort, self.k)[0],
-                lambda _: 0.0,
-            )
-
-        self._curve(result, "hnsw", system)
-        alone.close()
+        widths = efforts(trained.collection.documents)
+        self._library(result, "hnsw", queries, trained, widths, 0.0, Hnsw.of_index)
 
     def _scann(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
         """As many partitions as the k-means control has lists."""
-        documents = trained.collection.documents
         self.lists["scann"] = lists = self._list_count("faiss_ivf_same_encoder", trained, result.seed)
-        alone = self.workshop.alone(ScannTree.of_index, str(trained.index.folder), lists)
+        self._library(result, "scann", queries, trained, beams(lists), float(lists), ScannTree.of_index, lists)
+
+    def _library(
+        self,
+        result: SeedResult,
+        name: str,
+        queries: Queries,
+        trained: Trained,
+        widths: Sequence[int],
+        routing: float,
+        make: Make,
+        *arguments: Any,
+    ) -> None:
+        """A library that takes the whole index, built in a process of its own."""
+        documents = trained.collection.documents
+        alone = self.workshop.alone(make, str(trained.index.folder), *arguments)
 
         def system() -> System:
             asked = alone.send(queries.vector_QM)
             return System(
-                "scann",
+                name,
                 documents,
-                beams(lists),
-                lambda beam: alone.call("search", asked, beam, self.k)[0],
-                lambda _: float(lists),
+                widths,
+                lambda width: alone.call("search", asked, width, self.k)[0],
+                lambda _: routing,
             )
 
-        self._curve(result, "scann", system)
+        self._curve(result, name, system)
         alone.close()
 
     def _bm25(self) -> Ranking:
