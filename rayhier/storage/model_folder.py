@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage import files, hub, paths
+from rayhier.storage import files, hub_model, paths
 from rayhier.storage.model_layout import DenseStep, Layout, read_layout
 
 WEIGHTS = "model.safetensors"
@@ -103,8 +103,8 @@ def find(model: str) -> Path:
     """The folder of `package:NAME`, of a path, or of a hub id where there is no such path."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE))
-    if hub.is_hub_id(model) and not paths.is_there(model):
-        return hub.fetch(model, _is_whole)
+    if hub_model.is_hub_id(model) and not paths.is_there(model):
+        return hub_model.fetch(model, _is_whole)
     path = paths.resolve("encoder.model", model)
     if not path.is_dir():
         raise InputError(f"encoder.model: got {model!r}, no such folder; allowed: {ALLOWED}")
