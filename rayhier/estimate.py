@@ -39,6 +39,8 @@ SCANS = 20
 """Exact searches that an evaluation is worth: four systems, each but exact search at every beam of its curve."""
 WHOLE = {"hnsw", "scann"}
 """Baselines that one process builds over all vectors."""
+ITERATIONS, SAMPLE = 25, 256
+"""Of k-means, and the documents a leaf that it sees at most."""
 NEIGHBOURS = 1_000
 """Held-out documents at most, where dev has no judgement."""
 
@@ -129,36 +131,54 @@ def _plain_rate(workers: Workers | TrainWorkers) -> float:
 
 
 def _router(spec: JobSpec, work: Work) -> float:
-    """Multiply-adds of one vector through head and router."""
+    """Multiply-adds of one vector through head and router, where all leaves are scored."""
     m, router = work.dimension, spec.router
+    if router.training == "taught":
+        return m * (m + 2 * router.bend_rank(work.documents) + router.leaves(work.documents))
     wide: int = round(router.leaves(work.documents) ** (1 / router.height)) * router.height
     return m * m * (1 + router.height) + m * wide
 
 
 def _training(spec: JobSpec, work: Work) -> float:
-    train, workers = spec.train, spec.cluster.train
+    """Seconds of every phase, on all workers."""
+    train, workers, training = spec.train, spec.cluster.train, spec.router.training
+    epochs, batch = train.passes(training), train.pairs_a_step(training)
     pairs = work.pairs or PAIRS_A_DOCUMENT * work.documents
     m, leaves = work.dimension, spec.router.leaves(work.documents)
     texts = 3 * pairs  # query, positive, hard negative
-    step = 3 * 2 * (texts * _router(spec, work) + 2 * pairs * min(train.batch_size, pairs) * (m + leaves))
-    snapshots = max(train.epochs / train.measure_every, train.epochs / _refresh(spec, pairs))
-    routed = 2 * work.documents * _router(spec, work)
+    routed, others = (m * m, m) if training == "taught" else (_router(spec, work), m + leaves)
+    step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * others)
+    snapshots = epochs / train.measure_every + epochs / _refresh(spec, pairs, epochs, batch)
+    placed = 2 * work.documents * (m * m if training == "taught" else _router(spec, work))
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
-    seconds = (train.epochs * step + snapshots * routed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
+    if training == "taught" and not work.pairs:
+        epochs = snapshots = 0  # the encoder stays as it came
+    seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
+    if training == "taught":
+        seconds += _teaching(spec, work) / _plain_rate(workers)
     if spec.encoder.train == "head":
         return seconds
     count = pairs * (2 * tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
     passes = 3 if train.micro_batch is None else 4  # backward is two forwards; cached gradients take one more
-    encoded = train.epochs * passes * _forward(work, count) / _rate(spec, workers)
+    encoded = epochs * passes * _forward(work, count) / _rate(spec, workers)
     return seconds + encoded + snapshots * _encoding(spec, work, workers)
 
 
-def _refresh(spec: JobSpec, pairs: int) -> float:
+def _teaching(spec: JobSpec, work: Work) -> float:
+    """FLOPs of k-means, of the lessons' exact neighbours, and of the lessons."""
+    teaching, m, leaves = spec.train.teaching, work.dimension, spec.router.leaves(work.documents)
+    lessons = work.pairs + min(work.documents, teaching.most)
+    clustered = 2 * ITERATIONS * min(work.documents, SAMPLE * leaves) * leaves * m
+    near = 2 * lessons * work.documents * m
+    return clustered + near + 3 * 2 * teaching.epochs * lessons * _router(spec, work)
+
+
+def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
     """Epochs between two minings."""
-    hard, train = spec.train.hard_negatives, spec.train
+    hard = spec.train.hard_negatives
     if hard.source == "none":
-        return train.epochs
-    return hard.refresh if hard.unit == "epochs" else hard.refresh * train.batch_size / max(pairs, train.batch_size)
+        return epochs
+    return hard.refresh if hard.unit == "epochs" else hard.refresh * batch / max(pairs, batch)
 
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
@@ -182,7 +202,7 @@ def _evaluate_memory(spec: JobSpec, work: Work) -> float:
 def _indexing(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.index
     routed = 2 * work.documents * _router(spec, work) / _plain_rate(workers)
-    written = work.documents * spec.index.leaves_per_document / ROWS_WRITTEN / workers.workers
+    written = work.documents * spec.leaves_per_document / ROWS_WRITTEN / workers.workers
     return routed + written + (0 if spec.encoder.train == "head" else _encoding(spec, work, workers))
 
 

@@ -21,7 +21,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 1, "embed": 1, "train": 1, "index": 1, "evaluate": 2}
+CODE = {"corpus": 1, "embed": 1, "train": 2, "index": 2, "evaluate": 3}
 """Raised when a stage's code changes what it makes of the same input."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Where a corpus lies: never part of a fingerprint, its content is."""
@@ -161,6 +161,7 @@ def _steps(plan: Plan) -> list[Step]:
     base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
     steps = [corpus, vectors]
     measured = dict(base)
+    leaves = (spec.leaves_per_document, *([spec.index.second_leaf] if spec.leaves_per_document > 1 else []))
     for seed in spec.evaluate.seeds:
         model = step(
             "train",
@@ -170,6 +171,7 @@ def _steps(plan: Plan) -> list[Step]:
             seed,
             router=_fields(spec.router),
             train=_fields(spec.train, "micro_batch"),
+            leaves=leaves if spec.router.training == "taught" else (),
             what=spec.encoder.train,
             similarity=spec.encoder.similarity,
         )
@@ -178,9 +180,10 @@ def _steps(plan: Plan) -> list[Step]:
             "index",
             "index",
             {**base, "model": model.fingerprint},
-            round(documents * (row + work.document_bytes)) * spec.index.leaves_per_document,
+            round(documents * (row + work.document_bytes)) * spec.leaves_per_document,
             seed,
-            index=_fields(spec.index, *(["second_leaf"] if spec.index.leaves_per_document == 1 else [])),
+            index=_fields(spec.index, "leaves_per_document", "second_leaf"),
+            leaves=leaves,
         )
         steps += [model, index]
         measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
@@ -261,11 +264,11 @@ def notes(plan: Plan) -> list[str]:
     found = [] if plan.evaluates else [NOT_EVALUATED]
     if plan.source.rows is None:
         found.append(f"corpus: only reading it tells how large it is; {ASSUMED_DOCUMENTS:,} documents are assumed")
-    if plan.spec.index.leaves_per_document > 1:
+    if plan.spec.leaves_per_document > 1:
         index = next(step for step in plan.steps if step.stage == "index")
         found.append(
-            f"index.leaves_per_document: {plan.spec.index.leaves_per_document} rows a document in the leaf map, "
-            f"{_size(index.bytes)} where one would be {_size(index.bytes / plan.spec.index.leaves_per_document)}"
+            f"index.leaves_per_document: {plan.spec.leaves_per_document} rows a document in the leaf map, "
+            f"{_size(index.bytes)} where one would be {_size(index.bytes / plan.spec.leaves_per_document)}"
         )
     leaves = plan.spec.router.leaves(plan.source.rows or ASSUMED_DOCUMENTS)
     if plan.spec.search.beam >= leaves:

@@ -47,8 +47,8 @@ class SeedResult:
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
-    history: list[dict[str, float]] = field(default_factory=list)
-    """Of the training."""
+    history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    """Of each phase of the training."""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -72,7 +72,8 @@ class Trained:
     index: Artifact
     collection: Collection
     """Documents as the leaf map holds them, every one once."""
-    history: list[dict[str, float]]
+    history: dict[str, list[dict[str, float]]]
+    """Of each phase of the training."""
 
     def encode(self, queries: Queries) -> Queries:
         """The same queries under the trained encoder."""
@@ -134,7 +135,7 @@ def evaluate(
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
     """Those the spec names, and the control with two leaves where the index has two."""
-    two = ("faiss_ivf_spill",) if spec.index.leaves_per_document > 1 else ()
+    two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two)))
 
 

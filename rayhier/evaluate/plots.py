@@ -20,6 +20,7 @@ TITLES = {
 }
 WIDTH, HEIGHT, DPI = 7.0, 4.2, 130
 STYLES = ("-o", "--s", ":^", "-.d", "-x", "--v")
+PHASES = {"joint": "-", "encoder": "-", "router": "--"}
 LEVELS = (":", "-", "--")
 
 
@@ -89,16 +90,21 @@ def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
 
 
 def training(axes: Axes, evaluation: Evaluation) -> None:
-    """Dev measure and loss over epochs, one pair of lines a seed."""
+    """Dev measure and loss over the epochs of every phase, one pair of lines a seed."""
     losses = axes.twinx()
     for number, result in enumerate(evaluation.seeds):
-        color = f"C{number % 10}"
-        epochs = [row["epoch"] for row in result.history]
-        axes.plot(epochs, [row["dev"] for row in result.history], color=color, label=f"seed {result.seed}")
-        trained = [row for row in result.history if "loss_total" in row]
-        losses.plot([row["epoch"] for row in trained], [row["loss_total"] for row in trained], ":", color=color)
+        color, begin = f"C{number % 10}", 0.0
+        for phase, rows in result.history.items():
+            epochs = [begin + row["epoch"] for row in rows]
+            style = PHASES[phase]
+            axes.plot(epochs, [row["dev"] for row in rows], style, color=color, label=f"{phase}, seed {result.seed}")
+            trained = [row for row in rows if "loss_total" in row]
+            losses.plot(
+                [begin + row["epoch"] for row in trained], [row["loss_total"] for row in trained], ":", color=color
+            )
+            begin = epochs[-1]
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch")
-    axes.set_ylabel("dev: mean R@10, R@100 at 5-20% visited (line)")
+    axes.set_ylabel("dev: recall, or the router's probability (lines)")
     losses.set_ylabel("loss (dotted)")
     axes.legend(fontsize=8, loc="center right")

@@ -7,7 +7,7 @@ import torch
 from rayhier.cluster.spill import Spill, second_leaves
 from rayhier.embed.encode import document_texts
 from rayhier.embed.trained import TrainedEncoder
-from rayhier.model.router import Router, load_router, route_all
+from rayhier.model.router import Router, load_router, place_all
 from rayhier.search.lists import Ints
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files, schemas
@@ -38,7 +38,7 @@ class Assigner:
         if not documents["doc_id"].equals(vectors["doc_id"]):
             raise ValueError("documents and vectors of a part are not the same ids in the same order")
         trained_NM = self.encode(np.array(columns.matrix(vectors["vector"])), lambda: document_texts(documents))
-        leaves_NR, log_prob_NR = route_all(self.router, torch.from_numpy(trained_NM), self.candidates)
+        leaves_NR, log_prob_NR = place_all(self.router, torch.from_numpy(trained_NM), self.candidates)
         leaf_NR = leaves_NR.numpy().astype(np.int32)
         leaf_N = leaf_NR[:, 0]
         schema = schemas.leaf_map(trained_NM.shape[1], self.precision, documents.schema)

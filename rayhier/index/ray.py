@@ -40,23 +40,28 @@ class RoutePart:
         scratch: str,
         precision: str,
         candidates: int,
+        spill: Spill,
         cpus: int,
     ) -> None:
         torch.set_num_threads(cpus)
         self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
         self.assign = Assigner(Artifact.open(locate(model)), EncoderSpec(**encoder), precision, candidates)
+        self.spill = spill
         self.scratch = locate(scratch)
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`; returns how many documents it holds."""
-        name = str(row["part"])
-        table = self.assign(*read_part(self.corpus.path(name), self.vectors.path(name)))
+        """Route the part `row["part"]`, with its second leaves where the router's centroids choose them."""
+        name, centroids = str(row["part"]), self.assign.router.centroids
+        routed = self.assign(*read_part(self.corpus.path(name), self.vectors.path(name)))
+        table = routed
+        if centroids is not None and self.assign.candidates > 1:
+            table = spread(routed, centroids.numpy(), self.spill)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, [table], table.schema)
         counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
         entry = Entry((file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),), {"leaves": counts})
         self.ledger.enter(part_key(ROUTED, name), entry)
-        return {"rows": table.num_rows}
+        return {"rows": routed.num_rows}
 
 
 class SpreadPart:
@@ -100,9 +105,11 @@ class GatherShard:
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Made:
     """Write the leaf map of the corpus under a trained model: every document exactly once in each of its leaves."""
     documents = int(corpus.record.counts["rows"])
-    rows = documents * spec.index.leaves_per_document
-    folder, counts = ROUTED, _route(spec, corpus, vectors, model, attempt, documents)
-    if spec.index.leaves_per_document > 1:
+    rows = documents * spec.leaves_per_document
+    # A taught router knows the centroids that second leaves are chosen by; a joint one's are means of what is routed.
+    twice = spec.leaves_per_document > 1 and spec.router.training == "joint"
+    folder, counts = ROUTED, _route(spec, corpus, vectors, model, attempt, documents, documents if twice else rows)
+    if twice:
         folder, counts = SPREAD, _spread(spec, corpus, attempt, counts, rows)
     shards = _gather(spec, attempt, folder, counts, rows)
     manifest = Manifest(
@@ -113,7 +120,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         metric="inner_product",
         vectors=spec.index.vectors,
         documents=documents,
-        leaves_per_document=spec.index.leaves_per_document,
+        leaves_per_document=spec.leaves_per_document,
         counts=counts,
         shards=shards,
     )
@@ -133,9 +140,15 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 
 def _route(
-    spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt, documents: int
+    spec: JobSpec,
+    corpus: Artifact,
+    vectors: Artifact,
+    model: Artifact,
+    attempt: Attempt,
+    documents: int,
+    rows: int,
 ) -> list[int]:
-    """Route what is not routed yet; returns the documents of every leaf."""
+    """Route what is not routed yet; returns the rows of every leaf."""
     parts = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
     arguments = {
@@ -145,15 +158,18 @@ def _route(
         "encoder": spec.encoder.model_dump(mode="json"),
         "scratch": str(attempt.scratch),
         "precision": spec.index.vectors,
-        "candidates": CANDIDATES if spec.index.leaves_per_document > 1 else 1,
+        "candidates": CANDIDATES if spec.leaves_per_document > 1 else 1,
+        "spill": spec.index.second_leaf,
         "cpus": spec.cluster.index.cpus,
     }
     missing = [name for name in parts if ledger.done(part_key(ROUTED, name)) is None]
+    each = rows // documents
     with Bar("route", documents, "documents") as bar:
-        bar.advance(sum(sum(e.counts["leaves"]) for name in parts if (e := ledger.done(part_key(ROUTED, name)))))
+        done = (entry for name in parts if (entry := ledger.done(part_key(ROUTED, name))))
+        bar.advance(sum(sum(entry.counts["leaves"]) for entry in done) // each)
         for row in stream([{"part": name} for name in missing], RoutePart, arguments, spec.cluster.index):
             bar.advance(row["rows"])
-    return _leaf_counts(attempt, ledger, ROUTED, parts, documents)
+    return _leaf_counts(attempt, ledger, ROUTED, parts, rows)
 
 
 def _spread(spec: JobSpec, corpus: Artifact, attempt: Attempt, counts: list[int], rows: int) -> list[int]:

@@ -108,6 +108,15 @@ class EhiRouter(nn.Module):
                 input_NKD = torch.cat([self._onehot(child_NK), above_NKD], dim=2)
         return leaf_NK, logp_NK
 
+    @property
+    def centroids(self) -> None:
+        """None: documents are routed as queries are."""
+        return None
+
+    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
+        """As `route`: the paper sends documents and queries one way."""
+        return self.route(encoded, count)
+
     def multiply_adds(self, beam: int) -> int:
         """Of one text: U_h and W_h at every node expanded."""
         total = 0

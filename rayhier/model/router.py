@@ -1,6 +1,7 @@
 """What every method has in common: a router sends texts to leaves."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
+from rayhier.model.taught import TaughtRouter
 
 
 class Router(Protocol):
@@ -31,8 +33,15 @@ class Router(Protocol):
     def device(self) -> torch.device:
         """Where its weights lie."""
 
+    @property
+    def centroids(self) -> Tensor | None:
+        """What documents were placed by [leaves, m]; None where routing them is all there is."""
+
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Leaves [n, beam], most probable first, and their log-probabilities [n, beam]."""
+        """Leaves [n, beam] that a query visits, best first, and their log-probabilities [n, beam]."""
+
+    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
+        """Leaves [n, count] where a document belongs, best first, and their log-probabilities [n, count]."""
 
     def multiply_adds(self, beam: int) -> int:
         """Multiply-adds of routing one text, every beam expansion counted."""
@@ -42,7 +51,7 @@ CONFIG = "config.json"
 WEIGHTS = "router.safetensors"
 
 
-def save_router(router: EhiRouter, folder: Path) -> None:
+def save_router(router: EhiRouter | TaughtRouter, folder: Path) -> None:
     """Write `config.json` and `router.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(router.config(), indent=1) + "\n")
@@ -56,14 +65,32 @@ def load_router(folder: Path) -> Router:
     match config.pop("type"):
         case "ehi":
             router = EhiRouter(**config)
+        case "taught":
+            router = TaughtRouter(**config)
         case other:
-            raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi'")
+            raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'taught'")
     router.load_state_dict(load_file(folder / WEIGHTS))
     return router.eval().requires_grad_(requires_grad=False)
 
 
+FLOATS_AT_ONCE = 1 << 26
+
+
 @torch.inference_mode()
-def route_all(router: Router, vectors_NM: Tensor, beam: int, batch: int = 8192) -> tuple[Tensor, Tensor]:
-    """`route` for many vectors in batches, so that the router's memory does not grow with n; onto the CPU."""
-    parts = [router.route(Encoded(part.to(router.device)), beam) for part in torch.split(vectors_NM, batch)]
+def route_all(router: Router, query_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
+    """`route` of many queries in batches, so that memory grows neither with n nor with leaves; onto the CPU."""
+    return _batched(router, router.route, query_NM, beam)
+
+
+@torch.inference_mode()
+def place_all(router: Router, document_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`place` of many documents in batches; onto the CPU."""
+    return _batched(router, router.place, document_NM, count)
+
+
+def _batched(
+    router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], x_NM: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
+    rows = max(1, min(8192, FLOATS_AT_ONCE // router.n_leaves))
+    parts = [way(Encoded(part.to(router.device)), count) for part in torch.split(x_NM, rows)]
     return torch.cat([leaves.cpu() for leaves, _ in parts]), torch.cat([log_probs.cpu() for _, log_probs in parts])

@@ -12,10 +12,11 @@ class IndexSpec(Section):
 
     shards: Annotated[int, Field(ge=1, le=100_000)] = 4
     """Files of the leaf map; each holds a contiguous range of leaves."""
-    leaves_per_document: Literal[1, 2] = 1
-    """Leaves that hold a document. Each is a row of its own: two cost twice the space and find more at equal work."""
+    leaves_per_document: Literal[1, 2, "auto"] = "auto"
+    """Leaves that hold a document. Each is a row of its own: two cost twice the space and find more at equal work.
+    `auto`: two where the router is taught, which is taught to reach a document by either; one where it is joint."""
     second_leaf: Literal["soar", "next_best"] = "soar"
-    """`soar`: among the 32 most probable the one whose residual is least parallel to the first's (Sun et al., 2023).
+    """`soar`: among the 32 best the one whose residual is least parallel to the first's (Sun et al., 2023).
     `next_best`: the second most probable."""
     vectors: Literal["float16", "float32"] = "float16"
     """Stored precision of the trained document vectors."""

@@ -40,6 +40,14 @@ class JobSpec(Section):
             raise ValueError("a path on this machine, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
         return value
 
+    @property
+    def leaves_per_document(self) -> int:
+        """Rows of a document in the leaf map."""
+        given = self.index.leaves_per_document
+        if given != "auto":
+            return given
+        return 2 if self.router.training == "taught" else 1
+
     def check_leaves(self, documents: int) -> None:
         """InputError where the tree has more leaves than there are documents."""
         leaves = self.router.leaves(documents)

@@ -7,6 +7,9 @@ from pydantic import Field
 from rayhier.spec.section import Section
 
 Rate = Annotated[float, Field(gt=0, le=10)]
+Training = Literal["taught", "joint"]
+EPOCHS: dict[Training, int] = {"taught": 10, "joint": 20}
+BATCHES: dict[Training, int] = {"taught": 256, "joint": 64}
 Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
@@ -43,16 +46,35 @@ class HardNegatives(Section):
     """Of `refresh`: the paper's section 3.5 says steps, its Table 8 reads as epochs."""
 
 
+class Teaching(Section):
+    """How a taught router learns which leaves hold the answers, after the encoder has trained."""
+
+    epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """Passes over queries and documents."""
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 256
+    """A step, over all workers."""
+    lr: Rate = 1e-3
+    """AdamW, falling to zero."""
+    neighbours: Annotated[int, Field(ge=0, le=100)] = 10
+    """Exact nearest documents of a query (a document) that count as answers beside the judged ones."""
+    judged: Weight = 3.0
+    """Weight of a judged answer; a neighbour's is 1."""
+    documents: Weight = 0.1
+    """Weight of documents as queries for themselves and their neighbours, where there are judged queries."""
+    most: Annotated[int, Field(ge=1)] = 20_000
+    """Documents at most that serve as queries."""
+
+
 class TrainSpec(Section):
     """Batches, learning rates, losses."""
 
     objective: Literal["auto", "supervised", "documents"] = "auto"
     """`supervised`: judged pairs. `documents`: each document is a query for its nearest neighbours.
     `auto`: supervised where train judgements exist."""
-    epochs: Annotated[int, Field(ge=1, le=100_000)] = 20
-    """Passes over the training pairs."""
-    batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 64
-    """Pairs a step, over all workers."""
+    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
+    """Passes over the training pairs. `auto`: 10 where the router is taught after them, 20 where it is joint."""
+    batch_size: Annotated[int, Field(ge=2, le=1_000_000)] | Literal["auto"] = "auto"
+    """Pairs a step, over all workers. `auto`: 256 or 64, as for `epochs`."""
     micro_batch: Annotated[int, Field(ge=1)] | None = None
     """Texts whose activations a worker holds at a time. Gradients are cached, so they do not depend on it, and each
     text is encoded twice: batch 4096 fits one GPU. None: the whole share of a batch at once."""
@@ -61,8 +83,20 @@ class TrainSpec(Section):
     encoder_lr: Rate = 1e-3
     """AdamW (weight decay 0.01, torch's default), encoder's group."""
     router_lr: Rate = 3e-3
-    """AdamW (the same), router's group."""
+    """AdamW (the same), router's group; joint alone."""
     loss: Loss = Loss()
     """Weights and margins."""
     hard_negatives: HardNegatives = HardNegatives()
-    """Mined negatives."""
+    """Mined negatives; a taught router's encoder takes them from an exact search, whatever `source` says but `none`."""
+    temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
+    """Of the contrast that trains a taught router's encoder: softmax(s / temperature)."""
+    teaching: Teaching = Teaching()
+    """Of a taught router."""
+
+    def passes(self, training: Training) -> int:
+        """Epochs over the pairs."""
+        return EPOCHS[training] if self.epochs == "auto" else self.epochs
+
+    def pairs_a_step(self, training: Training) -> int:
+        """Pairs of a batch."""
+        return BATCHES[training] if self.batch_size == "auto" else self.batch_size

@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.curve import Point, System, measure_at, read
+from rayhier.evaluate.data import Documents
 from rayhier.evaluate.found import Found, scan
 from rayhier.evaluate.measures import Judge, Queries
+from rayhier.evaluate.part import Part
+from rayhier.storage.columns import Floats
 from rayhier.train.trainer import Snapshot
 
 MEASURES = ("R@10", "R@100")
@@ -15,6 +19,20 @@ VISITED = (0.05, 0.1, 0.2)
 DEPTH = 100
 # Where a curve begins: an index that cannot visit as little as asked, a collapsed one, is read on the line from here.
 NOTHING = Point(0, 0.0, 0.0, 0.0, 0.0, dict.fromkeys(MEASURES, 0.0))
+
+
+class ExactMeasure:
+    """Dev measures of an encoder: recall of an exact search, no index in sight."""
+
+    def __init__(self, queries: Queries, documents: Documents) -> None:
+        self.judge = Judge(queries, MEASURES)
+        self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
+
+    def __call__(self, document_NM: Floats, dev_QM: Floats) -> dict[str, float]:
+        """`dev`: the mean of R@10 and R@100, each beside it."""
+        ranking = Part(self.ids, self.results, document_NM).exact(dev_QM, DEPTH).ranking
+        values = self.judge.mean(ranking)
+        return {"dev": float(np.mean(list(values.values()))), **values}
 
 
 class DevMeasure:

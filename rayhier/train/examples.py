@@ -53,11 +53,11 @@ class Known:
         """Whether document j is a known positive of query i, [n, d]; costs each query's positives, not n x d."""
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
-        positive_P = self.key_P[_spans(begin, end)] % self.documents
+        positive_P = self.key_P[spans(begin, end)] % self.documents
         order = np.argsort(document_D, kind="stable")
         first, last = (np.searchsorted(document_D[order], positive_P, side) for side in ("left", "right"))
         found = np.zeros((len(query_N), len(document_D)), dtype=bool)
-        found[np.repeat(row_P, last - first), order[_spans(first, last)]] = True
+        found[np.repeat(row_P, last - first), order[spans(first, last)]] = True
         return found
 
     def most(self) -> int:
@@ -65,7 +65,7 @@ class Known:
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
 
 
-def _spans(begin: Ints, end: Ints) -> Ints:
+def spans(begin: Ints, end: Ints) -> Ints:
     """The numbers of every [begin, end), one span after the other."""
     size = end - begin
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))

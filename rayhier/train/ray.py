@@ -1,8 +1,10 @@
 """The train stage on Ray Train: workers that share each batch, restarted from their newest checkpoint."""
 
+import shutil
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
 from rayhier.evaluate.data import in_memory, load_dev, load_documents
+from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import save_router
+from rayhier.model.taught import TaughtRouter
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
@@ -22,14 +26,20 @@ from rayhier.storage import arrow, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.model_folder import ModelFolder
-from rayhier.storage.paths import locate
-from rayhier.train.data import load_examples
-from rayhier.train.dev import DevMeasure
+from rayhier.storage.paths import Location, locate
+from rayhier.train.contrast import Contrast
+from rayhier.train.data import judged_pairs, load_examples
+from rayhier.train.dev import DevMeasure, ExactMeasure
+from rayhier.train.group import Group
+from rayhier.train.loop import Loop
 from rayhier.train.sides import build_tower
+from rayhier.train.teacher import build_teacher
 from rayhier.train.trainer import Trainer
 
 MAX_FAILURES = 3
 METRICS = "metrics.json"
+JOINT, ENCODER, ROUTER = "joint", "encoder", "router"
+"""Phases of a training."""
 
 
 def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Made:
@@ -61,7 +71,7 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     )
-    with Bar(f"train seed {seed}", spec.train.epochs, "epochs") as bar:
+    with Bar(f"train seed {seed}", sum(epochs(spec).values()), "epochs") as bar:
         finished = threading.Event()
         follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
         follower.start()
@@ -72,15 +82,23 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             follower.join()
             progress.shutdown()
     history = files.read_json(attempt.root / METRICS)
-    best = max(history, key=lambda row: row["dev"])
-    if best["epoch"] == 0:
-        say("  epoch 0 is kept: no training epoch measured better on dev, so the encoder is as it came")
-    return Made({"epochs": spec.train.epochs, "best": best})
+    best = {phase: max(rows, key=lambda row: row["dev"]) for phase, rows in history.items()}
+    if best.get(ENCODER, best.get(JOINT, {"epoch": 0}))["epoch"] == 0:
+        say("  the encoder is as it came: no training epoch measured better on dev")
+    return Made({"epochs": epochs(spec), "best": best})
+
+
+def epochs(spec: JobSpec) -> dict[str, int]:
+    """Of each phase of a training, in order."""
+    training = spec.router.training
+    if training == "joint":
+        return {JOINT: spec.train.passes(training)}
+    return {ENCODER: spec.train.passes(training), ROUTER: spec.train.teaching.epochs}
 
 
 def train_worker(config: dict[str, Any]) -> None:
     """One Ray Train worker: go on from the newest checkpoint, train; the first writes the best model."""
-    spec = JobSpec.model_validate(config["spec"])
+    spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root = locate(config["root"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
@@ -88,47 +106,84 @@ def train_worker(config: dict[str, Any]) -> None:
     dev = load_dev(corpus, vectors, in_memory(documents))
     examples = load_examples(spec.train, corpus, vectors, documents)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
-    trainer = Trainer(tower, examples, spec.router, spec.train, config["seed"], DevMeasure(dev, documents.results))
-    checkpoint = ray.train.get_checkpoint()
-    if checkpoint is not None:
-        with checkpoint.as_directory() as folder:
-            trainer.load(Path(folder))
-    if trainer.group.rank > 0:
-        _train(trainer, config["progress"], None, spec.cluster.train.checkpoint_seconds)
+    with ExitStack() as stack:
+        run = Run(spec, config["progress"], root, stack)
+        if spec.router.training == "joint":
+            joint = Trainer(tower, examples, spec.router, spec.train, seed, DevMeasure(dev, documents.results))
+            router: EhiRouter | TaughtRouter = joint.router
+            run(JOINT, joint)
+        else:
+            contrast = Contrast(tower, examples, spec.train, seed, ExactMeasure(dev, documents))
+            if not examples.same:
+                run(ENCODER, contrast)
+            teacher = build_teacher(spec, contrast, examples, judged_pairs(dev, documents).pair_P2)
+            router = teacher.router
+            run(ROUTER, teacher)
+    if run.group.rank > 0:
         return
-    with files.filling(root / "tensorboard") as events, SummaryWriter(str(events), purge_step=trainer.epoch) as board:
-        _train(trainer, config["progress"], board, spec.cluster.train.checkpoint_seconds)
-    trainer.restore_best()
     with files.filling(root / "encoder") as folder:
         tower.save(Path(config["model"]), spec.encoder.max_length, folder)
     with files.filling(root / "router") as folder:
-        save_router(trainer.router, folder)
-    files.write_json(root / METRICS, trainer.history)
+        save_router(router, folder)
+    files.write_json(root / METRICS, run.history)
 
 
-def _train(trainer: Trainer, progress: Queue, board: SummaryWriter | None, checkpoint_seconds: float) -> None:
-    """Every epoch that is left; the first worker notes what it measured and says when a checkpoint is due."""
-    saved = time.monotonic()
-    while not trainer.finished:
-        row = trainer.run_epoch() if trainer.started else trainer.start()
-        if row is not None and board is not None:
-            for name, value in row.items():
-                board.add_scalar(name, value, trainer.epoch)
-            progress.put_nowait(row)
-        if trainer.group.agree(trainer.finished or time.monotonic() - saved >= checkpoint_seconds):
-            _checkpoint(trainer)
-            saved = time.monotonic()
+class Run:
+    """Runs the phases of a training one after the other, from where the newest checkpoint left them."""
 
+    def __init__(self, spec: JobSpec, progress: Queue, root: Location, stack: ExitStack) -> None:
+        self.spec, self.progress = spec, progress
+        self.group = Group()
+        self.phases: dict[str, Loop] = {}
+        self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        self.board: SummaryWriter | None = None
+        if self.group.rank == 0:
+            events = stack.enter_context(files.filling(root / "tensorboard"))
+            self.board = stack.enter_context(SummaryWriter(str(events)))
 
-def _checkpoint(trainer: Trainer) -> None:
-    """All workers report; what they share is saved by the first."""
-    metrics = {"epoch": trainer.epoch}
-    if trainer.group.rank > 0:
-        ray.train.report(metrics)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        trainer.save(Path(folder))
-        ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+    @property
+    def history(self) -> dict[str, list[dict[str, float]]]:
+        """What each phase noted."""
+        return {phase: loop.history for phase, loop in self.phases.items()}
+
+    def __call__(self, phase: str, loop: Loop) -> None:
+        """Every epoch of a phase that is left, then back to its best."""
+        self.phases[phase] = loop
+        if (state := self.checkpoint / f"{phase}.safetensors").exists():
+            loop.load(state)
+        before = sum(list(epochs(self.spec).values())[: list(epochs(self.spec)).index(phase)])
+        saved = time.monotonic()
+        while not loop.finished:
+            row = loop.run_epoch() if loop.started else loop.start()
+            if row is not None and self.board is not None:
+                for name, value in row.items():
+                    self.board.add_scalar(f"{phase}/{name}", value, loop.epoch)
+                self.progress.put_nowait({"phase": phase, "reached": before + loop.epoch, **row})
+            if self.group.agree(
+                loop.finished or time.monotonic() - saved >= self.spec.cluster.train.checkpoint_seconds
+            ):
+                self._save()
+                saved = time.monotonic()
+        loop.restore_best()
+
+    def _saved(self, here: Path) -> Path:
+        """The newest checkpoint's files, as long as the run lasts."""
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is not None:
+            with checkpoint.as_directory() as folder:
+                shutil.copytree(folder, here, dirs_exist_ok=True)
+        return here
+
+    def _save(self) -> None:
+        """All workers report; what they share is saved by the first."""
+        metrics = {"epoch": sum(loop.epoch for loop in self.phases.values())}
+        if self.group.rank > 0:
+            ray.train.report(metrics)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            for phase, loop in self.phases.items():
+                loop.save(Path(folder) / f"{phase}.safetensors")
+            ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
 
 
 def _scaling(workers: TrainWorkers) -> ScalingConfig:
@@ -148,4 +203,5 @@ def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
         except Empty:
             continue
         loss = f"loss {row['loss_total']:.4f}  " if "loss_total" in row else ""
-        bar.reach(int(row["epoch"]), f"{loss}dev {row['dev']:.4f}  imbalance {row['imbalance']:.2f}")
+        balance = f"  imbalance {row['imbalance']:.2f}" if "imbalance" in row else ""
+        bar.reach(int(row["reached"]), f"{row['phase']}: {loss}dev {row['dev']:.4f}{balance}")

@@ -1,0 +1,161 @@
+"""A taught router's second half: leaves from k-means of trained vectors, then queries learn which hold their answers.
+
+The first worker makes the leaves and the lessons and hands them round; every step's lessons are shared.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.cluster.siblings import siblings
+from rayhier.cluster.spill import CANDIDATES, Spill, second_leaves
+from rayhier.evaluate.balance import balance
+from rayhier.model.router import place_all
+from rayhier.model.taught import SCALE, TaughtRouter, reach_loss
+from rayhier.search.lists import Ints
+from rayhier.spec import JobSpec
+from rayhier.spec.router import EhiSpec
+from rayhier.spec.train import Teaching
+from rayhier.storage.columns import Floats
+from rayhier.train.contrast import Contrast
+from rayhier.train.examples import Examples, batches, spans
+from rayhier.train.group import Group
+from rayhier.train.lessons import Lessons
+from rayhier.train.loop import Loop, fall
+
+AT_ONCE = 1024
+
+
+class Teacher(Loop):
+    """Epochs over lessons; `lessons` and `dev` are read on the first worker alone."""
+
+    def __init__(
+        self,
+        router: TaughtRouter,
+        leaf_NR: Ints,
+        lessons: Lessons,
+        dev: Lessons,
+        spec: Teaching,
+        seed: int,
+        group: Group | None = None,
+    ) -> None:
+        self.router, self.spec, self.seed = router, spec, seed
+        self.sizes = np.bincount(leaf_NR.reshape(-1), minlength=router.n_leaves)
+        self.dev = dev
+        self.dev_PR = torch.from_numpy(leaf_NR[dev.pair_P2[:, 1]])
+        super().__init__({"router": router}, (spec.lr,), spec.epochs, 1, group)
+        self.group.copy_from_first(router.buffers())
+        device = router.device
+        self.vector_TM = self._hand(torch.from_numpy(lessons.vector_TM), device)
+        self.leaf_PR = self._hand(torch.from_numpy(leaf_NR[lessons.pair_P2[:, 1]]), device)
+        self.weight_P = self._hand(torch.from_numpy(lessons.weight_P), device)
+        begin_T = np.searchsorted(lessons.pair_P2[:, 0], np.arange(len(lessons.vector_TM) + 1))
+        self.begin_T = self._hand(torch.from_numpy(begin_T), torch.device("cpu")).numpy()
+
+    def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """The first worker's tensor, on every worker."""
+        shape, kind = self.group.agree((tuple(tensor.shape), tensor.dtype))
+        here = tensor.to(device) if self.group.rank == 0 else torch.empty(shape, dtype=kind, device=device)
+        self.group.copy_from_first([here])
+        return here
+
+    def _epoch(self) -> dict[str, float]:
+        steps = batches(len(self.vector_TM), self.spec.batch_size, self.seed, self.epoch)
+        total = torch.zeros((), device=self.router.device)
+        for number, rows in enumerate(steps):
+            fall(self.optimizer, (self.spec.lr,), (self.epoch + number / len(steps)) / self.epochs)
+            total += self._step(rows)
+        return {"loss_total": float(self.group.sum(total) / len(steps))}
+
+    def _step(self, lesson_B: Ints) -> Tensor:
+        """One step; returns this worker's share of the loss."""
+        self.optimizer.zero_grad()
+        weight = max(float(self.weight_P[_pairs(self.begin_T, lesson_B)[1]].sum()), 1e-9)
+        own_B = self.group.shares(lesson_B)[self.group.rank]
+        row_P, pair_P = _pairs(self.begin_T, own_B)
+        log_p_BL = self.router.log_probs(self.vector_TM[own_B])
+        loss = reach_loss(log_p_BL, row_P.to(log_p_BL.device), self.leaf_PR[pair_P], self.weight_P[pair_P]) / weight
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.group.sum_gradients(self.parameters)
+        self.optimizer.step()
+        return loss.detach()
+
+    @torch.no_grad()
+    def _measured(self) -> dict[str, float]:
+        """`dev`: the geometric mean probability that a dev query gives to the leaves of its answer."""
+        if self.group.rank > 0:
+            return {}
+        dev, total = self.dev, 0.0
+        begin_T = np.searchsorted(dev.pair_P2[:, 0], np.arange(len(dev.vector_TM) + 1))
+        for begin in range(0, len(dev.vector_TM), AT_ONCE):
+            rows = np.arange(begin, min(begin + AT_ONCE, len(dev.vector_TM)))
+            row_P, pair_P = _pairs(begin_T, rows)
+            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[rows]).to(self.router.device)).cpu()
+            total += float(reach_loss(log_p_BL, row_P, self.dev_PR[pair_P], torch.from_numpy(dev.weight_P)[pair_P]))
+        return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
+
+    def restore_best(self) -> None:
+        """The best state on dev, with its screen."""
+        super().restore_best()
+        self.router.finish()
+
+
+def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
+    """Of some lessons' pairs: the place of each's lesson among them, and the pair."""
+    begin, end = begin_T[lesson_B], begin_T[lesson_B + 1]
+    return torch.from_numpy(np.repeat(np.arange(len(lesson_B)), end - begin)), torch.from_numpy(spans(begin, end))
+
+
+def build_teacher(spec: JobSpec, contrast: Contrast, examples: Examples, dev_P2: Ints) -> Teacher:
+    """The teacher that follows a contrast: leaves, lessons and dev (query row, document row) of its trained vectors."""
+    group, seed = contrast.group, contrast.seed
+    n, m = examples.document_NM.shape
+    document_NM, query_QM, dev_QM = contrast.documents(), contrast.side("query"), contrast.side("dev")
+    if group.rank > 0:
+        router = empty_router(spec.router, n, m, seed).to(contrast.tower.device)
+        none = Lessons.none(m)
+        return Teacher(router, np.zeros((0, 1), np.int64), none, none, spec.train.teaching, seed, group)
+    router = make_router(spec.router, document_NM, seed).to(contrast.tower.device)
+    leaf_NR = place(router, document_NM, spec.leaves_per_document, spec.index.second_leaf)
+    lessons = Lessons.of(examples, query_QM, document_NM, spec.train.teaching, seed)
+    dev = Lessons.asked(dev_QM, dev_P2)
+    return Teacher(router, leaf_NR, lessons, dev, spec.train.teaching, seed, group)
+
+
+def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:
+    """A router that is k-means IVF of these documents [n, m]."""
+    n, m = document_NM.shape
+    branching = round(spec.leaves(n) ** (1 / spec.height))
+    router = empty_router(spec, n, m, seed)
+    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed)
+    centroid_LM = centroid_LM[siblings(centroid_LM, branching, spec.height, seed)]
+    # 20 x cosine, also where vectors are longer than 1.
+    length = float(np.linalg.norm(document_NM[:: max(1, n // 10_000)], axis=1).mean())
+    router.begin(torch.from_numpy(centroid_LM), SCALE / length)
+    return router
+
+
+def empty_router(spec: EhiSpec, documents: int, dimension: int, seed: int) -> TaughtRouter:
+    """The same before it knows any document."""
+    branching = round(spec.leaves(documents) ** (1 / spec.height))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        screen = min(spec.screened(documents), dimension)
+        return TaughtRouter(dimension, branching, spec.height, spec.bend_rank(documents), screen)
+
+
+def place(router: TaughtRouter, document_NM: Floats, leaves: int, spill: Spill) -> Ints:
+    """The leaves [n, r] of documents, first leaf first; notes in the router how many documents each leaf holds."""
+    count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
+    leaf_NC = place_all(router, torch.from_numpy(document_NM), count)[0].numpy()
+    columns: Sequence[Ints] = [leaf_NC[:, 0]]
+    if leaves > 1:
+        second_N = second_leaves(document_NM, leaf_NC, router.centroids.cpu().numpy(), spill)
+        columns = [leaf_NC[:, 0], leaf_NC[np.arange(len(leaf_NC)), second_N]]
+    leaf_NR = np.stack(columns, axis=1)
+    sizes = np.bincount(leaf_NR.reshape(-1), minlength=router.n_leaves)
+    router.log_size_L.copy_(torch.from_numpy(np.log(sizes + 0.5)))
+    return leaf_NR
