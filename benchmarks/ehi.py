@@ -125,7 +125,7 @@ class Bench:
 
     def row(self, row: Row, seed: int) -> dict[str, Any]:
         """What a row measured with one seed, now or in an earlier run."""
-        router = EhiSpec.model_validate({"type": "ehi", "branching": 40, **row.router})
+        router = EhiSpec.model_validate({"type": "ehi", "training": "joint", "branching": 40, **row.router})
         train = TrainSpec.model_validate(row.train)
         key = json.dumps([router.model_dump(), train.model_dump(), row.second, seed], sort_keys=True)
         path = self.results / f"{abs(hash_of(key)):016x}.json"

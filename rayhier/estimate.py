@@ -202,7 +202,7 @@ def _evaluate_memory(spec: JobSpec, work: Work) -> float:
 def _indexing(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.index
     routed = 2 * work.documents * _router(spec, work) / _plain_rate(workers)
-    written = work.documents * spec.leaves_per_document / ROWS_WRITTEN / workers.workers
+    written = work.documents * spec.rows_per_document / ROWS_WRITTEN / workers.workers
     return routed + written + (0 if spec.encoder.train == "head" else _encoding(spec, work, workers))
 
 

@@ -161,7 +161,7 @@ def _steps(plan: Plan) -> list[Step]:
     base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
     steps = [corpus, vectors]
     measured = dict(base)
-    leaves = (spec.leaves_per_document, *([spec.index.second_leaf] if spec.leaves_per_document > 1 else []))
+    leaves = [spec.leaves_per_document, spec.index.second_leaf, spec.index.spilled][: 2 * spec.leaves_per_document - 1]
     for seed in spec.evaluate.seeds:
         model = step(
             "train",
@@ -171,7 +171,7 @@ def _steps(plan: Plan) -> list[Step]:
             seed,
             router=_fields(spec.router),
             train=_fields(spec.train, "micro_batch"),
-            leaves=leaves if spec.router.training == "taught" else (),
+            leaves=leaves if spec.router.training == "taught" else [],
             what=spec.encoder.train,
             similarity=spec.encoder.similarity,
         )
@@ -180,9 +180,9 @@ def _steps(plan: Plan) -> list[Step]:
             "index",
             "index",
             {**base, "model": model.fingerprint},
-            round(documents * (row + work.document_bytes)) * spec.leaves_per_document,
+            round(documents * (row + work.document_bytes) * spec.rows_per_document),
             seed,
-            index=_fields(spec.index, "leaves_per_document", "second_leaf"),
+            index=_fields(spec.index, "leaves_per_document", "second_leaf", "spilled"),
             leaves=leaves,
         )
         steps += [model, index]
@@ -267,14 +267,14 @@ def notes(plan: Plan) -> list[str]:
     if plan.spec.leaves_per_document > 1:
         index = next(step for step in plan.steps if step.stage == "index")
         found.append(
-            f"index.leaves_per_document: {plan.spec.leaves_per_document} rows a document in the leaf map, "
-            f"{_size(index.bytes)} where one would be {_size(index.bytes / plan.spec.leaves_per_document)}"
+            f"index.leaves_per_document: {plan.spec.rows_per_document:g} rows a document in the leaf map, "
+            f"{_size(index.bytes)} where one would be {_size(index.bytes / plan.spec.rows_per_document)}"
         )
-    leaves = plan.spec.router.leaves(plan.source.rows or ASSUMED_DOCUMENTS)
-    if plan.spec.search.beam >= leaves:
-        found.append(
-            f"warning: search.beam: got {plan.spec.search.beam}, and there are {leaves:,} leaves: all are read"
-        )
+    documents = plan.source.rows or ASSUMED_DOCUMENTS
+    leaves = plan.spec.router.leaves(documents)
+    beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
+    if beam >= leaves:
+        found.append(f"warning: search.beam: {beam} leaves are visited, and there are {leaves:,}: all are read")
     return found + _too_large(plan)
 
 

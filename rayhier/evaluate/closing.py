@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rayhier.evaluate import report
+from rayhier.evaluate import report, tables
 from rayhier.evaluate.plots import deepest_recall
 from rayhier.progress import here
 from rayhier.search.searcher import Searcher
@@ -18,18 +18,25 @@ WIDTH = 100
 def closing(spec: JobSpec, workdir: Location, root: Location) -> str:
     """The closing lines for an evaluation published below `root`."""
     saved = files.read_json(root / "report.json")
-    header, rows = report.table(saved, spec.evaluate.visited, deepest_recall(spec))
+    measure = deepest_recall(spec)
+    lines = _aligned(*tables.table(saved, spec.evaluate.visited, measure))
+    header, rows = tables.reached(saved, measure)
+    if rows:
+        lines += ["", *_aligned(header, rows), "", "of the corpus; cost: rows scanned and routing, in documents' worth"]
+    plots = [here(path) for path in sorted((root / report.PLOTS).glob("*.png"), key=str)]
+    places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
+    return "\n".join(["", *lines, "", *verdict(spec, saved), *samples(spec, workdir), *places, ""])
+
+
+def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
     widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
-    lines = [
+    return [
         "  ".join(
             cell.rjust(width) if place else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in (header, *rows)
     ]
-    plots = [here(path) for path in sorted((root / report.PLOTS).glob("*.png"), key=str)]
-    places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
-    return "\n".join(["", *lines, "", *verdict(spec, saved), *samples(spec, workdir), *places, ""])
 
 
 def verdict(spec: JobSpec, saved: dict[str, Any]) -> list[str]:
@@ -39,7 +46,7 @@ def verdict(spec: JobSpec, saved: dict[str, Any]) -> list[str]:
         return []
     base, trained = systems["exact"][measure], systems["exact_same_encoder"][measure]
     changes = "".join(
-        f", {report.said(row)}" for row in report.differences(saved, "exact_same_encoder", "exact", measure)
+        f", {tables.said(row)}" for row in tables.differences(saved, "exact_same_encoder", "exact", measure)
     )
     worse = ": training made it worse" if trained < base else ""
     text = f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} as it came{changes}{worse}"

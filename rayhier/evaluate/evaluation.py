@@ -267,7 +267,7 @@ class _Work:
         curve = list(measure_curve(system, self.judge))
         router = self.spec.router.type
         if name == router:
-            beam = min(self.spec.search.beam, system.beams[-1])
+            beam = self.spec.search.leaves_visited(len(result.sizes), sum(result.sizes))
         else:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)

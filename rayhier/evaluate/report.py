@@ -10,19 +10,23 @@ from urllib.parse import quote
 import numpy as np
 
 from rayhier.evaluate import plots
-from rayhier.evaluate.curve import Point, read
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.significance import significance
+from rayhier.evaluate.tables import cell, differences, label, reached, said, table
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
 
 PLOTS = "plots"
-DIGITS = 4
 HOW_TO_READ = (
     "Visited are the distinct documents scored for a query, counted; values between measured beams are interpolated. "
     "A difference is the mean over queries of one system minus another; its 95% interval comes from "
     "10,000 paired resamples of the queries, and * marks a difference whose interval excludes 0."
+)
+
+REACHED_BY = (
+    "What a system visits until it finds that share of what a scan of everything finds with the same encoder; in "
+    "brackets its whole cost in documents' worth: rows scanned and routing. Shares of the corpus, means over queries."
 )
 
 
@@ -84,66 +88,6 @@ def _curve(name: str, seeds: Sequence[SeedResult]) -> list[dict[str, Any]]:
     return curve
 
 
-def table(report: dict[str, Any], visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: a measure of each system at fractions of the documents visited, interpolated.
-
-    Below each baseline the router's difference from it and that difference's interval; * where it excludes 0.
-    """
-    header = [measure, *(f"{share:.0%} visited" for share in visited)]
-    rows = []
-    for name, curve in report["curves"].items():
-        points = [point_of(row, measure) for row in curve]
-        rows.append([label(report, name), *(_cell(read(points, share, measure)) for share in visited)])
-        found = {row["visited"]: row for row in differences(report, report["router"], name, measure)}
-        if found:
-            shown = [found.get(share) for share in visited]
-            rows.append([f"  {report['router']} minus it", *("" if row is None else _difference(row) for row in shown)])
-            rows.append(["  95% interval", *("" if row is None else _interval(row) for row in shown)])
-    for name, values in report["systems"].items():
-        if name not in report["curves"]:
-            cells = [_cell(values[measure]) if share == values["visited"] else "" for share in visited]
-            rows.append([label(report, name), *cells])
-    return header, rows
-
-
-def differences(report: dict[str, Any], system: str, baseline: str, measure: str) -> list[dict[str, Any]]:
-    """What report.json says of two systems."""
-    asked = (system, baseline, measure)
-    return [row for row in report["significance"] if (row["system"], row["baseline"], row["measure"]) == asked]
-
-
-def said(row: dict[str, Any]) -> str:
-    """A difference in one line."""
-    return f"{_difference(row)} (95% interval {_interval(row)})"
-
-
-def _difference(row: dict[str, Any]) -> str:
-    return f"{row['difference']:+.3f}{'' if row['low'] <= 0 <= row['high'] else '*'}"
-
-
-def _interval(row: dict[str, Any]) -> str:
-    return f"{row['low']:+.3f}…{row['high']:+.3f}"
-
-
-def point_of(row: dict[str, Any], measure: str) -> Point:
-    """A row of report.json's curves as a point."""
-    return Point(
-        row["beam"],
-        row["visited_mean"],
-        row["visited_p95"],
-        row["cost_mean"],
-        row["leaves_mean"],
-        {measure: row[measure]},
-    )
-
-
-def label(report: dict[str, Any], name: str) -> str:
-    """A system's name and how many leaves or lists it has."""
-    if name == report["router"]:
-        return f"{name} ({report['balance']['leaves']:.0f} leaves)"
-    return f"{name} ({report['lists'][name]} lists)" if name in report["lists"] else name
-
-
 def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
     """The report for people: one page."""
     router = report["router"]
@@ -151,7 +95,7 @@ def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
     rows = [
         [
             label(report, name),
-            *(_cell(values[measure]) for measure in spec.evaluate.measures),
+            *(cell(values[measure]) for measure in spec.evaluate.measures),
             f"{values['visited']:.1%}",
         ]
         for name, values in report["systems"].items()
@@ -159,6 +103,7 @@ def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
     compared = [differences(report, "exact_same_encoder", "exact", measure) for measure in spec.evaluate.measures]
     changes = [f"{row['measure']} {said(row)}" for found in compared for row in found]
     deepest = plots.deepest_recall(spec)
+    prices = reached(report, deepest)
     lines = [
         f"# {report['name']}",
         "",
@@ -170,6 +115,7 @@ def as_markdown(spec: JobSpec, report: dict[str, Any]) -> str:
         "",
         *_markdown(*table(report, spec.evaluate.visited, deepest)),
         "",
+        *(["## What recall costs", "", REACHED_BY, "", *_markdown(*prices), ""] if prices[1] else []),
         f"## All measures at beam {report['systems'][router]['beam']:g}",
         "",
         *_markdown(header, rows),
@@ -240,7 +186,3 @@ def _mean(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 def _round(value: float) -> float:
     return value if isinstance(value, int) else round(float(value), 6)
-
-
-def _cell(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.{DIGITS - 1}f}"

@@ -61,18 +61,31 @@ class Assigner:
         return table.sort_by(ORDER)
 
 
-def spread(routed: pa.Table, centroids_LM: Floats, spill: Spill) -> pa.Table:
-    """Two rows for each document of a routed part: in its best leaf, and in the candidate that `spill` chooses."""
+def spread(
+    routed: pa.Table,
+    centroids_LM: Floats,
+    spill: Spill,
+    price_L: Floats | None = None,
+    border: float | None = None,
+) -> pa.Table:
+    """A row for each document of a routed part in its best leaf, and one in the candidate that `spill` chooses.
+
+    With a `border`, only documents near one have the second: see `second_leaves`.
+    """
     leaf_NC, log_prob_NC = (_matrix(routed[name]) for name in ("leaves", LOG_PROBS))
-    place_N = second_leaves(columns.matrix(routed["vector"]), leaf_NC, centroids_LM, spill)
+    place_N = second_leaves(columns.matrix(routed["vector"]), leaf_NC, centroids_LM, spill, price_L, border)
     n = np.arange(len(place_N))
     pair_N2 = np.stack([leaf_NC[:, 0], leaf_NC[n, place_N]], axis=1)
+    has_N2 = np.stack([np.ones(len(n), bool), place_N > 0], axis=1)
+    ends = np.concatenate([[0], np.cumsum(has_N2.sum(axis=1))]).astype(np.int32)
+    leaves = pa.ListArray.from_arrays(ends, pa.array(pair_N2[has_N2].astype(np.int32)))
+    plain = _with(routed.drop_columns([LOG_PROBS]), "leaves", leaves)
     ranks = []
     for rank, place in enumerate((np.zeros_like(place_N), place_N)):
-        table = _with(routed.drop_columns([LOG_PROBS]), "leaf", pa.array(leaf_NC[n, place], pa.int32()))
+        table = _with(plain, "leaf", pa.array(leaf_NC[n, place], pa.int32()))
         table = _with(table, "rank", pa.array(np.full(len(n), rank, np.int8)))
-        table = _with(table, "leaves", lists(pair_N2.astype(np.int32)))
-        ranks.append(_with(table, "log_prob", pa.array(log_prob_NC[n, place], pa.float32())))
+        table = _with(table, "log_prob", pa.array(log_prob_NC[n, place], pa.float32()))
+        ranks.append(table.filter(pa.array(place_N > 0)) if rank else table)
     return pa.concat_tables(ranks).sort_by(ORDER)
 
 

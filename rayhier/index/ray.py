@@ -51,15 +51,16 @@ class RoutePart:
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`, with its second leaves where the router's centroids choose them."""
-        name, centroids = str(row["part"]), self.assign.router.centroids
+        """Route the part `row["part"]`, with its second leaves where the router's cells choose them."""
+        name, cells = str(row["part"]), self.assign.router.cells
         routed = self.assign(*read_part(self.corpus.path(name), self.vectors.path(name)))
         table = routed
-        if centroids is not None and self.assign.candidates > 1:
-            table = spread(routed, centroids.numpy(), self.spill)
+        if cells is not None and self.assign.candidates > 1:
+            table = spread(routed, cells.centroid_LM.numpy(), self.spill, cells.price_L.numpy(), cells.border)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, [table], table.schema)
         counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
-        entry = Entry((file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),), {"leaves": counts})
+        made = {"leaves": counts, "documents": routed.num_rows}
+        entry = Entry((file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),), made)
         self.ledger.enter(part_key(ROUTED, name), entry)
         return {"rows": routed.num_rows}
 
@@ -80,7 +81,7 @@ class SpreadPart:
         file = files.write_parquet(self.scratch / SPREAD, name, [table], table.schema)
         entry = Entry(
             (file.model_copy(update={"name": f"{SPREAD}/{file.name}"}),),
-            {"leaves": leaf_counts(table["leaf"].to_numpy(), self.leaves)},
+            {"leaves": leaf_counts(table["leaf"].to_numpy(), self.leaves), "documents": routed.num_rows},
         )
         self.ledger.enter(part_key(SPREAD, name), entry)
         return {"rows": routed.num_rows}
@@ -105,13 +106,12 @@ class GatherShard:
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Made:
     """Write the leaf map of the corpus under a trained model: every document exactly once in each of its leaves."""
     documents = int(corpus.record.counts["rows"])
-    rows = documents * spec.leaves_per_document
     # A taught router knows the centroids that second leaves are chosen by; a joint one's are means of what is routed.
     twice = spec.leaves_per_document > 1 and spec.router.training == "joint"
-    folder, counts = ROUTED, _route(spec, corpus, vectors, model, attempt, documents, documents if twice else rows)
+    folder, counts = ROUTED, _route(spec, corpus, vectors, model, attempt, documents)
     if twice:
-        folder, counts = SPREAD, _spread(spec, corpus, attempt, counts, rows)
-    shards = _gather(spec, attempt, folder, counts, rows)
+        folder, counts = SPREAD, _spread(spec, corpus, attempt, counts)
+    shards = _gather(spec, attempt, folder, counts)
     manifest = Manifest(
         version=1,
         parent=None,
@@ -146,7 +146,6 @@ def _route(
     model: Artifact,
     attempt: Attempt,
     documents: int,
-    rows: int,
 ) -> list[int]:
     """Route what is not routed yet; returns the rows of every leaf."""
     parts = corpus.names("documents/")
@@ -163,16 +162,14 @@ def _route(
         "cpus": spec.cluster.index.cpus,
     }
     missing = [name for name in parts if ledger.done(part_key(ROUTED, name)) is None]
-    each = rows // documents
     with Bar("route", documents, "documents") as bar:
-        done = (entry for name in parts if (entry := ledger.done(part_key(ROUTED, name))))
-        bar.advance(sum(sum(entry.counts["leaves"]) for entry in done) // each)
+        bar.advance(sum(e.counts["documents"] for name in parts if (e := ledger.done(part_key(ROUTED, name)))))
         for row in stream([{"part": name} for name in missing], RoutePart, arguments, spec.cluster.index):
             bar.advance(row["rows"])
-    return _leaf_counts(attempt, ledger, ROUTED, parts, rows)
+    return _leaf_counts(attempt, ledger, ROUTED, parts, documents)
 
 
-def _spread(spec: JobSpec, corpus: Artifact, attempt: Attempt, counts: list[int], rows: int) -> list[int]:
+def _spread(spec: JobSpec, corpus: Artifact, attempt: Attempt, counts: list[int]) -> list[int]:
     """Give every document its second leaf; returns the rows of every leaf."""
     parts = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
@@ -182,7 +179,7 @@ def _spread(spec: JobSpec, corpus: Artifact, attempt: Attempt, counts: list[int]
     with Bar("second leaves", sum(counts), "documents") as bar:
         for row in stream([{"part": name} for name in missing], SpreadPart, arguments, spec.cluster.index):
             bar.advance(row["rows"])
-    return _leaf_counts(attempt, ledger, SPREAD, parts, rows)
+    return _leaf_counts(attempt, ledger, SPREAD, parts, sum(counts))
 
 
 def _write_means(scratch: Location, leaves: int, routed: Sequence[Location]) -> None:
@@ -200,15 +197,17 @@ def _write_means(scratch: Location, leaves: int, routed: Sequence[Location]) -> 
         files.write_parquet(scratch, MEANS, [table], table.schema)
 
 
-def _leaf_counts(attempt: Attempt, ledger: Ledger, kind: str, parts: Sequence[str], rows: int) -> list[int]:
-    entries = [ledger.done(part_key(kind, name)) for name in parts]
-    counts: list[int] = np.sum([entry.counts["leaves"] for entry in entries if entry], axis=0).tolist()
-    _whole(attempt, sum(counts), rows)
+def _leaf_counts(attempt: Attempt, ledger: Ledger, kind: str, parts: Sequence[str], documents: int) -> list[int]:
+    """Rows of every leaf; RuntimeError where not every document was routed."""
+    entries = [entry for name in parts if (entry := ledger.done(part_key(kind, name)))]
+    _whole(attempt, sum(entry.counts["documents"] for entry in entries), documents, "documents")
+    counts: list[int] = np.sum([entry.counts["leaves"] for entry in entries], axis=0).tolist()
     return counts
 
 
-def _gather(spec: JobSpec, attempt: Attempt, folder: str, counts: list[int], rows: int) -> list[Shard]:
+def _gather(spec: JobSpec, attempt: Attempt, folder: str, counts: list[int]) -> list[Shard]:
     """Write the shards that are not written yet; returns all of them, by leaf."""
+    rows = sum(counts)
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     plan = {f"shard-{number:05d}": cut for number, cut in enumerate(ranges(counts, spec.index.shards))}
     missing = [
@@ -221,13 +220,13 @@ def _gather(spec: JobSpec, attempt: Attempt, folder: str, counts: list[int], row
             bar.advance(row["rows"])
     entries: Sequence[Entry | None] = [ledger.done(key) for key in plan]
     shards = [Shard.model_validate(entry.counts["shard"]) for entry in entries if entry]
-    _whole(attempt, sum(shard.rows for shard in shards), rows)
+    _whole(attempt, sum(shard.rows for shard in shards), rows, "rows")
     return shards
 
 
-def _whole(attempt: Attempt, found: int, rows: int) -> None:
-    if found != rows:
-        raise RuntimeError(f"{attempt.root}: {found} of {rows} rows; nothing is published")
+def _whole(attempt: Attempt, found: int, expected: int, what: str) -> None:
+    if found != expected:
+        raise RuntimeError(f"{attempt.root}: {found} of {expected} {what}; nothing is published")
 
 
 def part_key(kind: str, name: str) -> str:

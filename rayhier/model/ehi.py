@@ -109,7 +109,7 @@ class EhiRouter(nn.Module):
         return leaf_NK, logp_NK
 
     @property
-    def centroids(self) -> None:
+    def cells(self) -> None:
         """None: documents are routed as queries are."""
         return None
 

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from rayhier.model.cells import Cells
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.taught import TaughtRouter
@@ -34,8 +35,8 @@ class Router(Protocol):
         """Where its weights lie."""
 
     @property
-    def centroids(self) -> Tensor | None:
-        """What documents were placed by [leaves, m]; None where routing them is all there is."""
+    def cells(self) -> Cells | None:
+        """What documents are placed by; None where routing them is all there is."""
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Leaves [n, beam] that a query visits, best first, and their log-probabilities [n, beam]."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 
 SCALE = 20.0
@@ -29,6 +30,8 @@ class TaughtRouter(nn.Module):
     """A tree of B^H leaves over vectors of size M; queries and documents come to it in different ways."""
 
     centroid_LM: Tensor
+    price_L: Tensor
+    border: Tensor
     log_size_L: Tensor
     screen_PM: Tensor
     screened_LP: Tensor
@@ -43,6 +46,8 @@ class TaughtRouter(nn.Module):
         self.V = nn.Parameter(torch.randn(rank, dimension) / dimension**0.5)
         self.U = nn.Parameter(torch.zeros(dimension, rank))
         self.register_buffer("centroid_LM", torch.zeros(sizes[-1], dimension))
+        self.register_buffer("price_L", torch.zeros(sizes[-1]))
+        self.register_buffer("border", torch.tensor(2.0))
         self.register_buffer("log_size_L", torch.zeros(sizes[-1]))
         self.register_buffer("screen_PM", torch.zeros(self.screen, dimension))
         self.register_buffer("screened_LP", torch.zeros(sizes[-1], self.screen))
@@ -68,9 +73,9 @@ class TaughtRouter(nn.Module):
         return self.U.device
 
     @property
-    def centroids(self) -> Tensor:
-        """What documents are placed by, [L, M]."""
-        return self.centroid_LM
+    def cells(self) -> Cells:
+        """What documents are placed by."""
+        return Cells(self.centroid_LM, self.price_L, float(self.border))
 
     def config(self) -> dict[str, Any]:
         """What rebuilds this router before its weights are loaded."""
@@ -122,8 +127,9 @@ class TaughtRouter(nn.Module):
         return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, min(beam, self.n_leaves))
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` leaves [N, C] nearest to a document, nearest first, and log softmax(20 cos) [N, C]."""
-        log_p_NL = F.log_softmax(SCALE * (F.normalize(encoded.vectors, dim=1) @ self.centroid_LM.T), dim=1)
+        """The `count` leaves [N, C] nearest to a document after price, best first, and log softmax(20 cos) [N, C]."""
+        near_NL = F.normalize(encoded.vectors, dim=1) @ self.centroid_LM.T - self.price_L
+        log_p_NL = F.log_softmax(SCALE * near_NL, dim=1)
         log_p_NC, leaf_NC = log_p_NL.topk(min(count, self.n_leaves), dim=1)
         return leaf_NC, log_p_NC
 

@@ -32,7 +32,9 @@ class Searcher:
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
         """The best `k` documents of each query among its `beam` most probable leaves."""
-        return self.search_vectors(self.encoder.encode(queries), k or self.spec.search.k, beam or self.spec.search.beam)
+        sizes, search = self.loaded.lists.sizes, self.spec.search
+        visited = beam or search.leaves_visited(len(sizes), int(sizes.sum()))
+        return self.search_vectors(self.encoder.encode(queries), k or search.k, visited)
 
     def search_vectors(self, query_QM: Floats, k: int, beam: int) -> list[Answer]:
         """The same for trained query vectors [q, m]."""

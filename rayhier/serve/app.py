@@ -48,7 +48,8 @@ def check(args: ServeArgs) -> tuple[Pinned, Manifest, list[range]]:
         read_token(args.token_file)
     pinned, manifest = Pinned.newest(args.workdir)
     search = pinned.now.spec.search
-    for name, most, default in (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, search.beam)):
+    beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))
+    for name, most, default in (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam)):
         if default > most:
             raise InputError(f"limits.max_{name}: got {most}; allowed: from {default}, the spec's search.{name}")
     return pinned, manifest, split(len(manifest.shards), args.shard_groups)

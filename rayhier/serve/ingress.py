@@ -117,6 +117,6 @@ def describe(pinned: Pinned, args: ServeArgs, groups: list[str]) -> IndexRespons
         dimension=manifest.dimension,
         fields={name: str(kind) for name, kind in getattr(spec.corpus, "fields", {}).items()},
         k=spec.search.k,
-        beam=spec.search.beam,
+        beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
         limits=args.limits.model_dump(),
     )

@@ -15,6 +15,8 @@ class IndexSpec(Section):
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
     """Leaves that hold a document. Each is a row of its own: two cost twice the space and find more at equal work.
     `auto`: two where the router is taught, which is taught to reach a document by either; one where it is joint."""
+    spilled: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Share of the documents that lie in a second leaf, those nearest to a border; of a joint router's, all of them."""
     second_leaf: Literal["soar", "next_best"] = "soar"
     """`soar`: among the 32 best the one whose residual is least parallel to the first's (Sun et al., 2023).
     `next_best`: the second most probable."""

@@ -42,11 +42,16 @@ class JobSpec(Section):
 
     @property
     def leaves_per_document(self) -> int:
-        """Rows of a document in the leaf map."""
+        """Rows of a document in the leaf map, at most."""
         given = self.index.leaves_per_document
         if given != "auto":
             return given
         return 2 if self.router.training == "taught" else 1
+
+    @property
+    def rows_per_document(self) -> float:
+        """The same in the mean."""
+        return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.training == "taught" else 1)
 
     def check_leaves(self, documents: int) -> None:
         """InputError where the tree has more leaves than there are documents."""

@@ -1,10 +1,15 @@
 """`search:` defaults of every search over the index."""
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from rayhier.spec.section import Section
+
+ROWS_A_RESULT = 10
+LEAVES_A_VISITED = 20
+FEWEST_VISITED = 4
 
 
 class NoRerank(Section):
@@ -18,9 +23,20 @@ class SearchSpec(Section):
 
     k: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Results a query."""
-    beam: Annotated[int, Field(ge=1)] = 4
-    """Leaves a query visits, β."""
+    beam: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """Leaves a query visits, β. `auto`: as many as hold ten rows for each result, a twentieth of all leaves at most."""
     codec: Literal["flat"] = "flat"
     """How faiss holds the vectors of a leaf."""
     rerank: NoRerank = NoRerank(type="none")
     """What happens to the results after the scan."""
+
+    def leaves_visited(self, leaves: int, rows: int) -> int:
+        """β over so many leaves that hold so many rows (a document in two leaves is two); 4 at least, if there are.
+
+        >>> SearchSpec(k=100).leaves_visited(leaves=1296, rows=10366), SearchSpec(beam=7).leaves_visited(1296, 10366)
+        (65, 7)
+        """
+        if self.beam != "auto":
+            return min(self.beam, leaves)
+        holding = ROWS_A_RESULT * self.k * leaves / max(rows, 1)
+        return min(leaves, max(FEWEST_VISITED, math.ceil(min(holding, leaves / LEAVES_A_VISITED))))

@@ -57,7 +57,7 @@ class Teaching(Section):
     """AdamW, falling to zero."""
     neighbours: Annotated[int, Field(ge=0, le=100)] = 10
     """Exact nearest documents of a query (a document) that count as answers beside the judged ones."""
-    judged: Weight = 3.0
+    judged: Weight = 10.0
     """Weight of a judged answer; a neighbour's is 1."""
     documents: Weight = 0.1
     """Weight of documents as queries for themselves and their neighbours, where there are judged queries."""

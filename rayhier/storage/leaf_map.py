@@ -44,7 +44,7 @@ class Manifest(BaseModel):
     vectors: Literal["float16", "float32"]
     documents: int
     leaves_per_document: int = 1
-    """Rows of each document."""
+    """Rows of a document, at most."""
     counts: list[int]
     """Rows of each leaf."""
     shards: list[Shard]

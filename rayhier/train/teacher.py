@@ -3,15 +3,13 @@
 The first worker makes the leaves and the lessons and hands them round; every step's lessons are shared.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.cluster.siblings import siblings
-from rayhier.cluster.spill import CANDIDATES, Spill, second_leaves
+from rayhier.cluster.spill import CANDIDATES, Spill, gaps, second_leaves
 from rayhier.evaluate.balance import balance
 from rayhier.model.router import place_all
 from rayhier.model.taught import SCALE, TaughtRouter, reach_loss
@@ -27,6 +25,10 @@ from rayhier.train.lessons import Lessons
 from rayhier.train.loop import Loop, fall
 
 AT_ONCE = 1024
+AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
+"""Rounds at most, the imbalance that is even enough, and what twice the mean costs a round, in cosine."""
+SAMPLE = 256
+"""Documents a leaf whose crowding is watched."""
 
 
 class Teacher(Loop):
@@ -43,7 +45,7 @@ class Teacher(Loop):
         group: Group | None = None,
     ) -> None:
         self.router, self.spec, self.seed = router, spec, seed
-        self.sizes = np.bincount(leaf_NR.reshape(-1), minlength=router.n_leaves)
+        self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
         self.dev_PR = torch.from_numpy(leaf_NR[dev.pair_P2[:, 1]])
         super().__init__({"router": router}, (spec.lr,), spec.epochs, 1, group)
@@ -119,7 +121,7 @@ def build_teacher(spec: JobSpec, contrast: Contrast, examples: Examples, dev_P2:
         none = Lessons.none(m)
         return Teacher(router, np.zeros((0, 1), np.int64), none, none, spec.train.teaching, seed, group)
     router = make_router(spec.router, document_NM, seed).to(contrast.tower.device)
-    leaf_NR = place(router, document_NM, spec.leaves_per_document, spec.index.second_leaf)
+    leaf_NR = settle(router, document_NM, spec, seed)
     lessons = Lessons.of(examples, query_QM, document_NM, spec.train.teaching, seed)
     dev = Lessons.asked(dev_QM, dev_P2)
     return Teacher(router, leaf_NR, lessons, dev, spec.train.teaching, seed, group)
@@ -147,15 +149,52 @@ def empty_router(spec: EhiSpec, documents: int, dimension: int, seed: int) -> Ta
         return TaughtRouter(dimension, branching, spec.height, spec.bend_rank(documents), screen)
 
 
+def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) -> Ints:
+    """The leaves [n, r] of documents, first leaf first, as even as prices make them; the router learns their sizes.
+
+    A leaf that is fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, until imbalance is
+    low; documents at its border go elsewhere. Prices, and how near a border documents have a second leaf, are found on
+    a sample and stay with the router, so that every document is placed by itself, now or later.
+    """
+    n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
+    rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
+    sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
+    for _ in range(AUCTIONS):
+        if leaves > 1:
+            near_N2 = place_all(router, torch.from_numpy(sample_NM), 2)[0].numpy()
+            centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.centroid_LM, router.price_L))
+            gap_N = gaps(sample_NM, near_N2, centroid_LM, price_L)
+            router.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
+        sizes = leaf_sizes(place(router, sample_NM, leaves, spill), router.n_leaves)
+        if balance(sizes)["imbalance"] <= EVEN:
+            break
+        crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
+        router.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
+    leaf_NR = place(router, document_NM, leaves, spill)
+    router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
+    return leaf_NR
+
+
 def place(router: TaughtRouter, document_NM: Floats, leaves: int, spill: Spill) -> Ints:
-    """The leaves [n, r] of documents, first leaf first; notes in the router how many documents each leaf holds."""
+    """The leaves [n, r] where documents belong, first leaf first; again the first where there is no second."""
     count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
     leaf_NC = place_all(router, torch.from_numpy(document_NM), count)[0].numpy()
-    columns: Sequence[Ints] = [leaf_NC[:, 0]]
-    if leaves > 1:
-        second_N = second_leaves(document_NM, leaf_NC, router.centroids.cpu().numpy(), spill)
-        columns = [leaf_NC[:, 0], leaf_NC[np.arange(len(leaf_NC)), second_N]]
-    leaf_NR = np.stack(columns, axis=1)
-    sizes = np.bincount(leaf_NR.reshape(-1), minlength=router.n_leaves)
-    router.log_size_L.copy_(torch.from_numpy(np.log(sizes + 0.5)))
-    return leaf_NR
+    if leaves == 1:
+        return leaf_NC
+    cells = router.cells
+    centroid_LM, price_L = cells.centroid_LM.cpu().numpy(), cells.price_L.cpu().numpy()
+    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, spill, price_L, cells.border)
+    return np.stack([leaf_NC[:, 0], leaf_NC[np.arange(len(leaf_NC)), second_N]], axis=1)
+
+
+def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
+    """Documents in each leaf; one in the same leaf twice counts once.
+
+    >>> leaf_sizes(np.array([[0, 1], [1, 1]]), 3)
+    array([1, 2, 0])
+    """
+    sizes = np.bincount(leaf_NR[:, 0], minlength=n_leaves)
+    for rank in range(1, leaf_NR.shape[1]):
+        other = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
+        sizes = sizes + np.bincount(other, minlength=n_leaves)
+    return sizes
