@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check bench-scifact bench-encode bench-ehi bench-workers clean
+.PHONY: help setup demo serve test check bench-scifact bench-encode bench-ehi bench-quality bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -54,6 +54,9 @@ bench-scifact: setup  ## SciFact beside its controls, three seeds, one table
 
 bench-ehi: setup  ## EHI's ablations on SciFact: a table and figures below docs/
 	$(BIN)/python benchmarks/ehi.py
+
+bench-quality: setup  ## documents visited against recall, every system beside its controls: docs/quality.md
+	$(BIN)/python benchmarks/quality.py
 
 bench-workers: setup  ## training steps a second, one worker and two, and whether their gradients agree
 	$(BIN)/python benchmarks/workers.py

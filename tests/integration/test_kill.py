@@ -18,11 +18,14 @@ from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 200.0
-EPOCHS = 6
+EPOCHS = {"encoder": 6, "router": 40}
 
 pytestmark = pytest.mark.timeout(600)
+
+
+TRAIN = "{epochs: 6, batch_size: 4, teaching: {epochs: 12, batch_size: 16}}"
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def docs_spec(tiny_spec: Callable[..., Path]) -> Path:
     return tiny_spec(
         corpus="{type: python_docs}",
         router="{type: ehi, branching: 32}",
-        train=f"{{epochs: {EPOCHS}}}",
+        train=f"{{epochs: {EPOCHS['encoder']}, teaching: {{epochs: {EPOCHS['router']}}}}}",
         evaluate="{measures: [R@10], lists: 8}",
         cluster="{embed: {workers: 1}, train: {checkpoint_seconds: 0}, index: {workers: 1}}",
     )
@@ -57,10 +60,17 @@ def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> Non
     assert process.wait() == -signal.SIGKILL
 
 
-def test_the_driver_killed_in_train_and_in_index(docs_spec: Path, tmp_path: Path) -> None:
+def checkpoints(work: Path, phase: str) -> list[Path]:
+    """Saved states of a phase of the training."""
+    return list(work.glob(f"model/*/*/scratch/ray/*/checkpoint_*/{phase}.safetensors"))
+
+
+def test_the_driver_killed_in_both_phases_of_train_and_in_index(docs_spec: Path, tmp_path: Path) -> None:
     work, out = tmp_path / "work", tmp_path / "out"
 
-    kill_once(start(docs_spec, out), lambda: len(list(work.glob("model/*/*/scratch/ray/*/checkpoint_*"))) >= 2)
+    kill_once(start(docs_spec, out), lambda: len(checkpoints(work, "encoder")) >= 2)
+    assert not checkpoints(work, "router")
+    kill_once(start(docs_spec, out), lambda: len(checkpoints(work, "router")) >= 2)
     model = next((work / "model").iterdir())
     assert not (model / "record.json").exists()
     kill_once(start(docs_spec, out), lambda: bool(list(work.glob("index/*/*/scratch/ledger/routed-*.json"))))
@@ -73,15 +83,17 @@ def test_the_driver_killed_in_train_and_in_index(docs_spec: Path, tmp_path: Path
     assert [len(list((work / kind).glob("*/attempt-*"))) for kind in ("model", "index")] == [1, 1]
     now = current.read(work)
     history = files.read_json(current.artifact(work, now, "model").path("metrics.json"))
-    assert [row["epoch"] for row in history] == list(range(EPOCHS + 1))
+    for phase, epochs in EPOCHS.items():
+        assert [row["epoch"] for row in history[phase]] == list(range(epochs + 1))
     assert indexed(work) == expected(work)
 
 
 def indexed(work: Path) -> list[str]:
     leaf_map = LeafMap.open(current.artifact(work, current.read(work), "index").root)
-    return sorted(
-        one for shard in leaf_map.manifest.shards for one in leaf_map.read(shard, ["doc_id"])["doc_id"].to_pylist()
-    )
+    tables = [leaf_map.read(shard, ["doc_id", "rank"]) for shard in leaf_map.manifest.shards]
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert len({(row["doc_id"], row["rank"]) for row in rows}) == len(rows)
+    return sorted(row["doc_id"] for row in rows if row["rank"] == 0)
 
 
 def expected(work: Path) -> list[str]:
@@ -104,13 +116,16 @@ def train_workers() -> Iterator[int]:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_killed_train_worker_goes_on_from_its_checkpoint(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", EPOCHS)
+def test_a_killed_train_worker_goes_on_from_its_checkpoint(
+    phase: str, tiny_spec: Callable[..., Path], tmp_path: Path
+) -> None:
     """One of two workers is killed; the run ends as one of a single worker that nobody disturbed."""
     killed: list[int] = []
 
     def kill(work: Path, over: threading.Event) -> None:
         while not over.wait(POLL_SECONDS) and not killed:
-            if list(work.glob("model/*/*/scratch/ray/*/checkpoint_*")):
+            if checkpoints(work, phase):
                 for pid in list(train_workers())[:1]:
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
@@ -123,15 +138,16 @@ def test_a_killed_train_worker_goes_on_from_its_checkpoint(tiny_spec: Callable[.
             killer.start()
         workers = "workers: 2, least_workers: 1" if name == "disturbed" else "workers: 1"
         cluster = f"{{train: {{{workers}, checkpoint_seconds: 0}}}}"
-        spec = str(tiny_spec(workdir=str(work), train="{epochs: 6, batch_size: 4}", cluster=cluster))
+        spec = str(tiny_spec(workdir=str(work), train=TRAIN, cluster=cluster))
         assert run.main([spec, "--stage", "corpus", "--stage", "embed", "--stage", "train"]) == 0
         over.set()
         if name == "disturbed":
             killer.join()
         histories.append(files.read_json(only(work / "model").path("metrics.json")))
     assert killed
-    for one, other in zip(*histories, strict=True):
-        assert one == pytest.approx(other, abs=1e-4)
+    for name in EPOCHS:
+        for one, other in zip(*(history[name] for history in histories), strict=True):
+            assert one == pytest.approx(other, abs=1e-4)
     heads = [load(only(tmp_path / name / "model")) for name in ("disturbed", "undisturbed")]
     np.testing.assert_allclose(heads[0], heads[1], atol=1e-4)
 

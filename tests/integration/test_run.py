@@ -75,8 +75,9 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
 
 
 def test_two_leaves_a_document(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    assert run.main([str(tiny_spec(index="{shards: 3, vectors: float32, leaves_per_document: 2}"))]) == 0
+    """Of a joint router, which knows no cells: the leaves' means choose the second one."""
+    work, index = tmp_path / "work", "{shards: 3, vectors: float32, leaves_per_document: 2}"
+    assert run.main([str(tiny_spec(router="{type: ehi, training: joint, branching: 8}", index=index))]) == 0
     leaf_map = LeafMap.open(artifact(work, "index").root)
     rows = [
         row
@@ -98,17 +99,21 @@ def _every_document_once(work: Path) -> None:
     expected = sorted(
         one for name in corpus.names("documents/") for one in pq.read_table(corpus.path(name))["doc_id"].to_pylist()
     )
-    found: list[str] = []
+    found: list[tuple[str, int]] = []
     for shard in leaf_map.manifest.shards:
         table = leaf_map.read(shard, ["doc_id", "leaf", "rank", "leaves"])
-        leaves = table["leaf"].to_numpy()
+        leaves, ranks = table["leaf"].to_numpy(), table["rank"].to_numpy()
         assert (np.diff(leaves) >= 0).all()
         for number, (begin, end) in enumerate(zip(shard.offsets, shard.offsets[1:], strict=False)):
             assert (leaves[begin:end] == shard.first_leaf + number).all()
-        assert table["leaves"].to_pylist() == [[leaf] for leaf in leaves]
-        found += table["doc_id"].to_pylist()
-    assert sorted(found) == expected
-    assert sum(leaf_map.manifest.counts) == len(expected)
+        assert all(
+            own[rank] == leaf for own, rank, leaf in zip(table["leaves"].to_pylist(), ranks, leaves, strict=True)
+        )
+        found += zip(table["doc_id"].to_pylist(), ranks.tolist(), strict=True)
+    assert sorted(name for name, rank in found if rank == 0) == expected
+    assert len(set(found)) == len(found) == sum(leaf_map.manifest.counts)
+    # Half of them lie near a border, and in two leaves.
+    assert len(found) == pytest.approx(1.5 * len(expected), rel=0.1)
     sizes = pq.read_table(leaf_map.root / "leaves.parquet")["size"].to_pylist()
     assert sizes == leaf_map.manifest.counts
 

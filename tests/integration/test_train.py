@@ -16,41 +16,48 @@ from rayhier.storage.artifact import Artifact
 pytestmark = pytest.mark.usefixtures("cluster")
 
 STAGES = ["--stage", "corpus", "--stage", "embed", "--stage", "train"]
-TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2}"
+TEACHING = "{epochs: 2, batch_size: 17, lr: 1e-2}"
+TRAIN = f"{{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2, teaching: {TEACHING}}}"
+PHASES = {"taught": {"encoder": [0, 2], "router": [0, 1, 2]}, "joint": {"joint": [0, 2]}}
 
 
 def model(work: Path) -> Artifact:
     return Artifact.open(next((work / "model").iterdir()))
 
 
-def test_two_workers_train_what_one_does(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("training", PHASES)
+def test_two_workers_train_what_one_does(training: str, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
     """Made again by two workers from the same corpus and vectors: who works is no part of a fingerprint."""
     encoder = tiny_spec().read_text().splitlines()[3].removeprefix("encoder: ").replace("}", ", train: all}")
+    router = f"{{type: ehi, training: {training}, branching: 8}}"
     work, names = tmp_path / "work", ("router/router.safetensors", "encoder/model.safetensors")
     histories, weights = [], []
     for workers, arguments in ((1, STAGES), (2, ["--fresh", "--stage", "train"])):
         cluster = f"{{train: {{workers: {workers}, checkpoint_seconds: 0}}}}"
-        assert run.main([str(tiny_spec(encoder=encoder, train=TRAIN, cluster=cluster)), *arguments]) == 0
+        assert run.main([str(tiny_spec(encoder=encoder, router=router, train=TRAIN, cluster=cluster)), *arguments]) == 0
         histories.append(files.read_json(model(work).path("metrics.json")))
         weights.append({name: load_file(model(work).path(name)) for name in names})
-    assert [row["epoch"] for row in histories[0]] == [0, 2]
-    for one, other in zip(*histories, strict=True):
-        assert one == pytest.approx(other, abs=1e-4)
+    for history in histories:
+        assert {phase: [row["epoch"] for row in rows] for phase, rows in history.items()} == PHASES[training]
+    for phase in PHASES[training]:
+        for one, other in zip(*(history[phase] for history in histories), strict=True):
+            assert one == pytest.approx(other, abs=1e-4)
     for name in names:
         assert weights[0][name].keys() == weights[1][name].keys()
         for tensor in weights[0][name]:
             np.testing.assert_allclose(weights[0][name][tensor], weights[1][name][tensor], atol=1e-4)
 
 
+@pytest.mark.parametrize("training", PHASES)
 def test_a_trained_last_layer_is_what_indexes_and_searches(
-    tiny_spec: Callable[..., Path], tmp_path: Path, tiny_model: Path
+    training: str, tiny_spec: Callable[..., Path], tmp_path: Path, tiny_model: Path
 ) -> None:
     """The last layer moves, the rest does not; index, evaluation and search all use it."""
     work = tmp_path / "work"
     spec = tiny_spec(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
-        router="{type: ehi, branching: 3, height: 2}",
+        router=f"{{type: ehi, training: {training}, branching: 3, height: 2}}",
     )
     assert run.main([str(spec)]) == 0
     before, after = (

@@ -10,7 +10,7 @@ import torch
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import route_all
+from rayhier.model.router import place_all, route_all
 
 M, TEXTS = 6, 20
 SHAPES = [(5, 1), (3, 2), (2, 3)]
@@ -121,9 +121,11 @@ def test_path_embedding(branching, height, residual, texts):
     np.testing.assert_allclose(router.path_embedding(torch.from_numpy(texts)).numpy(), wanted, rtol=1e-9)
 
 
-def test_route_all_in_batches_is_route(texts):
+@pytest.mark.parametrize("way", [route_all, place_all])
+def test_all_in_batches_is_route(texts, way, monkeypatch):
     router = build(3, 2, "relu")
-    leaves, logp = route_all(router, torch.from_numpy(texts), 4, batch=7)
+    monkeypatch.setattr("rayhier.model.router.FLOATS_AT_ONCE", 7 * router.n_leaves)
+    leaves, logp = way(router, torch.from_numpy(texts), 4)
     wanted = route(router, texts, 4)
     assert leaves.tolist() == wanted[0].tolist()
     np.testing.assert_allclose(logp.numpy(), wanted[1])

@@ -9,70 +9,141 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-ROWS, STEPS = 13, 3
+ROWS = 13
 
 
-def worker(rank: int, size: int, folder: str, micro_batch: int | None) -> None:
-    """Train a little, and leave the first batch's gradients, every loss and the weights behind."""
+def problem():
+    """Documents, queries near some of them, and pairs."""
     import numpy as np
-    import torch.distributed as dist
-    from safetensors.torch import save_file
 
-    from rayhier.model.encoder import ResidualHead
-    from rayhier.spec.router import EhiSpec
-    from rayhier.spec.train import TrainSpec
     from rayhier.train.examples import Examples
-    from rayhier.train.tower import HeadTower
-    from rayhier.train.trainer import Trainer
 
-    torch.set_num_threads(1)
-    if size > 1:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
     rng = np.random.default_rng(0)
     documents = rng.normal(size=(60, 8)).astype(np.float32)
     documents /= np.linalg.norm(documents, axis=1, keepdims=True)
     queries = documents[:40] + rng.normal(scale=0.3, size=(40, 8)).astype(np.float32)
     pairs = np.array([*((n, n) for n in range(40)), *((n, n + 1) for n in range(0, 40, 3))])
-    stored = {"query": queries, "document": documents, "dev": queries[:5]}
-    tower = HeadTower(ResidualHead(8), stored, torch.device("cpu"))
-    spec = TrainSpec(epochs=2, batch_size=ROWS, micro_batch=micro_batch, encoder_lr=0.02)
-    router = EhiSpec(type="ehi", branching=3, height=2)
+    return Examples(queries, documents, pairs)
+
+
+def tower(examples):
+    from rayhier.model.encoder import ResidualHead
+    from rayhier.train.tower import HeadTower
+
+    stored = {"query": examples.query_QM, "document": examples.document_NM, "dev": examples.query_QM[:5]}
+    return HeadTower(ResidualHead(8), stored, torch.device("cpu"))
+
+
+def spec(micro_batch, router):
+    from rayhier.spec import JobSpec
+
+    least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+    teaching = {"epochs": 2, "batch_size": ROWS, "lr": 0.02, "most": 30}
+    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch, "teaching": teaching}
+    return JobSpec.model_validate({**least, "router": {"type": "ehi", **router}, "train": train})
+
+
+def joint(micro_batch):
+    """EHI's trainer; hard negatives in the first batch."""
+    import numpy as np
+
+    from rayhier.train.trainer import Trainer
+
+    asked = spec(micro_batch, {"training": "joint", "branching": 3, "height": 2})
+    examples = problem()
     trainer = Trainer(
-        tower, Examples(queries, documents, pairs), router, spec, 0, lambda now: {"dev": float(now.lists.sizes[0])}
+        tower(examples), examples, asked.router, asked.train, 0, lambda now: {"dev": float(now.lists.sizes[0])}
     )
     trainer.start()
     trainer._mine()
     trainer._step(np.arange(ROWS), np.where(np.arange(ROWS) < 4, trainer.mined[:ROWS, 0], -1))
-    kept = {f"gradient.{n}": p.grad.clone() for n, p in enumerate(trainer.parameters)}
-    while not trainer.finished:
-        trainer.run_epoch()
-    kept |= {name: value.detach().clone() for name, value in trainer._learned().items()}
-    kept |= {f"mined.{rank}": torch.from_numpy(trainer.mined).clone()}
+    return trainer
+
+
+def contrast(micro_batch):
+    """The contrast, the same way; the batch ends with second answers of its first queries."""
+    import numpy as np
+
+    from rayhier.train.contrast import Contrast
+
+    examples = problem()
+    asked = spec(micro_batch, {"branching": 9})
+    made = Contrast(tower(examples), examples, asked.train, 0, lambda documents, _: {"dev": float(documents[0, 0])})
+    made.start()
+    made._mine()
+    rows = np.array([*range(ROWS - 3), 40, 41, 42])
+    made._step(rows, np.where(np.arange(ROWS) < 4, made.mined[rows, 0], -1))
+    return made
+
+
+def teacher(micro_batch):
+    """The teacher after a contrast of two epochs, over a flat screened router; every worker has its own draws."""
+    return taught(micro_batch, {"branching": 9, "screen": 3})
+
+
+def tall(micro_batch):
+    """The same over a tree."""
+    return taught(micro_batch, {"branching": 3, "height": 2})
+
+
+def taught(micro_batch, router):
+    import numpy as np
+
+    from rayhier.train.contrast import Contrast
+    from rayhier.train.teacher import build_teacher
+
+    examples, asked = problem(), spec(micro_batch, router)
+    before = Contrast(tower(examples), examples, asked.train, 0, lambda documents, _: {"dev": float(documents[0, 0])})
+    before.start()
+    while not before.finished:
+        before.run_epoch()
+    before.restore_best()
+    made = build_teacher(asked, before, examples, np.stack([np.arange(5)] * 2, axis=1))
+    made.start()
+    made._step(np.arange(ROWS))
+    return made
+
+
+def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None) -> None:
+    """Train a little, and leave the first batch's gradients, every loss and the weights behind."""
+    import faiss
+    import torch.distributed as dist
+    from safetensors.torch import save_file
+
+    torch.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
+    torch.manual_seed(rank)
+    if size > 1:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    loop = globals()[kind](micro_batch)
+    kept = {f"gradient.{n}": p.grad.clone() for n, p in enumerate(loop.parameters)}
+    while not loop.finished:
+        loop.run_epoch()
+    if hasattr(loop, "mined"):
+        kept["mined"] = torch.from_numpy(loop.mined).clone()
+    kept |= {name: value.detach().clone() for name, value in loop._learned().items()}
+    loop.restore_best()
+    kept |= {f"best.{name}": value.detach().clone() for name, value in loop._learned().items()}
+    if hasattr(loop, "router"):
+        kept |= {f"buffer.{name}": value.clone() for name, value in loop.router.named_buffers()}
     if rank == 0:
-        kept |= {"history": torch.tensor([row.get("loss_total", 0.0) for row in trainer.history])}
+        for name in ("dev", "loss_total"):
+            kept[f"history.{name}"] = torch.tensor([row.get(name, 0.0) for row in loop.history])
     save_file({name: value.contiguous() for name, value in kept.items()}, f"{folder}/{rank}.safetensors")
     if size > 1:
         dist.barrier()
         os._exit(0)
 
 
-def run(folder: Path, size: int, micro_batch: int | None = None) -> list[dict[str, torch.Tensor]]:
+def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> list[dict[str, torch.Tensor]]:
     """What every worker left behind."""
     folder.mkdir()
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import rayhier, test_workers as t; t.worker(int(sys.argv[2]), "
-    code += "int(sys.argv[3]), sys.argv[4], int(sys.argv[5]) or None)"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import rayhier, test_workers as t; "
+    code += "t.worker(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6]) or None)"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    here = str(Path(__file__).parent)
     commands = [
-        [
-            sys.executable,
-            "-c",
-            code,
-            str(Path(__file__).parent),
-            str(rank),
-            str(size),
-            str(folder),
-            str(micro_batch or 0),
-        ]
+        [sys.executable, "-c", code, here, kind, str(rank), str(size), str(folder), str(micro_batch or 0)]
         for rank in range(size)
     ]
     started = [subprocess.Popen(command, env=environment) for command in commands]
@@ -80,20 +151,24 @@ def run(folder: Path, size: int, micro_batch: int | None = None) -> list[dict[st
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("workers") / "alone", 1)[0]
+@pytest.fixture(scope="module", params=["joint", "contrast", "teacher", "tall"])
+def alone(request, tmp_path_factory):
+    """A kind of training, and what one process makes of it."""
+    return request.param, run(request.param, tmp_path_factory.mktemp("workers") / "alone", 1)[0]
 
 
 @pytest.mark.parametrize(("size", "micro_batch"), [(2, None), (3, 2)])
 def test_workers_together_are_one(alone, tmp_path, size, micro_batch):
-    together = run(tmp_path / "together", size, micro_batch)
-    for rank, found in enumerate(together):
-        assert torch.equal(found[f"mined.{rank}"], alone["mined.0"])
-        for name, wanted in alone.items():
-            if name.startswith("gradient."):
-                assert wanted.abs().max() > 0
-            if name in found:
+    kind, one = alone
+    together = run(kind, tmp_path / "together", size, micro_batch)
+    for name, wanted in one.items():
+        if name.startswith("gradient.") and kind in ("joint", "contrast"):
+            assert wanted.abs().max() > 0
+        if not name.startswith("history."):
+            for found in together:
                 torch.testing.assert_close(found[name], wanted, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(together[0]["history"], alone["history"], atol=1e-5, rtol=1e-5)
-    assert {name for name in alone if name.startswith(("gradient.", "encoder.", "router."))} <= together[-1].keys()
+    for name in ("history.dev", "history.loss_total"):
+        assert len(set(one[name].tolist())) > 1
+        torch.testing.assert_close(together[0][name], one[name], atol=1e-5, rtol=1e-5)
+    assert {name.partition(".")[0] for name in one} >= {"gradient", "best", "history"}
+    assert ("mined" in one) == (kind in ("joint", "contrast"))

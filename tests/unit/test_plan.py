@@ -95,6 +95,10 @@ CHANGES = {
     "router.branching=4": STAGES[2:],
     "train.epochs=4": STAGES[2:],
     "train.loss.margin=0.2": STAGES[2:],
+    "train.teaching.judged=5": STAGES[2:],
+    "index.leaves_per_document=1": STAGES[2:],
+    "index.second_leaf=next_best": STAGES[2:],
+    "index.spilled=0.25": STAGES[2:],
     "index.vectors=float16": STAGES[3:],
     "search.beam=3": STAGES[4:],
     "evaluate.lists=4": STAGES[4:],
@@ -107,6 +111,18 @@ def test_a_change_makes_its_stage_and_those_after_it_anew(override: str, tiny_sp
     before, after = fingerprints(spec), fingerprints(spec, override)
     changed = {title.split()[0] for title in before if before[title] != after[title]}
     assert changed == set(CHANGES[override])
+
+
+@pytest.mark.parametrize("override", ["index.leaves_per_document=2", "index.second_leaf=next_best"])
+def test_a_joint_model_knows_nothing_of_second_leaves(override: str, tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(router="{type: ehi, training: joint, branching: 8}")
+    two = ("index.leaves_per_document=2",) if "second_leaf" in override else ()
+    before, after = fingerprints(spec, *two), fingerprints(spec, override, *two)
+    assert {title.split()[0] for title in before if before[title] != after[title]} == {"index", "evaluate"}
+
+
+def test_two_leaves_are_what_auto_stands_for(tiny_spec: Callable[..., Path]) -> None:
+    assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "index.leaves_per_document=2")
 
 
 def test_a_changed_source_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
@@ -134,13 +150,14 @@ def test_show_names_places_sizes_resources_and_state(tiny_spec: Callable[..., Pa
     assert "3 x 2 CPU" in embed
     assert "46 kB" in embed  # (240 documents + 120 queries) x 32 x 4 bytes
     assert re.search(r"  to do +estimated +[0-9]+ s$", embed)
-    assert lines[-1].startswith("to do: about 10 MB, estimated ")
+    assert lines[-2].startswith("to do: about 10 MB, estimated ")
+    assert lines[-1:] == notes(plan)
 
 
 def test_what_is_published_is_not_counted_again(
     tiny_spec: Callable[..., Path], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_plan(load(tiny_spec()))
+    plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
     seconds = sum(step.cost.seconds for step in plan.steps)
     assert show(plan).splitlines()[-1].startswith(f"to do: about 10 MB, estimated {seconds:.0f} s")
     monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage != "index"))
@@ -149,14 +166,15 @@ def test_what_is_published_is_not_counted_again(
     assert show(plan).splitlines()[-1].startswith(f"to do: about {size:.0f} kB, estimated {seconds:.0f} s")
 
 
+ONE_LEAF = "{vectors: float32, leaves_per_document: 1}"
 NOTED = {
     "two leaves": (
-        {"index": "{vectors: float32, leaves_per_document: 2}"},
-        r"^index.leaves_per_document: 2 rows a document in the leaf map, ([0-9]+) kB where one would be ([0-9]+) kB$",
+        {"index": "{vectors: float32}"},
+        r"^index.leaves_per_document: 1.5 rows a document in the leaf map, ([0-9]+) kB where one would be ([0-9]+) kB$",
     ),
     "a beam over all leaves": (
         {"search": "{k: 10, beam: 8}"},
-        r"^warning: search.beam: got 8, and there are 8 leaves: all are read$",
+        r"^warning: search.beam: 8 leaves are visited, and there are 8: all are read$",
     ),
     "a corpus only reading tells": (
         {"corpus": "{type: python_docs}"},
@@ -168,14 +186,16 @@ NOTED = {
 @pytest.mark.parametrize("name", NOTED)
 def test_what_is_worth_a_line(name: str, tiny_spec: Callable[..., Path]) -> None:
     lines, said = NOTED[name]
-    assert notes(make_plan(load(tiny_spec()))) == []
-    (found,) = notes(make_plan(load(tiny_spec(**lines))))
+    assert notes(make_plan(load(tiny_spec(index=ONE_LEAF)))) == []
+    (found,) = notes(make_plan(load(tiny_spec(**{"index": ONE_LEAF, **lines}))))
     assert re.match(said, found)
 
 
-def test_two_leaves_a_document_double_the_leaf_map(tiny_spec: Callable[..., Path]) -> None:
-    one, two = (make_plan(load(tiny_spec(), [f"index.leaves_per_document={count}"])) for count in (1, 2))
-    assert two.step("index", 0).bytes == 2 * one.step("index", 0).bytes
+@pytest.mark.parametrize(("training", "times"), [("joint", 2), ("taught", 1.25)])
+def test_second_leaves_take_space(training: str, times: float, tiny_spec: Callable[..., Path]) -> None:
+    spec = tiny_spec(router=f"{{type: ehi, training: {training}, branching: 8}}")
+    one, two = (make_plan(load(spec, ["index.spilled=0.25", f"index.leaves_per_document={count}"])) for count in (1, 2))
+    assert two.step("index", 0).bytes == times * one.step("index", 0).bytes
 
 
 @pytest.mark.parametrize(
@@ -185,7 +205,7 @@ def test_a_machine_too_small_for_one_process(
     address: str, elsewhere: str, warned: bool, tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", elsewhere)
-    plan = make_plan(load(tiny_spec(), [f"cluster.address={address}"]))
+    plan = make_plan(load(tiny_spec(index=ONE_LEAF), [f"cluster.address={address}"]))
     assert notes(plan) == []
     monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
     # Training holds (240 + 120) x 32 x 4 bytes twice, each of two that evaluate one and a half times.
@@ -229,7 +249,7 @@ def test_leaves_are_not_held_against_documents_that_become_passages(tiny_spec: C
 @pytest.fixture
 def only_documents(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> Path:
     columns = "columns: {id: _id}"
-    return tiny_spec(corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, {columns}}}")
+    return tiny_spec(index=ONE_LEAF, corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, {columns}}}")
 
 
 def test_a_corpus_without_judgements_is_indexed_and_not_evaluated(only_documents: Path) -> None:

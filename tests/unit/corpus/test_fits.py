@@ -52,7 +52,7 @@ def test_more_leaves_than_documents():
     message = refusal(job(router={"type": "ehi", "branching": 21}), COUNTS)
     assert "router.branching" in message
     assert "21 leaves; allowed: at most as many leaves as documents (20)" in message
-    tall = job(router={"type": "ehi", "branching": 3, "height": 3, "warm_start": "none"})
+    tall = job(router={"type": "ehi", "branching": 3, "height": 3})
     assert "got 3 with height 3, 27 leaves" in refusal(tall, COUNTS)
 
 

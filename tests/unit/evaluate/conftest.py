@@ -53,7 +53,10 @@ def result(seed, lift):
         },
         balance={"leaves": 3, "empty": seed - 3, "imbalance": 1.5 + lift},
         sizes=[5, 3, 2],
-        history=[{"epoch": 0.0, "dev": 0.1}, {"epoch": 1.0, "dev": 0.2 + lift, "loss_total": 0.5}],
+        history={
+            "encoder": [{"epoch": 0.0, "dev": 0.1}, {"epoch": 1.0, "dev": 0.2 + lift, "loss_total": 0.5}],
+            "router": [{"epoch": 0.0, "dev": 0.3}, {"epoch": 2.0, "dev": 0.4 + lift, "loss_total": 2.5}],
+        },
         seconds={"ehi": 1.25, "faiss_ivf": 0.5, "exact": 0.25},
     )
 

@@ -27,7 +27,7 @@ SPEC = {
     "workdir": "work",
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
-    "router": {"type": "ehi"},
+    "router": {"type": "ehi", "training": "joint"},
     "search": {"k": 10, "beam": 3},
     "evaluate": {"measures": MEASURES, "lists": 12, "seeds": [0, 1]},
 }
@@ -105,7 +105,7 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory):
         router = EhiRouter(M, B, 1, "relu")
         router.warm_start(head(torch.from_numpy(texts[0][:B])))
         save_router(router, model.path("router"))
-        files.write_json(model.path("metrics.json"), [{"epoch": 0.0, "dev": 0.5}])
+        files.write_json(model.path("metrics.json"), {"joint": [{"epoch": 0.0, "dev": 0.5}]})
         index = opened(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         table = Assigner(model, JobSpec.model_validate(SPEC).encoder, "float32")(
@@ -242,6 +242,7 @@ def test_every_baseline(corpus, vectors, trained):
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
     assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "ehi"}})) == EVERY[:5]
     assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})

@@ -22,7 +22,7 @@ def test_every_plot_is_written_twice(tmp_path, spec, evaluation):
 def test_a_run_without_exact_baselines_or_epochs_is_drawn(tmp_path, spec, evaluation):
     for result in evaluation.seeds:
         result.exact.clear()
-        del result.history[1:]
+        result.history = {"joint": result.history["encoder"][:1]}
     write(spec, evaluation, tmp_path)
     assert len(list(tmp_path.iterdir())) == 6
 

@@ -1,8 +1,19 @@
-"""One thread: steps this small spend longer waiting for a second one than computing, on a busy machine above all."""
+"""One thread: steps this small spend longer waiting for a second one than computing, on a busy machine above all.
+
+And one small problem, which every kind of training can learn.
+"""
 
 import faiss
+import numpy as np
 import pytest
 import torch
+
+from rayhier.evaluate.data import Documents
+from rayhier.evaluate.measures import Queries
+from rayhier.train.dev import DevMeasure, ExactMeasure
+from rayhier.train.examples import Examples
+
+N, M, SIGNAL = 240, 16, 8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -13,3 +24,47 @@ def one_thread():
     yield
     torch.set_num_threads(before[0])
     faiss.omp_set_num_threads(before[1])
+
+
+def unit(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class Problem:
+    """A query and its document agree on the first eight coordinates; the other eight are noise in both."""
+
+    def __init__(self):
+        rng = np.random.default_rng(0)
+        signal = rng.normal(size=(N, SIGNAL))
+        self.documents = unit(np.hstack([signal, 1.5 * rng.normal(size=(N, M - SIGNAL))]))
+        self.queries = unit(
+            np.hstack([signal + 0.1 * rng.normal(size=signal.shape), 1.5 * rng.normal(size=signal.shape)])
+        )
+        self.train, self.dev = np.arange(0, N, 2), np.arange(1, N, 2)
+        self.ids = [f"d{row}" for row in range(N)]
+
+    def examples(self):
+        """Every second query with its document, and some with a second positive."""
+        pairs = [(number, row) for number, row in enumerate(self.train)]
+        pairs += [(number, self.train[number + 1]) for number in range(0, len(self.train) - 1, 10)]
+        return Examples(self.queries[self.train], self.documents, np.array(pairs))
+
+    def stored(self):
+        """What a head's tower encodes."""
+        examples = self.examples()
+        return {"query": examples.query_QM, "document": examples.document_NM, "dev": self.queries[self.dev]}
+
+    def dev_queries(self):
+        grades = {f"q{row}": {self.ids[row]: 1} for row in self.dev}
+        return Queries(list(grades), self.queries[self.dev], grades)
+
+    def measure(self):
+        return DevMeasure(self.dev_queries(), self.ids)
+
+    def exact(self):
+        return ExactMeasure(self.dev_queries(), Documents(self.ids, self.documents))
+
+
+@pytest.fixture(scope="session")
+def problem():
+    return Problem()

@@ -36,7 +36,7 @@ def build(tiny_model, texts):
         tower = TextTower(encoder, which, {side: pa.chunked_array([found]) for side, found in texts.items()}, dtype)
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
         train = TrainSpec(batch_size=16, epochs=1, micro_batch=micro_batch)
-        router = EhiSpec(type="ehi", branching=4)
+        router = EhiSpec(type="ehi", training="joint", branching=4)
         return tower, Trainer(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])})
 
     return make
@@ -72,10 +72,10 @@ def test_cached_gradients_are_the_gradients(build, which, micro_batch):
 def test_a_run_cut_off_goes_on_as_if_it_had_not_been(build, tmp_path):
     _, whole = build("last_layer")
     whole.start()
-    whole.save(tmp_path)
+    whole.save(tmp_path / "joint.safetensors")
     whole.run_epoch()
     _, resumed = build("last_layer")
-    resumed.load(tmp_path)
+    resumed.load(tmp_path / "joint.safetensors")
     resumed.run_epoch()
     assert resumed.history == whole.history
     for name, value in whole._learned().items():

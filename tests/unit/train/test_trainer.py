@@ -6,53 +6,22 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.evaluate.measures import Queries
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import ehi_losses
 from rayhier.search.lists import Copies
 from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import HardNegatives, Loss, TrainSpec
-from rayhier.train.dev import DevMeasure
-from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower
 from rayhier.train.trainer import Trainer
 
 N, M, SIGNAL = 240, 16, 8
-ROUTER = EhiSpec(type="ehi", branching=12)
-COLD = EhiSpec(type="ehi", branching=12, warm_start="none")
+ROUTER = EhiSpec(type="ehi", training="joint", branching=12)
+TALL = EhiSpec(type="ehi", training="joint", branching=3, height=2)
+COLD, COLD_TALL = (router.model_copy(update={"warm_start": "none"}) for router in (ROUTER, TALL))
 
 
 def unit(vectors):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-
-
-class Problem:
-    """A query and its document agree on the first eight coordinates; the other eight are noise in both."""
-
-    def __init__(self):
-        rng = np.random.default_rng(0)
-        signal = rng.normal(size=(N, SIGNAL))
-        self.documents = unit(np.hstack([signal, 1.5 * rng.normal(size=(N, M - SIGNAL))]))
-        self.queries = unit(
-            np.hstack([signal + 0.1 * rng.normal(size=signal.shape), 1.5 * rng.normal(size=signal.shape)])
-        )
-        self.train, self.dev = np.arange(0, N, 2), np.arange(1, N, 2)
-        self.ids = [f"d{row}" for row in range(N)]
-
-    def examples(self):
-        """Every second query with its document, and some with a second positive."""
-        pairs = [(number, row) for number, row in enumerate(self.train)]
-        pairs += [(number, self.train[number + 1]) for number in range(0, len(self.train) - 1, 10)]
-        return Examples(self.queries[self.train], self.documents, np.array(pairs))
-
-    def measure(self):
-        grades = {f"q{row}": {self.ids[row]: 1} for row in self.dev}
-        return DevMeasure(Queries(list(grades), self.queries[self.dev], grades), self.ids)
-
-
-@pytest.fixture(scope="module")
-def problem():
-    return Problem()
 
 
 def spec(epochs=4, **hard):
@@ -66,10 +35,8 @@ def told(devs):
 
 
 def build(problem, train=None, router=ROUTER, seed=0, measure=None):
-    examples = problem.examples()
-    stored = {"query": examples.query_QM, "document": examples.document_NM, "dev": problem.queries[problem.dev]}
-    tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
-    return Trainer(tower, examples, router, train or spec(), seed, measure or problem.measure())
+    tower = HeadTower(ResidualHead(M), problem.stored(), torch.device("cpu"))
+    return Trainer(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure())
 
 
 def head(trainer):
@@ -127,16 +94,16 @@ def test_a_warm_start_begins_balanced(problem):
         (spec(refresh=5, unit="steps"), ROUTER),
         (spec(source="positive_leaf"), ROUTER),
         (spec(), COLD),
-        (spec(refresh=3), EhiSpec(type="ehi", branching=3, height=2, warm_start="none")),
-        (spec(source="exact"), EhiSpec(type="ehi", branching=3, height=2)),
+        (spec(refresh=3), COLD_TALL),
+        (spec(source="exact"), TALL),
     ],
 )
 @pytest.mark.parametrize("stop", [0, 2])
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, train, router, stop):
     whole = run(build(problem, train, router))
-    run(build(problem, train, router), epochs=stop).save(tmp_path)
+    run(build(problem, train, router), epochs=stop).save(tmp_path / "joint.safetensors")
     resumed = build(problem, train, router)
-    resumed.load(tmp_path)
+    resumed.load(tmp_path / "joint.safetensors")
     assert resumed.epoch == stop
     torch.rand(3)
     run(resumed)
@@ -255,7 +222,7 @@ def test_head_and_router_have_their_own_rates(problem):
 
 
 def test_auto_branching_follows_from_the_number_of_documents(problem):
-    assert build(problem, router=EhiSpec(type="ehi")).router.n_leaves == N // 16
+    assert build(problem, router=EhiSpec(type="ehi", training="joint")).router.n_leaves == N // 16
 
 
 def test_a_snapshot_is_what_head_and_router_make(problem):
@@ -270,7 +237,7 @@ def test_a_snapshot_is_what_head_and_router_make(problem):
 def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     trainer = run(build(problem), epochs=1)
     whole = trainer._encode_all("document")
-    monkeypatch.setattr("rayhier.train.trainer.ENCODED_AT_ONCE", 7)
+    monkeypatch.setattr("rayhier.train.whole.AT_ONCE", 7)
     monkeypatch.setattr("rayhier.train.tower.BATCH", 3)
     assert np.allclose(trainer._encode_all("document"), whole, atol=1e-6)
 
@@ -292,7 +259,7 @@ def test_measuring_every_few_epochs_ends_with_the_last(problem, every):
     assert [row["epoch"] for row in trainer.history] == [*range(0, 5, every), 5]
 
 
-@pytest.mark.parametrize("router", [ROUTER, EhiSpec(type="ehi", branching=3, height=2)])
+@pytest.mark.parametrize("router", [ROUTER, TALL])
 @pytest.mark.parametrize("micro_batch", [1, 5, 16])
 def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
     """With half of the batch having hard negatives, through head and router."""

@@ -1,0 +1,143 @@
+"""Statistics of curves that hold every query: where recall is reached, paired resamples of queries, pooled ratios.
+
+Shapes: P points of a curve (beams), Q queries, R resamples (the first is the sample itself), S shares.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+RESAMPLES = 2000
+INTERVAL = (2.5, 97.5)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What every query found and paid at every beam; visited and cost are fractions of the corpus."""
+
+    recall_PQ: Array
+    visited_PQ: Array
+    cost_PQ: Array
+    exact_Q: Array
+    """Recall of a scan of everything with the same encoder."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value of the sample and its 95% percentile interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """Mean over seeds, point by point and query by query; as long as the shortest."""
+    points = min(len(curve.recall_PQ) for curve in curves)
+    recall_PQ, visited_PQ, cost_PQ = (
+        np.mean([getattr(curve, name)[:points] for curve in curves], axis=0)
+        for name in ("recall_PQ", "visited_PQ", "cost_PQ")
+    )
+    return Curve(recall_PQ, visited_PQ, cost_PQ, np.mean([curve.exact_Q for curve in curves], axis=0))
+
+
+def sample(queries: int) -> Array:
+    """Weights [1, q] of the sample itself."""
+    return np.full((1, queries), 1 / queries)
+
+
+def draws(queries: int, resamples: int = RESAMPLES, seed: int = 0) -> Array:
+    """Weights [r, q] of the sample itself, then of resamples of the queries with replacement.
+
+    >>> draws(4, resamples=10).shape
+    (11, 4)
+    """
+    drawn = np.random.default_rng(seed).multinomial(queries, np.full(queries, 1 / queries), size=resamples)
+    return np.concatenate([sample(queries), drawn / queries])
+
+
+def reached(curve: Curve, weight_RQ: Array, shares: Sequence[float], axis: str = "visited") -> Array:
+    """Visited (or cost) [r, s] at which mean recall first reaches shares of exact recall, linear between points.
+
+    NaN where it never does.
+
+    >>> curve = Curve(*(np.array(x)[:, None] for x in ([0.5, 1.0], [0.1, 0.3], [0.2, 0.4])), exact_Q=np.ones(1))
+    >>> reached(curve, sample(1), [0.4, 0.75]).round(3).tolist()
+    [[0.1, 0.2]]
+    """
+    recall_RP = weight_RQ @ curve.recall_PQ.T
+    x_RP = weight_RQ @ getattr(curve, f"{axis}_PQ").T
+    target_RS = (weight_RQ @ curve.exact_Q)[:, None] * np.asarray(shares)
+    # A query's exact recall is a float of 32 bits somewhere: a target met to the last digit is met.
+    there_RSP = recall_RP[:, None, :] >= target_RS[:, :, None] - 1e-9
+    place_RS = there_RSP.argmax(axis=2)
+    before_RS = np.maximum(place_RS - 1, 0)
+    r = np.arange(len(weight_RQ))[:, None]
+    low, high = recall_RP[r, before_RS], recall_RP[r, place_RS]
+    part = np.where(place_RS > 0, (target_RS - low) / np.where(high > low, high - low, 1.0), 0.0)
+    x_RS = x_RP[r, before_RS] + part * (x_RP[r, place_RS] - x_RP[r, before_RS])
+    return np.where(there_RSP.any(axis=2), x_RS, np.nan)
+
+
+def recall_at(curve: Curve, weight_RQ: Array, shares: Sequence[float]) -> Array:
+    """Mean recall [r, s] at shares visited, linear between points, flat beyond the last.
+
+    NaN for a share left of the sample's first point; a resample left of its own first point reads that one.
+    """
+    visited_RP, recall_RP = weight_RQ @ curve.visited_PQ.T, weight_RQ @ curve.recall_PQ.T
+    # A taller tree's beams are not nested: a wider one may visit a little less.
+    order_RP = np.argsort(visited_RP, axis=1, kind="stable")
+    visited_RP, recall_RP = (np.take_along_axis(x_RP, order_RP, axis=1) for x_RP in (visited_RP, recall_RP))
+    share_S = np.asarray(shares)
+    place_RS = (visited_RP[:, None, :] <= share_S[None, :, None]).sum(axis=2)
+    low_RS, high_RS = np.maximum(place_RS - 1, 0), np.minimum(place_RS, visited_RP.shape[1] - 1)
+    r = np.arange(len(weight_RQ))[:, None]
+    width_RS = visited_RP[r, high_RS] - visited_RP[r, low_RS]
+    part_RS = np.where(width_RS > 0, (share_S - visited_RP[r, low_RS]) / np.where(width_RS > 0, width_RS, 1.0), 0.0)
+    found_RS = recall_RP[r, low_RS] + part_RS * (recall_RP[r, high_RS] - recall_RP[r, low_RS])
+    found_RS[:, place_RS[0] == 0] = np.nan
+    return np.asarray(found_RS)
+
+
+def ratio(system: Curve, control: Curve, shares: Sequence[float], axis: str = "visited") -> Array:
+    """Visited (cost) of a system over a control's [r, s] for shares of exact recall, the same queries in both.
+
+    A control that never gets there counts as there at its last point; a system that does not has an infinite ratio.
+    """
+    weight_RQ = draws(len(system.exact_Q))
+    ours_RS, theirs_RS = (reached(curve, weight_RQ, shares, axis) for curve in (system, control))
+    last_R1 = weight_RQ @ getattr(control, f"{axis}_PQ")[-1][:, None]
+    theirs_RS = np.where(np.isnan(theirs_RS), last_R1, theirs_RS)
+    return np.asarray(np.where(np.isnan(ours_RS), np.inf, ours_RS) / theirs_RS)
+
+
+def difference(system: Curve, control: Curve, shares: Sequence[float]) -> Array:
+    """Recall of a system less a control's [r, s] at shares visited, the same queries in both."""
+    weight_RQ = draws(len(system.exact_Q))
+    return recall_at(system, weight_RQ, shares) - recall_at(control, weight_RQ, shares)
+
+
+def geometric(ratios: Sequence[Array]) -> Array:
+    """Geometric mean of ratios, element by element: over collections, resample by resample."""
+    return np.asarray(np.exp(np.mean(np.log(ratios), axis=0)))
+
+
+def mean_known(differences: Sequence[Array]) -> Array:
+    """Mean of differences, element by element, over those that are known; NaN where none is."""
+    stacked = np.stack(differences)
+    count = (~np.isnan(stacked)).sum(axis=0)
+    total = np.nansum(stacked, axis=0)
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+
+
+def estimate(value_R: Array) -> Estimate:
+    """The sample's value and the interval of its resamples'.
+
+    >>> estimate(np.array([2.0, 1.0, 3.0]))
+    Estimate(value=2.0, low=1.05, high=2.95)
+    """
+    low, high = np.percentile(value_R[1:], INTERVAL)
+    return Estimate(float(value_R[0]), round(float(low), 9), round(float(high), 9))

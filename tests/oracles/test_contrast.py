@@ -1,0 +1,47 @@
+"""The contrast's loss and its gradient are those of sentence-transformers' MultipleNegativesRankingLoss."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from rayhier.model.encoder import ResidualHead
+from rayhier.spec.train import TrainSpec
+from rayhier.train.contrast import Contrast
+from rayhier.train.examples import Examples
+from rayhier.train.tower import HeadTower
+
+Q, N, M, ROWS = 20, 50, 12, 16
+
+
+def unit(rng, *shape):
+    vectors = rng.normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def build(temperature):
+    """Query n is answered by document n alone; the head is no identity."""
+    rng = np.random.default_rng(0)
+    queries, documents = unit(rng, Q, M), unit(rng, N, M)
+    head = ResidualHead(M)
+    torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
+    tower = HeadTower(head, {"query": queries, "document": documents, "dev": queries[:1]}, torch.device("cpu"))
+    examples = Examples(queries, documents, np.stack([np.arange(Q)] * 2, axis=1))
+    return Contrast(tower, examples, TrainSpec(temperature=temperature), 0, lambda *_: {"dev": 0.0})
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_the_loss_is_theirs(temperature, hard):
+    rng = np.random.default_rng(1)
+    rows, negatives = rng.permutation(Q)[:ROWS], rng.integers(Q, N, ROWS)
+    ours, theirs = build(temperature), build(temperature)
+    loss = ours._step(rows, negatives if hard else np.full(ROWS, -1))
+
+    asks = [("query", rows), ("document", rows), *([("document", negatives)] if hard else [])]
+    reference = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=1 / temperature)
+    wanted = reference.compute_loss_from_embeddings([theirs.tower.encode(*ask) for ask in asks], None)
+    wanted.backward()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert theirs.parameters[0].grad.abs().max() > 1e-3
+    torch.testing.assert_close(ours.parameters[0].grad, theirs.parameters[0].grad, atol=1e-5, rtol=1e-4)

@@ -1,0 +1,99 @@
+"""Where the index puts documents is where training placed them, and where a scan written out by hand does."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayhier.cluster.spill import CANDIDATES, WEIGHT
+from rayhier.index.assign import Assigner, spread
+from rayhier.model.router import save_router
+from rayhier.spec import JobSpec
+from rayhier.storage import columns, schemas
+from rayhier.storage.artifact import Artifact, Record
+from rayhier.train.teacher import make_router, place, settle
+
+N, M = 500, 12
+IDS = [f"d{row:03d}" for row in range(N)]
+ROUTERS = {"flat": {"branching": 40}, "few": {"branching": 9}, "tall": {"branching": 6, "height": 2}}
+
+
+def job(router, **index):
+    least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+    return JobSpec.model_validate({**least, "router": {"type": "ehi", **router}, "index": index})
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Half of them crowded."""
+    rng = np.random.default_rng(0)
+    found = rng.normal(size=(N, M)) + np.eye(M)[0] * 3 * (np.arange(N) % 2)[:, None]
+    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+class Case:
+    """A taught router that knows its documents, and the leaf map's rows of it."""
+
+    def __init__(self, spec, vectors, folder):
+        self.spec = spec
+        self.router = make_router(spec.router, vectors, 0)
+        self.leaf_NR = settle(self.router, vectors, spec, 0)
+        (folder / "model" / "attempt" / "encoder").mkdir(parents=True)
+        save_router(self.router, folder / "model" / "attempt" / "router")
+        record = {"kind": "model", "fingerprint": "f", "attempt": "attempt", "seconds": 0}
+        model = Artifact(folder / "model", Record(**record, inputs={}, files=[], counts={}, versions={}))
+        documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
+        stored = pa.table([IDS, columns.vector_column(vectors, pa.float32())], schema=schemas.vectors("doc_id", M))
+        count = min(CANDIDATES, self.router.n_leaves)
+        assigner = Assigner(model, spec.encoder, "float32", candidates=count)
+        cells = assigner.router.cells
+        routed = assigner(documents, stored)
+        self.table = spread(
+            routed, cells.centroid_LM.numpy(), spec.index.second_leaf, cells.price_L.numpy(), cells.border
+        )
+
+    def rows(self):
+        """Leaves of every document in the leaf map, by rank."""
+        found = {name: {} for name in IDS}
+        for row in self.table.select(["doc_id", "leaf", "rank", "leaves"]).to_pylist():
+            assert row["rank"] not in found[row["doc_id"]]
+            assert row["leaves"][row["rank"]] == row["leaf"]
+            found[row["doc_id"]][row["rank"]] = row["leaf"]
+        return [[own[rank] for rank in sorted(own)] for own in found.values()]
+
+
+@pytest.mark.parametrize("name", ROUTERS)
+@pytest.mark.parametrize("index", [{"spilled": 1.0}, {}, {"second_leaf": "next_best"}], ids=str)
+def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, name, index):
+    case = Case(job(ROUTERS[name], **index), vectors, tmp_path)
+    taught = [list(dict.fromkeys(own)) for own in case.leaf_NR.tolist()]
+    assert case.rows() == taught
+    assert np.array_equal(place(case.router, vectors, 2, case.spec.index.second_leaf), case.leaf_NR)
+    two = np.mean([len(own) == 2 for own in taught])
+    assert two == pytest.approx(case.spec.index.spilled, abs=0.1)
+
+
+def test_by_hand(vectors, tmp_path):
+    """The first leaf is the nearest after price; the second, near a border, SOAR's of the 32 nearest after price."""
+    case = Case(job(ROUTERS["flat"]), vectors, tmp_path)
+    cells, x = case.router.cells, vectors.astype(np.float64)
+    centroids, prices = cells.centroid_LM.double().numpy(), cells.price_L.double().numpy()
+    near = x @ centroids.T - prices
+    assert np.ptp(prices) > 0
+    for n, leaves in enumerate(case.rows()):
+        order = np.argsort(-near[n])[:CANDIDATES]
+        assert leaves[0] == order[0]
+        gap = near[n, order[0]] - near[n, order[1]]
+        assert abs(gap - cells.border) < 1e-5 or (len(leaves) == 2) == (gap < cells.border)
+        if len(leaves) == 2:
+            r = x[n] - centroids[order[0]]
+            others = x[n] - centroids[order[1:]]
+            loss = (others**2).sum(axis=1) + WEIGHT * (others @ r / np.linalg.norm(r)) ** 2 + 2 * prices[order[1:]]
+            assert loss[order[1:].tolist().index(leaves[1])] == pytest.approx(loss.min(), abs=1e-5)
+
+
+def test_a_document_is_placed_alone_as_among_all(vectors, tmp_path):
+    case = Case(job(ROUTERS["flat"]), vectors, tmp_path)
+    alone = [place(case.router, vectors[n : n + 1], 2, "soar")[0].tolist() for n in range(100)]
+    assert alone == case.leaf_NR[:100].tolist()
+    assert not torch.equal(case.router.price_L, torch.zeros_like(case.router.price_L))

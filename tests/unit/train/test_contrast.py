@@ -1,0 +1,180 @@
+"""The contrast on a small problem: what it learns, what its negatives are, and how it goes on."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.model.encoder import ResidualHead
+from rayhier.spec.train import HardNegatives, TrainSpec
+from rayhier.train.contrast import Contrast
+from rayhier.train.tower import HeadTower
+
+RATE = 0.01
+
+
+def spec(epochs=4, batch_size=16, **hard):
+    return TrainSpec(
+        epochs=epochs, batch_size=batch_size, encoder_lr=RATE, temperature=0.1, hard_negatives=HardNegatives(**hard)
+    )
+
+
+def told(devs):
+    """A measure that says what it is told."""
+    rest = iter(devs)
+    return lambda *_: {"dev": next(rest)}
+
+
+def build(problem, train=None, seed=0, measure=None):
+    tower = HeadTower(ResidualHead(problem.documents.shape[1]), problem.stored(), torch.device("cpu"))
+    return Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact())
+
+
+def run(contrast, epochs=None):
+    if not contrast.started:
+        contrast.start()
+    while not contrast.finished and (epochs is None or contrast.epoch < epochs):
+        contrast.run_epoch()
+    return contrast
+
+
+def weight(contrast):
+    return contrast.tower.module.weight.detach().clone()
+
+
+def test_it_learns(problem):
+    contrast = run(build(problem, spec(epochs=8)))
+    losses = [row["loss_total"] for row in contrast.history[1:]]
+    assert losses[-1] < 0.7 * losses[0]
+    assert contrast.history[-1]["dev"] > contrast.history[0]["dev"] + 0.1
+
+
+def test_dev_is_an_exact_search(problem):
+    contrast = build(problem)
+    row = contrast.start()
+    order = np.argsort(-(problem.queries[problem.dev] @ problem.documents.T), axis=1)
+    place = np.argmax(order == problem.dev[:, None], axis=1)
+    wanted = {f"R@{k}": float(np.mean(place < k)) for k in (10, 100)}
+    assert row == pytest.approx({"epoch": 0, **wanted, "dev": np.mean(list(wanted.values()))})
+
+
+@pytest.mark.parametrize("hard", [{"refresh": 3}, {"refresh": 5, "unit": "steps"}, {"source": "none"}])
+@pytest.mark.parametrize("stop", [0, 2])
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, hard, stop):
+    whole = run(build(problem, spec(**hard)))
+    run(build(problem, spec(**hard)), stop).save(tmp_path / "encoder.safetensors")
+    resumed = build(problem, spec(**hard))
+    resumed.load(tmp_path / "encoder.safetensors")
+    torch.rand(3)
+    run(resumed)
+    assert resumed.history == whole.history
+    assert torch.equal(weight(resumed), weight(whole))
+    resumed.restore_best()
+    whole.restore_best()
+    assert torch.equal(weight(resumed), weight(whole))
+
+
+def test_the_best_epoch_is_restored_and_its_vectors(problem):
+    contrast = build(problem, measure=told([0.1, 0.4, 0.9, 0.3, 0.9]))
+    contrast.start()
+    seen = [weight(contrast)]
+    while not contrast.finished:
+        contrast.run_epoch()
+        seen.append(weight(contrast))
+    contrast.documents()
+    contrast.restore_best()
+    assert torch.equal(weight(contrast), seen[2])
+    mapped = problem.documents @ (np.eye(len(seen[2])) + seen[2].numpy()).T
+    np.testing.assert_allclose(contrast.documents(), mapped / np.linalg.norm(mapped, axis=1, keepdims=True), atol=1e-5)
+
+
+def by_hand(problem, pairs, hard, temperature):
+    """InfoNCE of the untrained head, pair by pair: other known answers of a query are left out."""
+    examples = problem.examples()
+    known = set(map(tuple, examples.pair_P2.tolist()))
+    columns = [*(document for _, document in pairs), *(row for row in hard if row >= 0)]
+    losses = []
+    for number, (query, _) in enumerate(pairs):
+        scores = examples.query_QM[query].astype(float) @ examples.document_NM[columns].T / temperature
+        kept = [place for place, row in enumerate(columns) if place == number or (query, row) not in known]
+        losses.append(np.log(np.exp(scores[kept]).sum()) - scores[number])
+    return np.mean(losses)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_the_loss_by_hand(problem, hard):
+    """The batch holds queries with two answers, and hard negatives that other queries are answered by."""
+    contrast = build(problem)
+    pairs = contrast.examples.pair_P2
+    rows = np.array([0, 1, 2, 10, 11, len(problem.train), len(problem.train) + 1])
+    assert pairs[rows, 0].tolist() == [0, 1, 2, 10, 11, 0, 10]
+    drawn = np.array([problem.train[1], -1, 7, 9, -1, problem.train[11], 3]) if hard else np.full(7, -1)
+    loss = contrast._step(rows, drawn)
+    assert loss.item() == pytest.approx(by_hand(problem, pairs[rows].tolist(), drawn, 0.1), abs=1e-5)
+
+
+def test_an_answer_is_never_pushed_away(problem):
+    """Of a batch with two answers of one query, and nothing else, there is nothing to tell apart."""
+    contrast = build(problem)
+    loss = contrast._step(np.array([0, len(problem.train)]), np.full(2, -1))
+    assert loss.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_mined_are_the_nearest_wrong_documents(problem):
+    contrast = run(build(problem, spec(source="query_leaves", top=5)), 1)
+    contrast._mine()
+    documents, queries = contrast.documents(), contrast.side("query")
+    positives = set(map(tuple, contrast.examples.pair_P2.tolist()))
+    for (query, _), mined in zip(contrast.examples.pair_P2, contrast.mined, strict=True):
+        order = np.argsort(-(documents @ queries[query]))
+        assert mined.tolist() == [row for row in order if (query, row) not in positives][:5]
+
+
+def noted(problem, monkeypatch, train):
+    """Steps before which a run mines, and the learning rate of every step."""
+    contrast = build(problem, train, measure=told([0.0] * 9))
+    mined, rates = [], []
+    step = contrast._step
+    monkeypatch.setattr(contrast, "_mine", lambda: mined.append(len(rates)))
+    monkeypatch.setattr(
+        contrast, "_step", lambda *given: rates.append(contrast.optimizer.param_groups[0]["lr"]) or step(*given)
+    )
+    run(contrast)
+    return mined, rates
+
+
+@pytest.mark.parametrize(
+    ("hard", "steps"),
+    [
+        ({"refresh": 2}, [0, 18]),
+        ({"refresh": 4, "unit": "steps"}, list(range(0, 27, 4))),
+        ({"source": "none"}, []),
+    ],
+)
+def test_when_it_mines(problem, monkeypatch, hard, steps):
+    mined, rates = noted(problem, monkeypatch, spec(epochs=3, **hard))
+    assert len(rates) == 27
+    assert mined == steps
+
+
+def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
+    _, rates = noted(problem, monkeypatch, spec(epochs=3))
+    assert rates == pytest.approx([RATE * (1 - step / 27) for step in range(27)])
+
+
+@pytest.mark.parametrize("micro_batch", [1, 5])
+def test_cached_gradients_are_the_gradients(problem, micro_batch):
+    found = []
+    for size in (None, micro_batch):
+        contrast = build(problem, spec().model_copy(update={"micro_batch": size}))
+        loss = contrast._step(np.arange(16), np.where(np.arange(16) % 2, problem.dev[:16], -1))
+        found.append((loss.item(), contrast.parameters[0].grad.clone()))
+    (whole, wanted), (cached, gradient) = found
+    assert cached == pytest.approx(whole, abs=1e-6)
+    assert wanted.abs().max() > 0
+    torch.testing.assert_close(gradient, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_seeds_differ_and_a_seed_says_it_all(problem):
+    first, again, other = (weight(run(build(problem, spec(epochs=1), seed))) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)

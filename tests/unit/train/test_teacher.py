@@ -1,0 +1,293 @@
+"""The second half on a small problem: k-means leaves, evened out, and queries taught which hold their answers."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.evaluate.balance import balance
+from rayhier.evaluate.data import Documents
+from rayhier.model.encoder import ResidualHead
+from rayhier.model.router import place_all, route_all
+from rayhier.model.taught import SCALE
+from rayhier.spec import JobSpec
+from rayhier.spec.router import EhiSpec
+from rayhier.train.contrast import Contrast
+from rayhier.train.data import document_pairs
+from rayhier.train.lessons import Lessons
+from rayhier.train.teacher import Teacher, build_teacher, make_router, place, settle
+from rayhier.train.tower import HeadTower
+
+LEAVES, RATE = 12, 5e-3
+FLAT = EhiSpec(type="ehi", branching=LEAVES, rank=4)
+SCREENED = EhiSpec(type="ehi", branching=LEAVES, rank=4, screen=4)
+TALL = EhiSpec(type="ehi", branching=3, height=2, rank=4)
+KINDS = pytest.mark.parametrize("router", [FLAT, SCREENED, TALL], ids=["flat", "screened", "tall"])
+
+
+def job(router=FLAT, epochs=4, **index):
+    least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+    teaching = {"epochs": epochs, "batch_size": 32, "lr": RATE}
+    train = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01, "teaching": teaching}
+    return JobSpec.model_validate({**least, "router": router.model_dump(), "train": train, "index": index})
+
+
+def asked(problem):
+    """Dev: every query with its document."""
+    pairs = np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
+    return Lessons.asked(problem.queries[problem.dev], pairs)
+
+
+def build(problem, router=FLAT, epochs=4, **index):
+    spec = job(router, epochs, **index)
+    made = make_router(router, problem.documents, 0)
+    leaf_NR = settle(made, problem.documents, spec, 0)
+    examples = problem.examples()
+    lessons = Lessons.of(examples, examples.query_QM, problem.documents, spec.train.teaching, 0)
+    return Teacher(made, leaf_NR, lessons, asked(problem), spec.train.teaching, 0)
+
+
+def run(teacher, epochs=None):
+    if not teacher.started:
+        teacher.start()
+    while not teacher.finished and (epochs is None or teacher.epoch < epochs):
+        teacher.run_epoch()
+    return teacher
+
+
+def state(teacher):
+    return {name: tensor.clone() for name, tensor in teacher.router.state_dict().items()}
+
+
+def same(first, second):
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+# Leaves
+
+
+@KINDS
+@pytest.mark.parametrize("length", [1.0, 3.0])
+def test_a_router_begins_as_kmeans(problem, router, length):
+    """Leaves are the flat k-means' whatever the height; longer vectors make no query surer."""
+    made = make_router(router, length * problem.documents, 0)
+    wanted = spherical_kmeans(length * problem.documents, made.n_leaves, 0)
+    assert sorted(made.centroid_LM.tolist()) == sorted(wanted.tolist())
+    found = made.log_probs(length * torch.from_numpy(problem.queries))
+    if router.height == 1:
+        products = torch.from_numpy(problem.queries) @ made.centroid_LM.T
+        torch.testing.assert_close(found, (SCALE * products).log_softmax(dim=1), atol=1e-4, rtol=1e-4)
+    nearest = torch.from_numpy(problem.documents) @ made.centroid_LM.T
+    assert place_all(made, torch.from_numpy(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
+
+
+def test_a_seed_makes_the_router(problem):
+    torch.manual_seed(7)
+    first = make_router(FLAT, problem.documents, 0)
+    torch.manual_seed(8)
+    again, other = (make_router(FLAT, problem.documents, seed) for seed in (0, 1))
+    assert torch.equal(first.V, again.V)
+    assert torch.equal(first.centroid_LM, again.centroid_LM)
+    assert not torch.equal(first.V, other.V)
+    assert not torch.equal(first.centroid_LM, other.centroid_LM)
+
+
+def sizes(leaf_NR):
+    """Documents in each leaf, one in a leaf twice counted once."""
+    return np.bincount([leaf for own in leaf_NR.tolist() for leaf in set(own)], minlength=LEAVES)
+
+
+@KINDS
+@pytest.mark.parametrize("leaves", [1, 2])
+def test_documents_settle_in_leaves(problem, router, leaves):
+    """Their nearest after price, and those near a border in another."""
+    spec = job(router, leaves_per_document=leaves)
+    made = make_router(router, problem.documents, 0)
+    leaf_NR = settle(made, problem.documents, spec, 0)
+    assert leaf_NR.shape == (len(problem.documents), leaves)
+    held = np.array([sum(leaf in own for own in leaf_NR.tolist()) for leaf in range(made.n_leaves)])
+    np.testing.assert_allclose(made.log_size_L, np.log(held + 0.5), rtol=1e-6)
+    near = problem.documents @ made.centroid_LM.numpy().T - made.price_L.numpy()
+    assert leaf_NR[:, 0].tolist() == near.argmax(axis=1).tolist()
+    if leaves == 2:
+        best = np.sort(near, axis=1)
+        gap, two = best[:, -1] - best[:, -2], leaf_NR[:, 0] != leaf_NR[:, 1]
+        assert (two == (gap <= float(made.border) + 1e-6)).mean() > 0.99
+        assert two.mean() == pytest.approx(spec.index.spilled, abs=0.1)
+    assert np.array_equal(place(made, problem.documents, leaves, "soar"), leaf_NR)
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_share_lies_in_two_leaves(problem, share):
+    leaf_NR = settle(make_router(FLAT, problem.documents, 0), problem.documents, job(spilled=share), 0)
+    assert (leaf_NR[:, 0] != leaf_NR[:, 1]).mean() == pytest.approx(share, abs=0.05)
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+def test_prices_even_out_a_crowd(problem, leaves):
+    """Half of the documents in one corner: k-means leaves differ in size, settled ones less."""
+    rng = np.random.default_rng(0)
+    crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
+    documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
+    made = make_router(FLAT, documents, 0)
+    before = balance(sizes(place(made, documents, 1, "soar")))["imbalance"]
+    after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
+    assert before > 1.25
+    assert after < 1 + 0.8 * (before - 1)
+
+
+def test_the_next_best_leaf_is_the_second_nearest(problem):
+    made = make_router(FLAT, problem.documents, 0)
+    made.border.fill_(2.0)
+    near = np.argsort(-(problem.documents @ made.centroid_LM.numpy().T), axis=1)
+    assert place(made, problem.documents, 2, "next_best").tolist() == near[:, :2].tolist()
+
+
+# Lessons
+
+
+@KINDS
+def test_it_learns(problem, router):
+    teacher = run(build(problem, router, epochs=6))
+    first, *_, last = teacher.history
+    assert last["dev"] > 1.2 * first["dev"]
+    assert last["loss_total"] < 0.95 * teacher.history[1]["loss_total"]
+    assert {"imbalance", "empty", "leaves"} <= last.keys()
+
+
+def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
+    """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
+    teacher = build(problem, epochs=20)
+    leaf_NR = place(teacher.router, problem.documents, 2, "soar")
+
+    def found(asked):
+        leaves = route_all(teacher.router, torch.from_numpy(problem.queries[asked]), 3)[0].numpy()
+        return np.mean([bool(set(own) & set(leaf_NR[row])) for own, row in zip(leaves, asked, strict=True)])
+
+    before = [found(asked) for asked in (problem.train, problem.dev)]
+    run(teacher).restore_best()
+    assert found(problem.train) > before[0] + 0.05
+    assert found(problem.dev) > before[1] + 0.03
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+@KINDS
+def test_dev_is_the_mean_chance_that_an_answer_is_reached(problem, router, leaves):
+    teacher = build(problem, router, leaves_per_document=leaves)
+    p = teacher.router.log_probs(torch.from_numpy(problem.queries[problem.dev])).exp().detach().numpy()
+    leaf_NR = place(teacher.router, problem.documents, leaves, "soar")
+    reached = [sum(own[list(set(leaf_NR[row]))]) for own, row in zip(p, problem.dev, strict=True)]
+    assert teacher.start()["dev"] == pytest.approx(np.exp(np.mean(np.log(reached))), rel=1e-5)
+
+
+def test_a_step_is_the_weighted_mean_over_its_answers(problem):
+    teacher = build(problem)
+    rows = np.array([7, 3, 150, 0])
+    log_p = teacher.router.log_probs(teacher.vector_TM).detach().numpy()
+    lessons = Lessons.of(problem.examples(), problem.queries[problem.train], problem.documents, teacher.spec, 0)
+    leaf_NR = place(teacher.router, problem.documents, 2, "soar")
+    total = weight = 0.0
+    for (lesson, document), own in zip(lessons.pair_P2, lessons.weight_P, strict=True):
+        if lesson in rows:
+            total -= own * np.logaddexp.reduce(log_p[lesson, sorted(set(leaf_NR[document]))])
+            weight += own
+    assert teacher._step(rows).item() == pytest.approx(total / weight, rel=1e-5)
+
+
+@KINDS
+@pytest.mark.parametrize("stop", [0, 2])
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, router, stop):
+    whole = run(build(problem, router))
+    run(build(problem, router), stop).save(tmp_path / "router.safetensors")
+    resumed = build(problem, router)
+    resumed.load(tmp_path / "router.safetensors")
+    torch.rand(3)
+    run(resumed)
+    assert resumed.history == whole.history
+    for teacher in (resumed, whole):
+        teacher.restore_best()
+    assert same(state(resumed), state(whole))
+
+
+def test_the_best_epoch_is_restored_with_its_screen(problem, monkeypatch):
+    teacher = build(problem, SCREENED)
+    devs = iter([0.1, 0.4, 0.9, 0.3, 0.9])
+    monkeypatch.setattr(teacher, "_measured", lambda: {"dev": next(devs)})
+    teacher.start()
+    seen = []
+    while not teacher.finished:
+        teacher.run_epoch()
+        seen.append([weight.detach().clone() for weight in teacher.router.parameters()])
+    teacher.restore_best()
+    for found, wanted, last in zip(teacher.router.parameters(), *(seen[n] for n in (1, 3)), strict=True):
+        assert torch.equal(found, wanted)
+        assert not torch.equal(found, last)
+    router = teacher.router
+    torch.testing.assert_close(router.screened_LP, router.W[0] @ router.screen_PM.T)
+    W = router.W[0].detach().double()
+    rest = W - W @ router.screen_PM.double().T @ router.screen_PM.double()
+    torch.testing.assert_close(rest.square().sum(), torch.linalg.svdvals(W)[4:].square().sum(), rtol=1e-5, atol=1e-5)
+
+
+def test_where_documents_lie_is_not_taught(problem):
+    teacher = build(problem)
+    fixed = [name for name, _ in teacher.router.named_buffers()]
+    before, leaves = state(teacher), place(teacher.router, problem.documents, 2, "soar")
+    run(teacher).restore_best()
+    after = state(teacher)
+    assert all(torch.equal(before[name], after[name]) for name in fixed)
+    assert np.array_equal(place(teacher.router, problem.documents, 2, "soar"), leaves)
+
+
+def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
+    teacher = build(problem, epochs=2)
+    rates, step = [], teacher._step
+    monkeypatch.setattr(
+        teacher, "_step", lambda rows: rates.append(teacher.optimizer.param_groups[0]["lr"]) or step(rows)
+    )
+    run(teacher)
+    assert len(rates) == 2 * -(-len(teacher.vector_TM) // 32)
+    assert rates == pytest.approx([RATE * (1 - number / len(rates)) for number in range(len(rates))])
+
+
+# After a contrast
+
+
+def contrast(problem, spec, examples):
+    stored = {**problem.stored(), "query": examples.query_QM}
+    tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
+    return Contrast(tower, examples, spec.train, 0, problem.exact())
+
+
+def dev_pairs(problem):
+    return np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
+
+
+def test_the_teacher_reads_trained_vectors(problem):
+    spec = job()
+    first = contrast(problem, spec, problem.examples())
+    first.start()
+    while not first.finished:
+        first.run_epoch()
+    first.restore_best()
+    teacher = build_teacher(spec, first, first.examples, dev_pairs(problem))
+    np.testing.assert_array_equal(teacher.vector_TM[: len(problem.train)].numpy(), first.side("query"))
+    assert np.array_equal(teacher.dev.vector_TM, first.side("dev"))
+    centroids = spherical_kmeans(first.documents(), LEAVES, 0)
+    assert sorted(teacher.router.centroid_LM.tolist()) == sorted(centroids.tolist())
+    assert teacher.leaf_PR.shape[1] == 2
+    assert run(teacher).history[-1]["dev"] > teacher.history[0]["dev"]
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+def test_documents_alone_teach(problem, leaves):
+    """Nothing is judged: the encoder stays as it came; documents ask, dev are held-out ones' neighbours."""
+    spec = job(leaves_per_document=leaves)
+    examples = document_pairs(Documents(problem.ids, problem.documents))
+    teacher = build_teacher(spec, contrast(problem, spec, examples), examples, dev_pairs(problem))
+    assert len(teacher.vector_TM) == len(np.unique(examples.pair_P2[:, 0]))
+    assert teacher.leaf_PR.shape[1] == leaves
+    assert (teacher.weight_P == 1).all()
+    last = run(teacher).history[-1]
+    assert last["loss_total"] < teacher.history[1]["loss_total"]
