@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,20 +24,20 @@ import pyarrow as pa
 import torch
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.spill import CANDIDATES, second_leaves
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.baselines import list_choices
 from rayhier.evaluate.curve import Point, System, beams, reach
 from rayhier.evaluate.data import in_memory, load_dev, load_documents, load_queries
-from rayhier.evaluate.found import Found, Ranking, scan
+from rayhier.evaluate.found import Found
 from rayhier.evaluate.hnsw import Hnsw, efforts
-from rayhier.evaluate.measures import Queries
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.scann_tree import ScannTree
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.router import route_all
 from rayhier.model.taught import TaughtRouter
 from rayhier.plan import make_plan
-from rayhier.search.lists import Copies, Ints, LeafLists
+from rayhier.search.lists import Ints
 from rayhier.spec import JobSpec, load
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiSpec
@@ -55,6 +55,7 @@ from rayhier.train.trainer import Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from quality_page import Measured, Results, write_page
+from quality_scan import DEPTH, Asked, Judged, Places, Row
 from quality_stats import Curve, mean_curve
 from scifact import collection
 
@@ -77,8 +78,8 @@ LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 JOINT = {"ehi_warm": "kmeans", "ehi_cold": "none"}
 """How the paper's own training begins."""
 JOINT_LEAVES = (64, 256, 1024)
-JOINT_ONCE = ("acl_title2abs", "oewn_examples")
-"""Where it runs with one seed."""
+JOINT_ON = ("scifact",)
+"""Where it runs: elsewhere its epochs take hours on two cores."""
 EQUAL = ("faiss_ivf_same_encoder", "faiss_ivf_spill", "recipe", "ehi")
 """Systems measured at equal leaf counts too."""
 SHAPES = {"scifact": ((64, 1), (8, 2), (4, 3)), "oewn_examples": ((1024, 1), (32, 2))}
@@ -87,8 +88,7 @@ BESIDE_SEEDS = 3
 """Of what stands beside the main table."""
 FOLDS = {"scifact": 5}
 """Collections with too few dev queries to choose on: parts of the train queries, each in turn held out."""
-DEPTH = 100
-FARTHEST = 0.4
+FARTHEST, LIBRARY_FARTHEST = 0.4, 0.125
 ENOUGH = 0.95
 BEGAN = time.monotonic()
 
@@ -96,35 +96,6 @@ BEGAN = time.monotonic()
 def say(text: str) -> None:
     """Progress, with the seconds so far."""
     print(f"{time.monotonic() - BEGAN:7.0f} s  {text}", file=sys.stderr, flush=True)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Queries to be answered: base vectors [q, m], and what is relevant to each."""
-
-    vector_QM: Floats
-    documents: int
-    key_A: Ints
-    """Sorted query · documents + document of what is relevant."""
-    count_Q: Ints
-
-    @classmethod
-    def of(cls, queries: Queries, ids: Sequence[str], rows: Ints | None = None) -> "Asked":
-        """Some of the queries, all unless rows are given, over documents by id."""
-        place = {name: row for row, name in enumerate(ids)}
-        rows = np.arange(len(queries)) if rows is None else rows
-        judged = [[name for name, grade in queries.grades[queries.ids[row]].items() if grade > 0] for row in rows]
-        key = [q * len(ids) + place[name] for q, names in enumerate(judged) for name in names if name in place]
-        counts = np.array([len(names) for names in judged], dtype=np.int64)
-        return cls(queries.vector_QM[rows], len(ids), np.sort(np.array(key, dtype=np.int64)), counts)
-
-    def recall(self, ranking: Ranking) -> Floats:
-        """R@k [q] of rankings whose ids are document rows."""
-        found_QK = ranking.row_QK >= 0
-        document_QK = ranking.ids.astype(np.int64)[np.where(found_QK, ranking.row_QK, 0)]
-        key_QK = np.arange(len(document_QK))[:, None] * self.documents + document_QK
-        hit_QK = found_QK & np.isin(key_QK, self.key_A)
-        return np.asarray(hit_QK.sum(axis=1) / np.maximum(self.count_Q, 1), dtype=np.float32)
 
 
 class Data:
@@ -185,6 +156,7 @@ class View:
         self.data, self.examples, self.seed, self.folder = data, examples, seed, folder
         self.trains = not base and not examples.same
         self._centroids: dict[int, Floats] = {}
+        self._judged: dict[int, Judged] = {}
         self._taught: dict[tuple[EhiSpec, IndexSpec], Taught] = {}
 
     @cached_property
@@ -213,6 +185,12 @@ class View:
         """R@100 [q] of a scan of everything."""
         return asked.recall(self.part().exact(self.encode(asked.vector_QM), DEPTH).ranking)
 
+    def judged(self, asked: Asked) -> Judged:
+        """What is relevant to some queries, and what outranks it here."""
+        if id(asked) not in self._judged:
+            self._judged[id(asked)] = Judged(asked, self.encode(asked.vector_QM), self.documents())
+        return self._judged[id(asked)]
+
     def centroids(self, leaves: int) -> Floats:
         """Spherical k-means of the documents."""
         if leaves not in self._centroids:
@@ -232,11 +210,13 @@ class View:
         """The router of a spec, taught, and where it puts documents."""
         key = spec.router, spec.index
         if key not in self._taught:
-            router = make_router(spec.router, self.documents(), self.seed)
+            plain = {"residual": "none"} if self.examples.same else {}
+            router = make_router(spec.router.model_copy(update=plain), self.documents(), self.seed)
             leaf_NR = settle(router, self.documents(), spec, self.seed)
-            teacher = Teacher(router, leaf_NR, *self.lessons, spec.train.teaching, self.seed)
-            train(teacher)
-            teacher.restore_best()
+            if not self.examples.same:
+                teacher = Teacher(router, leaf_NR, *self.lessons, spec.train.teaching, self.seed)
+                train(teacher)
+                teacher.restore_best()
             self._taught[key] = Taught(router, leaf_NR)
         return self._taught[key]
 
@@ -295,14 +275,71 @@ def encoded(module: torch.nn.Module, vector_QM: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Built:
-    """A system that some queries are asked of."""
+class Routed:
+    """A system of leaves that some queries are asked of."""
+
+    places: Places
+    judged: Judged
+    probe: Callable[[int], Ints]
+    """Beam -> leaves [q, beam]."""
+    routing: Callable[[int], float]
+    """Beam -> documents' worth of multiply-adds."""
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows of each leaf."""
+        return self.places.sizes
+
+    def exact(self) -> Floats:
+        """R@100 [q] of a scan of everything with its encoder."""
+        return self.judged.exact()
+
+    def walk(self) -> Iterator[Row]:
+        """Beam after beam until two fifths of the documents are visited."""
+        documents = len(self.places.leaf_NR)
+        for beam in beams(self.places.n_leaves):
+            probed_QL = self.places.probed(self.probe(beam))
+            visited_Q, scanned_Q = self.places.counts(probed_QL)
+            recall_Q = self.judged.within(probed_QL, self.places.leaf_NR)
+            row = Row(beam, recall_Q, share(visited_Q, documents), share(scanned_Q + self.routing(beam), documents))
+            yield row
+            if row.visited_Q.mean() >= FARTHEST:
+                return
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that takes the whole index, asked by scanning."""
 
     system: System
+    asked: Asked
     sizes: Ints
     """Rows of each leaf; none where there are no leaves."""
     exact_Q: Floats
     """R@100 of a scan of everything with its encoder."""
+
+    def exact(self) -> Floats:
+        """The same."""
+        return self.exact_Q
+
+    def walk(self) -> Iterator[Row]:
+        """Wider and wider until an eighth of the documents is visited."""
+        for beam in self.system.beams:
+            found = self.system.search(beam)
+            recall_Q = self.asked.recall(found.ranking)
+            documents, cost_Q = self.system.documents, found.scanned_Q + self.system.routing(beam)
+            row = Row(beam, recall_Q, share(found.visited_Q, documents), share(cost_Q, documents))
+            yield row
+            if row.visited_Q.mean() >= LIBRARY_FARTHEST:
+                return
+
+
+Built = Routed | Library
+
+
+def share(count_Q: Floats | Ints, documents: int) -> Floats:
+    """Counts [q] as fractions of the corpus."""
+    return np.asarray(count_Q / documents, dtype=np.float32)
 
 
 def build(view: View, name: str, leaves: int, asked: Asked) -> Built:
@@ -328,36 +365,28 @@ def build(view: View, name: str, leaves: int, asked: Asked) -> Built:
 
 def routed(view: View, taught: Taught, asked: Asked) -> Built:
     """A router over its leaves."""
-    router, (first_N, other_N) = taught.router, taught.leaf_NR.T
-    query_QM, n = view.encode(asked.vector_QM), len(first_N)
-    again = np.flatnonzero(other_N != first_N)
-    row_R = np.concatenate([np.arange(n), again])
-    copies = Copies(row_R, np.concatenate([np.full(n, -1), first_N[again]])[:, None])
-    leaf_R = np.concatenate([first_N, other_N[again]])
-    lists = LeafLists(view.documents()[row_R], leaf_R, router.n_leaves, copies)
-    probe, names = torch.from_numpy(query_QM), row_R.astype(object)
+    router, probe = taught.router, torch.from_numpy(view.encode(asked.vector_QM))
 
-    def search(beam: int) -> Found:
-        return scan(lists, names, query_QM, route_all(router, probe, beam)[0].numpy(), DEPTH)
+    def leaves(beam: int) -> Ints:
+        return np.asarray(route_all(router, probe, beam)[0].numpy())
 
     def routing(beam: int) -> float:
         return router.multiply_adds(beam) / router.dimension
 
-    return Built(System("", n, beams(router.n_leaves), search, routing), lists.sizes, view.exact(asked))
+    return Routed(Places(taught.leaf_NR, router.n_leaves), view.judged(asked), leaves, routing)
 
 
 def ivf(view: View, name: str, lists: int, asked: Asked) -> Built:
     """K-means lists, probed by nearest centroid; routing costs the centroids."""
-    query_QM, centroids = view.encode(asked.vector_QM), view.centroids(lists)
-    part = view.part()
-    part.partition("lists", centroids, LISTS[name])
-    order_QL: Ints = nearest(query_QM, centroids, lists)[0]
-
-    def search(beam: int) -> Found:
-        return part.search("lists", query_QM, order_QL[:, :beam], DEPTH)
-
-    system = System("", part.count(), beams(lists), search, lambda _: float(lists))
-    return Built(system, part.sizes("lists"), view.exact(asked))
+    centroid_LM = view.centroids(lists)
+    document_NM, count = view.documents(), 1 if LISTS[name] == 1 else min(CANDIDATES, lists)
+    leaf_NC = nearest(document_NM, centroid_LM, count)[0]
+    leaf_NR = leaf_NC[:, :1]
+    if count > 1:
+        second_N = leaf_NC[np.arange(len(leaf_NC)), second_leaves(document_NM, leaf_NC, centroid_LM, "soar")]
+        leaf_NR = np.stack([leaf_NC[:, 0], second_N], axis=1)
+    order_QL: Ints = nearest(view.encode(asked.vector_QM), centroid_LM, lists)[0]
+    return Routed(Places(leaf_NR, lists), view.judged(asked), lambda beam: order_QL[:, :beam], lambda _: float(lists))
 
 
 class NarrowScann(ScannTree):
@@ -391,7 +420,7 @@ def library(view: View, name: str, leaves: int, asked: Asked) -> Built:
         system = System(
             "", len(ids), beams(leaves), lambda beam: tree.search(query_QM, beam, DEPTH), lambda _: float(leaves)
         )
-    return Built(system, np.zeros(0, np.int64), exact_Q)
+    return Library(system, asked, np.zeros(0, np.int64), exact_Q)
 
 
 def joint(view: View, name: str, leaves: int, asked: Asked) -> Built:
@@ -399,44 +428,13 @@ def joint(view: View, name: str, leaves: int, asked: Asked) -> Built:
     trainer = view.joint(leaves, JOINT[name])
     now = trainer.snapshot()
     query_QM = encoded(trainer.tower.module, asked.vector_QM)
-    rows = np.arange(len(now.document_NM))
-
-    def search(beam: int) -> Found:
-        return scan(now.lists, rows.astype(object), query_QM, now.leaves(query_QM, beam), DEPTH)
+    leaf_NR = route_all(now.router, torch.from_numpy(now.document_NM), 1)[0].numpy()
 
     def routing(beam: int) -> float:
         return float(now.router.multiply_adds(beam) / query_QM.shape[1])
 
-    ids = pa.array(rows)
-    exact_Q = asked.recall(Part(ids, ids, now.document_NM).exact(query_QM, DEPTH).ranking)
-    return Built(System("", len(rows), beams(leaves), search, routing), now.lists.sizes, exact_Q)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One beam: of every query its recall, and visited and cost as fractions of the corpus."""
-
-    beam: int
-    recall_Q: Floats
-    visited_Q: Floats
-    cost_Q: Floats
-
-    def point(self) -> Point:
-        """Their means."""
-        mean = {"R@100": float(self.recall_Q.mean())}
-        return Point(self.beam, float(self.visited_Q.mean()), 0.0, float(self.cost_Q.mean()), 0.0, mean)
-
-
-def walk(system: System, asked: Asked) -> Iterator[Row]:
-    """Beam after beam until two fifths of the documents are visited."""
-    for beam in system.beams:
-        found = system.search(beam)
-        recall_Q = asked.recall(found.ranking)
-        visited_Q = found.visited_Q / system.documents
-        cost_Q = (found.scanned_Q + system.routing(beam)) / system.documents
-        yield Row(beam, recall_Q, visited_Q.astype(np.float32), cost_Q.astype(np.float32))
-        if visited_Q.mean() >= FARTHEST:
-            return
+    judged = Judged(asked, query_QM, now.document_NM)
+    return Routed(Places(leaf_NR, now.router.n_leaves), judged, lambda beam: now.leaves(query_QM, beam), routing)
 
 
 @dataclass(frozen=True)
@@ -473,7 +471,9 @@ class Bench:
     def tuned(self) -> tuple[str, ...]:
         """Systems that choose their leaves; ScaNN where it is installed."""
         scann = importlib.util.find_spec("scann") is not None
-        return tuple(name for name in TUNED if scann or name != "scann")
+        left_out = set() if scann else {"scann"}
+        left_out |= set() if self.name in JOINT_ON else set(JOINT)
+        return tuple(name for name in TUNED if name not in left_out)
 
     def view(self, seed: int) -> View:
         """The trained encoder of a seed; the last one stays."""
@@ -535,13 +535,13 @@ class Bench:
         built = build(view, name, leaves, asked)
 
         def points() -> Iterator[Point]:
-            for row in walk(built.system, asked):
+            for row in built.walk():
                 point = row.point()
                 yield point
                 if point.cost_mean > most:
                     return
 
-        cost = reach(points(), "R@100", ENOUGH * float(built.exact_Q.mean()))
+        cost = reach(points(), "R@100", ENOUGH * float(built.exact().mean()))
         return cost if np.isfinite(cost) and cost <= most else np.inf
 
     @property
@@ -556,10 +556,9 @@ class Bench:
 
     def main_runs(self, system: str) -> list[Measurement]:
         """The seeds of a system of the main table."""
-        once = system in JOINT and self.name in JOINT_ONCE
         leaves = {"ehi": self.shipped, "untaught": self.shipped, "hnsw": 0}
         chosen = leaves[system] if system in leaves else self.choices[system]
-        return [Measurement(system, chosen, seed) for seed in range(1 if once else self.seeds)]
+        return [Measurement(system, chosen, seed) for seed in range(self.seeds)]
 
     def beside_runs(self, system: str, leaves: int) -> list[Measurement]:
         """The seeds of a system of the tables beside it."""
@@ -605,7 +604,7 @@ class Bench:
     def _measure(self, wanted: Measurement) -> None:
         view = self.base(wanted.seed) if wanted.system == "faiss_ivf" else self.view(wanted.seed)
         built = build(view, wanted.system, wanted.leaves, self.data.asked)
-        rows = list(walk(built.system, self.data.asked))
+        rows = list(built.walk())
         path = self._path(wanted)
         partial = path.with_suffix(".part")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -616,7 +615,7 @@ class Bench:
                 recall=np.stack([row.recall_Q for row in rows]),
                 visited=np.stack([row.visited_Q for row in rows]),
                 cost=np.stack([row.cost_Q for row in rows]),
-                exact=built.exact_Q,
+                exact=built.exact(),
                 sizes=built.sizes,
             )
         partial.replace(path)
@@ -650,6 +649,12 @@ def write(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
+def finished(name: str, workdir: Path, seeds: int, split: str) -> Bench | None:
+    """A collection with as many seeds as are measured; None before the first."""
+    benches = (Bench(name, workdir, count, split) for count in range(seeds, 0, -1))
+    return next((bench for bench in benches if bench.complete), None)
+
+
 def main() -> int:
     """Measure the given collections, then write the page of all that are complete."""
     parser = argparse.ArgumentParser(description="Documents visited against recall, beside controls.")
@@ -657,16 +662,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workdir", type=Path, default=ROOT / "runs" / "quality")
     parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: for work on this file itself")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     given = parser.parse_args()
-    threads = min(2, os.cpu_count() or 1)
-    torch.set_num_threads(threads)
-    faiss.omp_set_num_threads(threads)
+    torch.set_num_threads(given.threads)
+    faiss.omp_set_num_threads(given.threads)
     workdir = given.workdir.absolute()
     for name in given.collections:
         Bench(name, workdir, given.seeds, given.split).measure()
-    every = [Bench(name, workdir, given.seeds, given.split) for name in COLLECTIONS]
+    every = [finished(name, workdir, given.seeds, given.split) for name in COLLECTIONS]
     folder = ROOT / "docs" if given.split == "test" else workdir
-    print(write_page([bench.results() for bench in every if bench.complete], folder))
+    print(write_page([bench.results() for bench in every if bench is not None], folder))
     return 0
 
 

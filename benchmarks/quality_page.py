@@ -68,15 +68,15 @@ usual system, an encoder trained without an index and then an index of its vecto
 **What is counted.** Visited: distinct documents scored, counted for every query. Cost: rows scored (a document in two
 searched leaves counts twice) and the router's multiply-adds over the dimension, that is in documents' worth; for lists
 the centroids, for HNSW all distances computed. Both as fractions of the corpus. Curves are measured at every beam
-1…16, then x1.25, until 40% of the documents are visited. They are read linearly between points, and say nothing left
+1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%). They are read linearly between points, and say nothing left
 of the first one: there the tables have a dash. A dash also stands for recall that 40% visited do not reach.
 
 **Number of leaves or lists.** `ehi` takes what `auto` gives. All others choose with seed 0 among powers of two from 16
 to N/8 (the joint trainings, which are slow, among 64, 256 and 1024) what costs least for 95% of exact R@100 on dev.
 SciFact's dev has 70 queries; there five folds of the train queries choose, each asked of an encoder and a router
 that learned from the other four, costs averaged. Cranfield's dev is a tenth of its documents, which look for their
-neighbours; all of its 225 queries are its test. The joint trainings run with one seed on acl_title2abs and
-oewn_examples.
+neighbours; all of its 225 queries are its test. The joint trainings run on scifact alone: elsewhere their epochs take
+hours on two cores.
 
 **The test split** is read by the final measurement of each configuration, once a seed, and chooses nothing.
 

@@ -1,8 +1,8 @@
 """SciFact beside its controls: `make bench-scifact`.
 
-Three runs of specs/scifact.yaml share one corpus and one set of vectors:
-the spec as shipped, timed from nothing; EHI as published (`training: joint`), 40 leaves against 40 lists and against tuned lists (three seeds); and the
-paper's cold start. Every number printed is read from a report.json that the run wrote.
+Runs of specs/scifact.yaml that share one corpus and one set of vectors: the spec as shipped, timed from nothing; EHI as
+published (`router.training: joint`), 40 leaves against 40 lists and against tuned lists (three seeds); and its cold
+start. Every number printed is read from a report.json that the run wrote.
 """
 
 import argparse

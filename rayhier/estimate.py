@@ -167,7 +167,7 @@ def _training(spec: JobSpec, work: Work) -> float:
 def _teaching(spec: JobSpec, work: Work) -> float:
     """FLOPs of k-means, of the lessons' exact neighbours, and of the lessons."""
     teaching, m, leaves = spec.train.teaching, work.dimension, spec.router.leaves(work.documents)
-    lessons = work.pairs + min(work.documents, teaching.most)
+    lessons = work.pairs + min(work.documents, teaching.most) if work.pairs else 0
     clustered = 2 * ITERATIONS * min(work.documents, SAMPLE * leaves) * leaves * m
     near = 2 * lessons * work.documents * m
     return clustered + near + 3 * 2 * teaching.epochs * lessons * _router(spec, work)

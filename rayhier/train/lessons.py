@@ -11,6 +11,8 @@ from rayhier.spec.train import Teaching
 from rayhier.storage.columns import Floats
 from rayhier.train.examples import Examples
 
+DOCUMENTS_A_QUERY = 8
+"""Documents at most for each judged query: they keep the tail in order, and too many would drown the queries."""
 MOST_JUDGED = 10
 """Judged answers of a query that count in full."""
 
@@ -36,14 +38,12 @@ class Lessons:
 
     @classmethod
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, spec: Teaching, seed: int) -> Self:
-        """Of trained vectors: judged queries and a sample of the documents; where none is judged, documents alone.
+        """Of trained vectors: judged queries and a sample of the documents.
 
         A query's answers are what is judged relevant and its exact nearest documents, a document's itself and its.
         """
-        asked = np.unique(examples.pair_P2[:, 0]) if examples.same else np.arange(len(document_NM))
-        rows = np.random.default_rng([seed, 2]).permutation(asked)[: spec.most]
-        if examples.same:
-            return cls(document_NM[rows], *_near(document_NM[rows], document_NM, max(1, spec.neighbours), 1.0))
+        most = min(spec.most, DOCUMENTS_A_QUERY * len(query_QM))
+        rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
         vector_TM = query_QM if spec.documents == 0 else np.concatenate([query_QM, document_NM[rows]])
         judged_P2, judged_P = _judged(examples.pair_P2, spec)
         near_P2, near_P = _near(vector_TM, document_NM, spec.neighbours, 1.0)

@@ -45,8 +45,11 @@ JOINT, ENCODER, ROUTER = "joint", "encoder", "router"
 def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Made:
     """Train head and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
     judged = corpus.record.counts["splits"]["train"]["relevant"]
-    if spec.train.objective == "documents" or not judged:
+    supervised = spec.train.objective != "documents" and bool(judged)
+    if not supervised and spec.router.training == "joint":
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
+    elif not supervised:
+        say("  no train judgements are used: the encoder stays as it came, the router is k-means with a screen")
     if not corpus.record.counts["splits"]["dev"]["relevant"]:
         say("  no dev judgements: held-out documents that look for their nearest neighbours pick the best epoch")
     progress = Queue(actor_options={"num_cpus": 0})
@@ -71,7 +74,8 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     )
-    with Bar(f"train seed {seed}", sum(epochs(spec).values()), "epochs") as bar:
+    phases = epochs(spec, supervised)
+    with Bar(f"train seed {seed}", max(1, sum(phases.values())), "epochs") as bar:
         finished = threading.Event()
         follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
         follower.start()
@@ -83,16 +87,18 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             progress.shutdown()
     history = files.read_json(attempt.root / METRICS)
     best = {phase: max(rows, key=lambda row: row["dev"]) for phase, rows in history.items()}
-    if best.get(ENCODER, best.get(JOINT, {"epoch": 0}))["epoch"] == 0:
-        say("  the encoder is as it came: no training epoch measured better on dev")
-    return Made({"epochs": epochs(spec), "best": best})
+    if supervised and best.get(ENCODER, best.get(JOINT, {"epoch": 1}))["epoch"] == 0:
+        say("  epoch 0 is kept: the encoder is as it came: no training epoch measured better on dev")
+    return Made({"epochs": phases, "best": best})
 
 
-def epochs(spec: JobSpec) -> dict[str, int]:
-    """Of each phase of a training, in order."""
+def epochs(spec: JobSpec, supervised: bool) -> dict[str, int]:
+    """Of each phase of a training, in order; documents alone teach a router nothing that helps queries."""
     training = spec.router.training
     if training == "joint":
         return {JOINT: spec.train.passes(training)}
+    if not supervised:
+        return {ROUTER: 0}
     return {ENCODER: spec.train.passes(training), ROUTER: spec.train.teaching.epochs}
 
 
@@ -107,7 +113,7 @@ def train_worker(config: dict[str, Any]) -> None:
     examples = load_examples(spec.train, corpus, vectors, documents)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
     with ExitStack() as stack:
-        run = Run(spec, config["progress"], root, stack)
+        run = Run(spec, epochs(spec, not examples.same), config["progress"], root, stack)
         if spec.router.training == "joint":
             joint = Trainer(tower, examples, spec.router, spec.train, seed, DevMeasure(dev, documents.results))
             router: EhiRouter | TaughtRouter = joint.router
@@ -131,8 +137,10 @@ def train_worker(config: dict[str, Any]) -> None:
 class Run:
     """Runs the phases of a training one after the other, from where the newest checkpoint left them."""
 
-    def __init__(self, spec: JobSpec, progress: Queue, root: Location, stack: ExitStack) -> None:
-        self.spec, self.progress = spec, progress
+    def __init__(
+        self, spec: JobSpec, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
+    ) -> None:
+        self.spec, self.epochs, self.progress = spec, epochs, progress
         self.group = Group()
         self.phases: dict[str, Loop] = {}
         self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
@@ -151,7 +159,7 @@ class Run:
         self.phases[phase] = loop
         if (state := self.checkpoint / f"{phase}.safetensors").exists():
             loop.load(state)
-        before = sum(list(epochs(self.spec).values())[: list(epochs(self.spec)).index(phase)])
+        before = sum(list(self.epochs.values())[: list(self.epochs).index(phase)])
         saved = time.monotonic()
         while not loop.finished:
             row = loop.run_epoch() if loop.started else loop.start()

@@ -43,12 +43,14 @@ class Teacher(Loop):
         spec: Teaching,
         seed: int,
         group: Group | None = None,
+        *,
+        epochs: int | None = None,
     ) -> None:
         self.router, self.spec, self.seed = router, spec, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
         self.dev_PR = torch.from_numpy(leaf_NR[dev.pair_P2[:, 1]])
-        super().__init__({"router": router}, (spec.lr,), spec.epochs, 1, group)
+        super().__init__({"router": router}, (spec.lr,), spec.epochs if epochs is None else epochs, 1, group)
         self.group.copy_from_first(router.buffers())
         device = router.device
         self.vector_TM = self._hand(torch.from_numpy(lessons.vector_TM), device)
@@ -112,19 +114,27 @@ def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
 
 
 def build_teacher(spec: JobSpec, contrast: Contrast, examples: Examples, dev_P2: Ints) -> Teacher:
-    """The teacher that follows a contrast: leaves, lessons and dev (query row, document row) of its trained vectors."""
+    """The teacher that follows a contrast: leaves, lessons and dev (query row, document row) of its trained vectors.
+
+    Where no query is judged it teaches nothing: documents as queries are unlike queries, and a router that learns from
+    them alone visits half as many documents again (docs/LOG.md); k-means order stands.
+    """
     group, seed = contrast.group, contrast.seed
     n, m = examples.document_NM.shape
+    own = spec.router.model_copy(update={"residual": "none"}) if examples.same else spec.router
+    epochs = 0 if examples.same else None
     document_NM, query_QM, dev_QM = contrast.documents(), contrast.side("query"), contrast.side("dev")
     if group.rank > 0:
-        router = empty_router(spec.router, n, m, seed).to(contrast.tower.device)
+        router = empty_router(own, n, m, seed).to(contrast.tower.device)
         none = Lessons.none(m)
-        return Teacher(router, np.zeros((0, 1), np.int64), none, none, spec.train.teaching, seed, group)
-    router = make_router(spec.router, document_NM, seed).to(contrast.tower.device)
+        return Teacher(router, np.zeros((0, 1), np.int64), none, none, spec.train.teaching, seed, group, epochs=epochs)
+    router = make_router(own, document_NM, seed).to(contrast.tower.device)
     leaf_NR = settle(router, document_NM, spec, seed)
-    lessons = Lessons.of(examples, query_QM, document_NM, spec.train.teaching, seed)
+    lessons = Lessons.none(m)
+    if not examples.same:
+        lessons = Lessons.of(examples, query_QM, document_NM, spec.train.teaching, seed)
     dev = Lessons.asked(dev_QM, dev_P2)
-    return Teacher(router, leaf_NR, lessons, dev, spec.train.teaching, seed, group)
+    return Teacher(router, leaf_NR, lessons, dev, spec.train.teaching, seed, group, epochs=epochs)
 
 
 def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:

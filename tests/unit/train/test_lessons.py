@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.spec.train import Teaching
 from rayhier.train.examples import Examples
-from rayhier.train.lessons import Lessons
+from rayhier.train.lessons import DOCUMENTS_A_QUERY, Lessons
 
 N, Q, M = 130, 5, 6
 
@@ -23,8 +23,8 @@ def vectors():
     return unit(rng, Q, M), unit(rng, N, M)
 
 
-def examples(vectors, pairs, *, same=False):
-    return Examples(vectors[1] if same else vectors[0], vectors[1], np.array(pairs), same=same)
+def examples(vectors, pairs):
+    return Examples(*vectors, np.array(pairs))
 
 
 def near(vector, documents, count):
@@ -77,7 +77,7 @@ def test_most_bounds_the_documents_and_a_seed_draws_them(vectors):
         return Lessons.of(examples(vectors, PAIRS), *vectors, spec, seed).vector_TM[Q:].tolist()
 
     assert drawn(0) == drawn(0) != drawn(1)
-    assert len(drawn(0, most=1000)) == N
+    assert len(drawn(0, most=1000)) == DOCUMENTS_A_QUERY * Q < N
 
 
 def test_a_query_with_a_hundred_answers_weighs_as_ten(vectors):
@@ -87,21 +87,6 @@ def test_a_query_with_a_hundred_answers_weighs_as_ten(vectors):
     for (lesson, _), weight in zip(lessons.pair_P2.tolist(), lessons.weight_P.tolist(), strict=True):
         totals[lesson] += weight
     assert totals == {0: pytest.approx(30), 1: pytest.approx(30), 2: 3, 3: 3, 4: 3}
-
-
-@pytest.mark.parametrize("neighbours", [0, 3])
-def test_documents_alone(vectors, neighbours):
-    """Those that may ask, each in full, with themselves and their nearest."""
-    asking = [row for row in range(N) if row % 10]
-    pairs = [(row, (row + 1) % N) for row in asking]
-    spec = Teaching(neighbours=neighbours, documents=0.1)
-    lessons = Lessons.of(examples(vectors, pairs, same=True), vectors[1], vectors[1], spec, 0)
-    rows = [near(vector, vectors[1], 1)[0] for vector in lessons.vector_TM]
-    assert sorted(rows) == asking
-    answers = [
-        (n, answer) for n, row in enumerate(rows) for answer in near(vectors[1][row], vectors[1], max(1, neighbours))
-    ]
-    assert weights(lessons) == {pair: [1.0] for pair in answers}
 
 
 def test_more_neighbours_than_documents(vectors):

@@ -281,13 +281,20 @@ def test_the_teacher_reads_trained_vectors(problem):
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
-def test_documents_alone_teach(problem, leaves):
-    """Nothing is judged: the encoder stays as it came; documents ask, dev are held-out ones' neighbours."""
+def test_documents_alone_teach_nothing(problem, tmp_path, leaves):
+    """Nothing is judged: the encoder stays as it came, and queries visit leaves as in k-means IVF."""
     spec = job(leaves_per_document=leaves)
     examples = document_pairs(Documents(problem.ids, problem.documents))
     teacher = build_teacher(spec, contrast(problem, spec, examples), examples, dev_pairs(problem))
-    assert len(teacher.vector_TM) == len(np.unique(examples.pair_P2[:, 0]))
-    assert teacher.leaf_PR.shape[1] == leaves
-    assert (teacher.weight_P == 1).all()
-    last = run(teacher).history[-1]
-    assert last["loss_total"] < teacher.history[1]["loss_total"]
+    assert teacher.leaf_PR.shape[1] == teacher.dev_PR.shape[1] == leaves
+    assert [row["epoch"] for row in run(teacher).history] == [0]
+    teacher.save(tmp_path / "router.safetensors")
+    again = build_teacher(spec, contrast(problem, spec, examples), examples, dev_pairs(problem))
+    again.load(tmp_path / "router.safetensors")
+    assert again.finished
+    for one in (teacher, again):
+        one.restore_best()
+        nearest = torch.from_numpy(problem.queries) @ one.router.centroid_LM.T
+        found = route_all(one.router, torch.from_numpy(problem.queries), LEAVES)[0]
+        assert found.tolist() == nearest.argsort(dim=1, descending=True).tolist()
+    assert same(state(again), state(teacher))
