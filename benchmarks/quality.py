@@ -29,7 +29,6 @@ from rayhier.evaluate.balance import balance
 from rayhier.evaluate.baselines import list_choices
 from rayhier.evaluate.curve import Point, System, beams, reach
 from rayhier.evaluate.data import in_memory, load_dev, load_documents, load_queries
-from rayhier.evaluate.found import Found
 from rayhier.evaluate.hnsw import Hnsw, efforts
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.scann_tree import ScannTree
@@ -389,24 +388,6 @@ def ivf(view: View, name: str, lists: int, asked: Asked) -> Built:
     return Routed(Places(leaf_NR, lists), view.judged(asked), lambda beam: order_QL[:, :beam], lambda _: float(lists))
 
 
-class NarrowScann(ScannTree):
-    """ScaNN asked for as much as its partitions may hold, and again where they hold more: not for the whole corpus."""
-
-    width = 1024
-
-    def search(self, query_QM: Floats, beam: int, k: int) -> Found:
-        """What all of it finds."""
-        whole = self.count
-        while True:
-            self.count = min(whole, self.width)
-            found = super().search(query_QM, beam, k)
-            filled = found.visited_Q.max() == self.count < whole
-            self.count = whole
-            if not filled:
-                return found
-            self.width *= 2
-
-
 def library(view: View, name: str, leaves: int, asked: Asked) -> Built:
     """A library that takes the whole index: HNSW, or ScaNN's tree."""
     query_QM, ids = view.encode(asked.vector_QM), pa.array(np.arange(len(view.documents())))
@@ -416,7 +397,7 @@ def library(view: View, name: str, leaves: int, asked: Asked) -> Built:
         steps, routing = efforts(len(ids)), 0.0
         system = System("", len(ids), steps, lambda effort: graph.search(query_QM, effort, DEPTH), lambda _: routing)
     else:
-        tree = NarrowScann(ids, None, view.documents(), leaves)
+        tree = ScannTree(ids, None, view.documents(), leaves)
         system = System(
             "", len(ids), beams(leaves), lambda beam: tree.search(query_QM, beam, DEPTH), lambda _: float(leaves)
         )

@@ -68,8 +68,9 @@ usual system, an encoder trained without an index and then an index of its vecto
 **What is counted.** Visited: distinct documents scored, counted for every query. Cost: rows scored (a document in two
 searched leaves counts twice) and the router's multiply-adds over the dimension, that is in documents' worth; for lists
 the centroids, for HNSW all distances computed. Both as fractions of the corpus. Curves are measured at every beam
-1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%). They are read linearly between points, and say nothing left
-of the first one: there the tables have a dash. A dash also stands for recall that 40% visited do not reach.
+1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%). They are
+read linearly between points, and say nothing left of the first one: there the tables have a dash. A dash also stands
+for recall that 40% visited do not reach.
 
 **Number of leaves or lists.** `ehi` takes what `auto` gives. All others choose with seed 0 among powers of two from 16
 to N/8 (the joint trainings, which are slow, among 64, 256 and 1024) what costs least for 95% of exact R@100 on dev.

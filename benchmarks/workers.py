@@ -132,7 +132,9 @@ def build(case: str, batch_size: int) -> Trainer:
         else HeadTower(ResidualHead(384), stored, torch.device("cpu"))
     )
     train = TrainSpec(batch_size=batch_size, hard_negatives=HardNegatives(source="none"))
-    return Trainer(tower, examples, EhiSpec(type="ehi", branching=125), train, 0, lambda _: {"dev": 0.0})
+    return Trainer(
+        tower, examples, EhiSpec(type="ehi", training="joint", branching=125), train, 0, lambda _: {"dev": 0.0}
+    )
 
 
 def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:

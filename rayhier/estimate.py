@@ -39,6 +39,8 @@ SCANS = 20
 """Exact searches that an evaluation is worth: four systems, each but exact search at every beam of its curve."""
 WHOLE = {"hnsw", "scann"}
 """Baselines that one process builds over all vectors."""
+DOCUMENTS_A_QUERY = 8
+"""Documents at most that teach a router, for each judged query."""
 ITERATIONS, SAMPLE = 25, 256
 """Of k-means, and the documents a leaf that it sees at most."""
 NEIGHBOURS = 1_000
@@ -167,7 +169,7 @@ def _training(spec: JobSpec, work: Work) -> float:
 def _teaching(spec: JobSpec, work: Work) -> float:
     """FLOPs of k-means, of the lessons' exact neighbours, and of the lessons."""
     teaching, m, leaves = spec.train.teaching, work.dimension, spec.router.leaves(work.documents)
-    lessons = work.pairs + min(work.documents, teaching.most) if work.pairs else 0
+    lessons = work.pairs + min(work.documents, teaching.most, DOCUMENTS_A_QUERY * work.pairs)
     clustered = 2 * ITERATIONS * min(work.documents, SAMPLE * leaves) * leaves * m
     near = 2 * lessons * work.documents * m
     return clustered + near + 3 * 2 * teaching.epochs * lessons * _router(spec, work)

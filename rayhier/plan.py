@@ -161,7 +161,16 @@ def _steps(plan: Plan) -> list[Step]:
     base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
     steps = [corpus, vectors]
     measured = dict(base)
-    leaves = [spec.leaves_per_document, spec.index.second_leaf, spec.index.spilled][: 2 * spec.leaves_per_document - 1]
+    taught = spec.router.training == "taught"
+    leaves: list[object] = [spec.leaves_per_document]
+    if spec.leaves_per_document > 1:
+        leaves += [spec.index.second_leaf, *([spec.index.spilled] if taught else [])]
+    training = spec.train.model_copy(
+        update={
+            "epochs": spec.train.passes(spec.router.training),
+            "batch_size": spec.train.pairs_a_step(spec.router.training),
+        }
+    )
     for seed in spec.evaluate.seeds:
         model = step(
             "train",
@@ -170,8 +179,8 @@ def _steps(plan: Plan) -> list[Step]:
             weights,
             seed,
             router=_fields(spec.router),
-            train=_fields(spec.train, "micro_batch"),
-            leaves=leaves if spec.router.training == "taught" else [],
+            train=_fields(training, "micro_batch"),
+            leaves=leaves if taught else [],
             what=spec.encoder.train,
             similarity=spec.encoder.similarity,
         )

@@ -11,6 +11,7 @@ from rayhier.evaluate.part import named, results
 from rayhier.search.lists import Ints, once
 from rayhier.storage.columns import Floats
 
+WIDTH = 1024
 CELLS = 20_000_000
 """Scores that one call may answer with."""
 
@@ -26,10 +27,12 @@ class ScannTree:
     def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats, leaves: int) -> None:
         self.result_ids, self.result_N = result_ids, result_N
         self.count = len(vector_NM)
+        self.width = min(WIDTH, self.count)
+        """Asked for at a time; grows as soon as it is filled."""
         # An extra: the plan refuses where it is missing.
         from scann.scann_ops.py import scann_ops_pybind
 
-        builder = scann_ops_pybind.builder(np.ascontiguousarray(vector_NM), self.count, "dot_product")
+        builder = scann_ops_pybind.builder(np.ascontiguousarray(vector_NM), self.width, "dot_product")
         tree = builder.tree(leaves, 1, min_partition_size=1)
         self.index = tree.score_brute_force().build()
 
@@ -41,13 +44,21 @@ class ScannTree:
 
     def search(self, query_QM: Floats, beam: int, k: int) -> Found:
         """The best k results of each query [q, m] in the `beam` partitions nearest to it."""
-        at_once = max(1, CELLS // self.count)
-        parts = [self._some(query_QM[i : i + at_once], beam, k) for i in range(0, len(query_QM), at_once)]
+        begin = 0
+        parts = []
+        while begin < len(query_QM):
+            end = begin + max(1, CELLS // self.width)
+            part = self._some(query_QM[begin:end], beam, k)
+            if part[2].max() == self.width < self.count:
+                self.width = min(2 * self.width, self.count)  # partitions hold more than was asked for: again
+                continue
+            parts.append(part)
+            begin = end
         score_QK, row_QK, visited_Q = (np.concatenate([part[place] for part in parts]) for place in range(3))
         return Found(named(score_QK, row_QK, self.result_ids), visited_Q, visited_Q, beam)
 
     def _some(self, query_QM: Floats, beam: int, k: int) -> tuple[Floats, Ints, Ints]:
-        rows, scores = self.index.search_batched(query_QM, final_num_neighbors=self.count, leaves_to_search=beam)
+        rows, scores = self.index.search_batched(query_QM, final_num_neighbors=self.width, leaves_to_search=beam)
         found = ~np.isnan(scores)
         score_QN = np.where(found, scores, -np.inf).astype(np.float32)
         row_QN = np.where(found, rows.astype(np.int64), -1)

@@ -169,20 +169,24 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
     rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
     sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
-    for _ in range(AUCTIONS):
+    for auction in range(AUCTIONS + 1):
         if leaves > 1:
-            near_N2 = place_all(router, torch.from_numpy(sample_NM), 2)[0].numpy()
-            centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.centroid_LM, router.price_L))
-            gap_N = gaps(sample_NM, near_N2, centroid_LM, price_L)
-            router.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
+            router.border.fill_(_border(router, sample_NM, spec.index.spilled))
         sizes = leaf_sizes(place(router, sample_NM, leaves, spill), router.n_leaves)
-        if balance(sizes)["imbalance"] <= EVEN:
+        if balance(sizes)["imbalance"] <= EVEN or auction == AUCTIONS:
             break
         crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
         router.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
     leaf_NR = place(router, document_NM, leaves, spill)
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
+
+
+def _border(router: TaughtRouter, document_NM: Floats, share: float) -> float:
+    """How near to a border this share of the documents lies, in cosine after price."""
+    near_N2 = place_all(router, torch.from_numpy(document_NM), 2)[0].numpy()
+    centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.centroid_LM, router.price_L))
+    return float(np.quantile(gaps(document_NM, near_N2, centroid_LM, price_L), share))
 
 
 def place(router: TaughtRouter, document_NM: Floats, leaves: int, spill: Spill) -> Ints:
