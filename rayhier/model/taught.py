@@ -5,8 +5,9 @@ Times the leaf's size it is the leaf's probability, which is what is taught; wit
 a search pays for documents, not for leaves. W begins at 20 x the centroids and U at 0: as k-means IVF.
 
 Many small leaves visit fewer documents, and scoring them all would cost more than it saves. So a flat router screens
-them first by a projection of W to a few dimensions, then scores the best in full; a taller one, whose upper levels have
-weights of their own at every node, keeps the best `beam` children of each level.
+them first by a projection of W to a few dimensions, then scores the best in full. A taller one has weights at every
+node and keeps the best of each level; its inner nodes only leave leaves out, and what is left is scored as if the
+router were flat.
 
 Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, S screened, P projection, R rank.
 """
@@ -24,6 +25,8 @@ SCALE = 20.0
 """Of the centroids at the start: p = softmax(20 cos)."""
 SHORTLIST = 4
 """Leaves scored in full for each one that is visited."""
+WIDER = 2
+"""Inner nodes kept at each level for each leaf that is visited."""
 
 
 class TaughtRouter(nn.Module):
@@ -106,25 +109,20 @@ class TaughtRouter(nn.Module):
         """What a query is compared by: x + U ReLU(V x)."""
         return x_NM + F.relu(x_NM @ self.V.T) @ self.U.T
 
-    def log_probs(self, x_NM: Tensor) -> Tensor:
-        """Log-probability [N, L] that a leaf holds the answer to a query, all leaves."""
+    def log_probs(self, x_NM: Tensor) -> list[Tensor]:
+        """Log-probabilities [N, B^h], of every level, that a node holds the answer to a query; leaves last."""
         y_NM = self.bend(x_NM)
-        log_p_NC = x_NM.new_zeros(len(x_NM), 1)
-        for level, (W, b) in enumerate(zip(self.W, self.b, strict=True), start=1):
-            logits_NC = y_NM @ W.T + b
-            if level == self.height:
-                logits_NC = logits_NC + self.log_size_L
-            own = F.log_softmax(logits_NC.view(len(x_NM), -1, self.branching), dim=2)
-            log_p_NC = (log_p_NC.unsqueeze(2) + own).flatten(1)
-        return log_p_NC
+        logits = [y_NM @ W.T + b for W, b in zip(self.W, self.b, strict=True)]
+        logits[-1] = logits[-1] + self.log_size_L
+        return [F.log_softmax(logits_NC, dim=1) for logits_NC in logits]
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """The leaves [N, K] a query visits, densest first, and their log-probabilities [N, K], K = min(beam, L).
 
-        Behind a screen the probabilities' sum over all leaves is the first pass's estimate.
+        Behind a screen, or below nodes that were left out, the sum over all leaves is an estimate from those scored.
         """
-        y_NM = self.bend(encoded.vectors)
-        return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, min(beam, self.n_leaves))
+        y_NM, beam = self.bend(encoded.vectors), min(beam, self.n_leaves)
+        return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """The `count` leaves [N, C] nearest to a document after price, best first, and log softmax(20 cos) [N, C]."""
@@ -138,8 +136,8 @@ class TaughtRouter(nn.Module):
         bend = 2 * self.rank * self.dimension
         if self.height == 1:
             return bend + self._screened(min(beam, self.n_leaves))
-        expanded = sum(min(beam, int(self.branching**level)) for level in range(self.height))
-        return bend + expanded * self.branching * self.dimension
+        kept = [1, *(min(WIDER * beam, int(self.branching**level)) for level in range(1, self.height))]
+        return bend + sum(kept) * self.branching * self.dimension
 
     def _screened(self, beam: int) -> int:
         if not self._screens(beam):
@@ -168,19 +166,16 @@ class TaughtRouter(nn.Module):
 
     def _tree(self, y_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
         node_NK = torch.zeros(len(y_NM), 1, dtype=torch.long, device=y_NM.device)
-        log_p_NK = y_NM.new_zeros(len(y_NM), 1)
         children_B = torch.arange(self.branching, device=y_NM.device)
         for level, (W, b) in enumerate(zip(self.W, self.b, strict=True), start=1):
-            child_NKB = node_NK.unsqueeze(2) * self.branching + children_B
-            logits_NKB = _given(y_NM, child_NKB.flatten(1), W, b).view(child_NKB.shape)
-            size_NC = y_NM.new_zeros(1)
-            if level == self.height:
-                logits_NKB = logits_NKB + self.log_size_L[child_NKB]
-                size_NC = self.log_size_L[child_NKB].flatten(1)
-            log_p_NC = (log_p_NK.unsqueeze(2) + F.log_softmax(logits_NKB, dim=2)).flatten(1)
-            place_NK = (log_p_NC - size_NC).topk(min(beam, log_p_NC.shape[1]), dim=1).indices
-            log_p_NK, node_NK = log_p_NC.gather(1, place_NK), child_NKB.flatten(1).gather(1, place_NK)
-        return node_NK, log_p_NK
+            child_NC = (node_NK.unsqueeze(2) * self.branching + children_B).flatten(1)
+            score_NC = _given(y_NM, child_NC, W, b)
+            if level < self.height:
+                node_NK = child_NC.gather(1, score_NC.topk(min(WIDER * beam, score_NC.shape[1]), dim=1).indices)
+        score_NK, place_NK = score_NC.topk(beam, dim=1)
+        leaf_NK = child_NC.gather(1, place_NK)
+        total_N1 = torch.logsumexp(score_NC + self.log_size_L[child_NC], dim=1, keepdim=True)
+        return leaf_NK, score_NK + self.log_size_L[leaf_NK] - total_N1
 
 
 def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:

@@ -80,8 +80,11 @@ class Teacher(Loop):
         weight = max(float(self.weight_P[_pairs(self.begin_T, lesson_B)[1]].sum()), 1e-9)
         own_B = self.group.shares(lesson_B)[self.group.rank]
         row_P, pair_P = _pairs(self.begin_T, own_B)
-        log_p_BL = self.router.log_probs(self.vector_TM[own_B])
-        loss = reach_loss(log_p_BL, row_P.to(log_p_BL.device), self.leaf_PR[pair_P], self.weight_P[pair_P]) / weight
+        row_P, leaf_PR, weight_P = row_P.to(self.router.device), self.leaf_PR[pair_P], self.weight_P[pair_P]
+        loss = torch.zeros((), device=self.router.device)
+        for level, log_p_BC in enumerate(self.router.log_probs(self.vector_TM[own_B]), start=1):
+            node_PR = leaf_PR // self.router.branching ** (self.router.height - level)
+            loss = loss + reach_loss(log_p_BC, row_P, node_PR, weight_P) / weight
         loss.backward()  # type: ignore[no-untyped-call]
         self.group.sum_gradients(self.parameters)
         self.optimizer.step()
@@ -97,7 +100,7 @@ class Teacher(Loop):
         for begin in range(0, len(dev.vector_TM), AT_ONCE):
             rows = np.arange(begin, min(begin + AT_ONCE, len(dev.vector_TM)))
             row_P, pair_P = _pairs(begin_T, rows)
-            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[rows]).to(self.router.device)).cpu()
+            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[rows]).to(self.router.device))[-1].cpu()
             total += float(reach_loss(log_p_BL, row_P, self.dev_PR[pair_P], torch.from_numpy(dev.weight_P)[pair_P]))
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 

@@ -74,7 +74,7 @@ def test_a_router_begins_as_kmeans(problem, router, length):
     made = make_router(router, length * problem.documents, 0)
     wanted = spherical_kmeans(length * problem.documents, made.n_leaves, 0)
     assert sorted(made.centroid_LM.tolist()) == sorted(wanted.tolist())
-    found = made.log_probs(length * torch.from_numpy(problem.queries))
+    found = made.log_probs(length * torch.from_numpy(problem.queries))[-1]
     if router.height == 1:
         products = torch.from_numpy(problem.queries) @ made.centroid_LM.T
         torch.testing.assert_close(found, (SCALE * products).log_softmax(dim=1), atol=1e-4, rtol=1e-4)
@@ -175,7 +175,7 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 @KINDS
 def test_dev_is_the_mean_chance_that_an_answer_is_reached(problem, router, leaves):
     teacher = build(problem, router, leaves_per_document=leaves)
-    p = teacher.router.log_probs(torch.from_numpy(problem.queries[problem.dev])).exp().detach().numpy()
+    p = teacher.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1].exp().detach().numpy()
     leaf_NR = place(teacher.router, problem.documents, leaves, "soar")
     reached = [sum(own[list(set(leaf_NR[row]))]) for own, row in zip(p, problem.dev, strict=True)]
     assert teacher.start()["dev"] == pytest.approx(np.exp(np.mean(np.log(reached))), rel=1e-5)
@@ -184,7 +184,7 @@ def test_dev_is_the_mean_chance_that_an_answer_is_reached(problem, router, leave
 def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     teacher = build(problem)
     rows = np.array([7, 3, 150, 0])
-    log_p = teacher.router.log_probs(teacher.vector_TM).detach().numpy()
+    log_p = teacher.router.log_probs(teacher.vector_TM)[-1].detach().numpy()
     lessons = Lessons.of(problem.examples(), problem.queries[problem.train], problem.documents, teacher.spec, 0)
     leaf_NR = place(teacher.router, problem.documents, 2, "soar")
     total = weight = 0.0
