@@ -4,7 +4,6 @@ Everything here is known before a cluster is touched; what is missing or cannot 
 """
 
 import importlib.util
-import os
 import shutil
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,8 +114,6 @@ NO_JUDGEMENTS = (
     "train.objective: got 'supervised', but the corpus has no train judgements; "
     "allowed: 'documents' or 'auto', or a qrels/train.tsv that names its queries and documents"
 )
-
-NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
 
 
 NO_SCANN = (
@@ -243,70 +240,11 @@ def _check_space(plan: Plan) -> None:
     needed = sum(step.bytes for step in plan.steps if not step.is_published)
     free = shutil.disk_usage(parent).free
     if needed > free:
-        raise InputError(f"workdir: {parent} has {_size(free)} free; this plan writes about {_size(needed)}")
+        raise InputError(f"workdir: {parent} has {size_of(free)} free; this plan writes about {size_of(needed)}")
 
 
-def show(plan: Plan) -> str:
-    """The plan for people: steps, places, sizes, resources, hours; then what is to do in all, and what to mind."""
-    known = plan.source.rows if plan.spec.corpus.passages is None else None
-    documents = plan.source.rows or ASSUMED_DOCUMENTS
-    about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
-    lines = [
-        f"{plan.spec.name}: {about} documents, {plan.spec.router.leaves(documents):,} leaves, workdir {plan.workdir}",
-        f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
-    ]
-    for step in plan.steps:
-        state = "published" if step.is_published else "to do"
-        place = f"{step.kind}/{step.fingerprint}"
-        hours = f"estimated {_time(step.cost.seconds):>7}"
-        lines.append(
-            f"  {step.title:<16} {place:<24} about {_size(step.bytes):>6}  {step.resources:<18}  {state:<9}  {hours}"
-        )
-    left = [step for step in plan.steps if not step.is_published]
-    size, seconds = sum(step.bytes for step in left), sum(step.cost.seconds for step in left)
-    lines.append(f"to do: about {_size(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
-    return "\n".join([*lines, *notes(plan)])
-
-
-def notes(plan: Plan) -> list[str]:
-    """What is no mistake but may surprise: left out, assumed, paid twice, without use, too large for this machine."""
-    found = [] if plan.evaluates else [NOT_EVALUATED]
-    if plan.source.rows is None:
-        found.append(f"corpus: only reading it tells how large it is; {ASSUMED_DOCUMENTS:,} documents are assumed")
-    if plan.spec.leaves_per_document > 1:
-        index = next(step for step in plan.steps if step.stage == "index")
-        found.append(
-            f"index.leaves_per_document: {plan.spec.rows_per_document:g} rows a document in the leaf map, "
-            f"{_size(index.bytes)} where one would be {_size(index.bytes / plan.spec.rows_per_document)}"
-        )
-    documents = plan.source.rows or ASSUMED_DOCUMENTS
-    leaves = plan.spec.router.leaves(documents)
-    beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
-    if beam >= leaves:
-        found.append(f"warning: search.beam: {beam} leaves are visited, and there are {leaves:,}: all are read")
-    return found + _too_large(plan)
-
-
-def _too_large(plan: Plan) -> list[str]:
-    """Stages, one of whose processes may not fit this machine's memory; none where the cluster is elsewhere."""
-    elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "auto", "local")
-    if plan.spec.cluster.address not in ("auto", "local") or (plan.spec.cluster.address == "auto" and elsewhere):
-        return []
-    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    large = {step.stage: step.cost.memory for step in plan.steps if step.cost.memory > has}
-    return [
-        f"warning: {stage}: one process holds about {_size(needed)}, and this machine has {_size(has)}"
-        for stage, needed in large.items()
-    ]
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
-
-
-def _size(count: float) -> str:
+def size_of(count: float) -> str:
+    """Bytes for people."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}"

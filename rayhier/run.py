@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rayhier.corpus import fits
-from rayhier.plan import NOT_EVALUATED, STAGES, Plan, Step, make_plan, show
+from rayhier.outline import NOT_EVALUATED, show
+from rayhier.plan import STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.storage import current, files

@@ -9,7 +9,8 @@ import pytest
 import ray
 
 from rayhier import run
-from rayhier.plan import NOT_EVALUATED, STAGES, make_plan, notes, show
+from rayhier.outline import NOT_EVALUATED, notes, show
+from rayhier.plan import STAGES, make_plan
 from rayhier.spec import InputError, load
 
 TEXTS = {"documents": "corpus", "queries": "queries"}

@@ -1,0 +1,67 @@
+"""A plan for people: steps, places, sizes, hours; what is to do in all, and what to mind before it begins."""
+
+import os
+
+from rayhier.plan import ASSUMED_DOCUMENTS, Plan, size_of
+
+NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
+
+
+def show(plan: Plan) -> str:
+    """The plan for people: steps, places, sizes, resources, hours; then what is to do in all, and what to mind."""
+    known = plan.source.rows if plan.spec.corpus.passages is None else None
+    documents = plan.source.rows or ASSUMED_DOCUMENTS
+    about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
+    lines = [
+        f"{plan.spec.name}: {about} documents, {plan.spec.router.leaves(documents):,} leaves, workdir {plan.workdir}",
+        f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
+    ]
+    for step in plan.steps:
+        state = "published" if step.is_published else "to do"
+        place = f"{step.kind}/{step.fingerprint}"
+        hours = f"estimated {_time(step.cost.seconds):>7}"
+        lines.append(
+            f"  {step.title:<16} {place:<24} about {size_of(step.bytes):>6}  {step.resources:<18}  {state:<9}  {hours}"
+        )
+    left = [step for step in plan.steps if not step.is_published]
+    size, seconds = sum(step.bytes for step in left), sum(step.cost.seconds for step in left)
+    lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
+    return "\n".join([*lines, *notes(plan)])
+
+
+def notes(plan: Plan) -> list[str]:
+    """What is no mistake but may surprise: left out, assumed, paid twice, without use, too large for this machine."""
+    found = [] if plan.evaluates else [NOT_EVALUATED]
+    if plan.source.rows is None:
+        found.append(f"corpus: only reading it tells how large it is; {ASSUMED_DOCUMENTS:,} documents are assumed")
+    if plan.spec.leaves_per_document > 1:
+        index = next(step for step in plan.steps if step.stage == "index")
+        found.append(
+            f"index.leaves_per_document: {plan.spec.rows_per_document:g} rows a document in the leaf map, "
+            f"{size_of(index.bytes)} where one would be {size_of(index.bytes / plan.spec.rows_per_document)}"
+        )
+    documents = plan.source.rows or ASSUMED_DOCUMENTS
+    leaves = plan.spec.router.leaves(documents)
+    beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
+    if beam >= leaves:
+        found.append(f"warning: search.beam: {beam} leaves are visited, and there are {leaves:,}: all are read")
+    return found + _too_large(plan)
+
+
+def _too_large(plan: Plan) -> list[str]:
+    """Stages, one of whose processes may not fit this machine's memory; none where the cluster is elsewhere."""
+    elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "auto", "local")
+    if plan.spec.cluster.address not in ("auto", "local") or (plan.spec.cluster.address == "auto" and elsewhere):
+        return []
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    large = {step.stage: step.cost.memory for step in plan.steps if step.cost.memory > has}
+    return [
+        f"warning: {stage}: one process holds about {size_of(needed)}, and this machine has {size_of(has)}"
+        for stage, needed in large.items()
+    ]
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
