@@ -48,7 +48,8 @@ from rayhier.train.dev import DevMeasure, ExactMeasure
 from rayhier.train.examples import Examples
 from rayhier.train.lessons import Lessons
 from rayhier.train.loop import Loop
-from rayhier.train.teacher import Teacher, empty_router, make_router, settle
+from rayhier.train.settle import empty_router, make_router, settle
+from rayhier.train.teacher import Teacher
 from rayhier.train.tower import HeadTower, Side
 from rayhier.train.trainer import Trainer
 

@@ -15,7 +15,7 @@ from rayhier.evaluate.found import Ranking
 from rayhier.evaluate.measures import Queries
 from rayhier.search.lists import Ints
 from rayhier.storage.columns import Floats
-from rayhier.train.teacher import leaf_sizes
+from rayhier.train.settle import leaf_sizes
 
 DEPTH = 100
 

@@ -11,7 +11,7 @@ from rayhier.model.router import save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.train.teacher import make_router, place, settle
+from rayhier.train.settle import make_router, place, settle
 
 N, M = 500, 12
 IDS = [f"d{row:03d}" for row in range(N)]

@@ -15,7 +15,8 @@ from rayhier.spec.router import EhiSpec
 from rayhier.train.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.lessons import Lessons
-from rayhier.train.teacher import Teacher, build_teacher, make_router, place, settle
+from rayhier.train.settle import make_router, place, settle
+from rayhier.train.teacher import Teacher, build_teacher
 from rayhier.train.tower import HeadTower
 
 LEAVES, RATE = 12, 5e-3

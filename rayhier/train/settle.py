@@ -1,0 +1,97 @@
+"""Where a taught router begins: k-means cells, the documents in them, and prices that keep them even."""
+
+import numpy as np
+import torch
+
+from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.cluster.siblings import siblings
+from rayhier.cluster.spill import CANDIDATES, Spill, gaps, second_leaves
+from rayhier.evaluate.balance import balance
+from rayhier.model.router import place_all
+from rayhier.model.taught import SCALE, TaughtRouter
+from rayhier.search.lists import Ints
+from rayhier.spec import JobSpec
+from rayhier.spec.router import EhiSpec
+from rayhier.storage.columns import Floats
+
+AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
+"""Rounds at most, the imbalance that is even enough, and what twice the mean costs a round, in cosine."""
+SAMPLE = 256
+"""Documents a leaf whose crowding is watched."""
+
+
+def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:
+    """A router that is k-means IVF of these documents [n, m]."""
+    n, m = document_NM.shape
+    branching = round(spec.leaves(n) ** (1 / spec.height))
+    router = empty_router(spec, n, m, seed)
+    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed)
+    centroid_LM = centroid_LM[siblings(centroid_LM, branching, spec.height, seed)]
+    # 20 x cosine, also where vectors are longer than 1.
+    length = float(np.linalg.norm(document_NM[:: max(1, n // 10_000)], axis=1).mean())
+    router.begin(torch.from_numpy(centroid_LM), SCALE / length)
+    return router
+
+
+def empty_router(spec: EhiSpec, documents: int, dimension: int, seed: int) -> TaughtRouter:
+    """The same before it knows any document."""
+    branching = round(spec.leaves(documents) ** (1 / spec.height))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        screen = min(spec.screened(documents), dimension)
+        return TaughtRouter(dimension, branching, spec.height, spec.bend_rank(documents), screen)
+
+
+def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) -> Ints:
+    """The leaves [n, r] of documents, first leaf first, as even as prices make them; the router learns their sizes.
+
+    A leaf that is fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, until imbalance is
+    low; documents at its border go elsewhere. Prices, and how near a border documents have a second leaf, are found on
+    a sample and stay with the router, so that every document is placed by itself, now or later.
+    """
+    n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
+    rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
+    sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
+    for auction in range(AUCTIONS + 1):
+        if leaves > 1:
+            router.border.fill_(_border(router, sample_NM, spec.index.spilled))
+        sizes = leaf_sizes(place(router, sample_NM, leaves, spill), router.n_leaves)
+        if balance(sizes)["imbalance"] <= EVEN or auction == AUCTIONS:
+            break
+        crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
+        router.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
+    leaf_NR = place(router, document_NM, leaves, spill)
+    router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
+    return leaf_NR
+
+
+def _border(router: TaughtRouter, document_NM: Floats, share: float) -> float:
+    """How near to a border this share of the documents lies, in cosine after price."""
+    near_N2 = place_all(router, torch.from_numpy(document_NM), 2)[0].numpy()
+    centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.centroid_LM, router.price_L))
+    return float(np.quantile(gaps(document_NM, near_N2, centroid_LM, price_L), share))
+
+
+def place(router: TaughtRouter, document_NM: Floats, leaves: int, spill: Spill) -> Ints:
+    """The leaves [n, r] where documents belong, first leaf first; again the first where there is no second."""
+    count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
+    leaf_NC = place_all(router, torch.from_numpy(document_NM), count)[0].numpy()
+    if leaves == 1:
+        return leaf_NC
+    cells = router.cells
+    centroid_LM, price_L = cells.centroid_LM.cpu().numpy(), cells.price_L.cpu().numpy()
+    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, spill, price_L, cells.border)
+    return np.stack([leaf_NC[:, 0], leaf_NC[np.arange(len(leaf_NC)), second_N]], axis=1)
+
+
+def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
+    """Documents in each leaf; one in the same leaf twice counts once.
+
+    >>> leaf_sizes(np.array([[0, 1], [1, 1]]), 3)
+    array([1, 2, 0])
+    """
+    sizes = np.bincount(leaf_NR[:, 0], minlength=n_leaves)
+    for rank in range(1, leaf_NR.shape[1]):
+        other = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
+        sizes = sizes + np.bincount(other, minlength=n_leaves)
+    return sizes
