@@ -82,12 +82,12 @@ def reached(curve: Curve, weight_RQ: Array, shares: Sequence[float], axis: str =
     return np.where(there_RSP.any(axis=2), x_RS, np.nan)
 
 
-def recall_at(curve: Curve, weight_RQ: Array, shares: Sequence[float]) -> Array:
-    """Mean recall [r, s] at shares visited, linear between points, flat beyond the last.
+def recall_at(curve: Curve, weight_RQ: Array, shares: Sequence[float], axis: str = "visited") -> Array:
+    """Mean recall [r, s] at shares visited (or costs), linear between points.
 
-    NaN for a share left of the sample's first point; a resample left of its own first point reads that one.
+    NaN for a share beyond the sample's first or last point; a resample beyond its own reads that one.
     """
-    visited_RP, recall_RP = weight_RQ @ curve.visited_PQ.T, weight_RQ @ curve.recall_PQ.T
+    visited_RP, recall_RP = weight_RQ @ getattr(curve, f"{axis}_PQ").T, weight_RQ @ curve.recall_PQ.T
     # A taller tree's beams are not nested: a wider one may visit a little less.
     order_RP = np.argsort(visited_RP, axis=1, kind="stable")
     visited_RP, recall_RP = (np.take_along_axis(x_RP, order_RP, axis=1) for x_RP in (visited_RP, recall_RP))
@@ -98,7 +98,7 @@ def recall_at(curve: Curve, weight_RQ: Array, shares: Sequence[float]) -> Array:
     width_RS = visited_RP[r, high_RS] - visited_RP[r, low_RS]
     part_RS = np.where(width_RS > 0, (share_S - visited_RP[r, low_RS]) / np.where(width_RS > 0, width_RS, 1.0), 0.0)
     found_RS = recall_RP[r, low_RS] + part_RS * (recall_RP[r, high_RS] - recall_RP[r, low_RS])
-    found_RS[:, place_RS[0] == 0] = np.nan
+    found_RS[:, (place_RS[0] == 0) | (share_S > visited_RP[0, -1] + 1e-9)] = np.nan
     return np.asarray(found_RS)
 
 

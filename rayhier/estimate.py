@@ -41,8 +41,8 @@ WHOLE = {"hnsw", "scann"}
 """Baselines that one process builds over all vectors."""
 DOCUMENTS_A_QUERY = 8
 """Documents at most that teach a router, for each judged query."""
-ITERATIONS, SAMPLE = 25, 256
-"""Of k-means, and the documents a leaf that it sees at most."""
+ITERATIONS, SETTLING, SAMPLE = 25, 12, 256
+"""Of k-means, of evening its leaves (about), and the documents a leaf that both see at most."""
 NEIGHBOURS = 1_000
 """Held-out documents at most, where dev has no judgement."""
 
@@ -170,7 +170,7 @@ def _teaching(spec: JobSpec, work: Work) -> float:
     """FLOPs of k-means, of the lessons' exact neighbours, and of the lessons."""
     teaching, m, leaves = spec.train.teaching, work.dimension, spec.router.leaves(work.documents)
     lessons = work.pairs + min(work.documents, teaching.most, DOCUMENTS_A_QUERY * work.pairs)
-    clustered = 2 * ITERATIONS * min(work.documents, SAMPLE * leaves) * leaves * m
+    clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE * leaves) * leaves * m
     near = 2 * lessons * work.documents * m
     return clustered + near + 3 * 2 * teaching.epochs * lessons * _router(spec, work)
 

@@ -91,7 +91,12 @@ class Part:
         return Found(ranking, lists.visited(leaves_QB), lists.scanned(leaves_QB), leaves_QB.shape[1])
 
     def exact(self, query_QM: Floats, k: int) -> Found:
-        """The same among all documents here."""
+        """The same among all documents here; a shard of second rows alone has none."""
+        if not self.count():
+            nothing = np.zeros((len(query_QM), 0))
+            none_Q = np.zeros(len(query_QM), dtype=np.int64)
+            ranking = named(nothing.astype(np.float32), nothing.astype(np.int64), self.result_ids)
+            return Found(ranking, none_Q, none_Q)
         index = faiss.IndexFlatIP(self.vector_NM.shape[1])
         index.add(np.ascontiguousarray(self.vector_NM))
         query_QM = np.ascontiguousarray(query_QM)

@@ -156,7 +156,9 @@ class TaughtRouter(nn.Module):
         if self._screens(beam):
             all_NL = (y_NM @ self.screen_PM.T) @ self.screened_LP.T + b
             leaf_NS = all_NL.topk(SHORTLIST * beam, dim=1).indices
-            score_NK, place_NK = _given(y_NM, leaf_NS, W, b).topk(beam, dim=1)
+            score_NS = _given(y_NM, leaf_NS, W, b)
+            all_NL = all_NL.scatter(1, leaf_NS, score_NS)  # what is known better counts in the sum
+            score_NK, place_NK = score_NS.topk(beam, dim=1)
             leaf_NK = leaf_NS.gather(1, place_NK)
         else:
             all_NL = y_NM @ W.T + b

@@ -40,13 +40,13 @@ class EhiSpec(Section):
     def _of_one_training(self) -> "EhiSpec":
         allowed = {"taught": ("auto", "low_rank", "none"), "joint": ("auto", "relu", "none")}[self.training]
         if self.residual not in allowed:
-            raise ValueError(
-                f"residual: got {self.residual!r} with training {self.training!r}; allowed: {', '.join(allowed)}"
-            )
+            raise ValueError(f"residual {' or '.join(allowed)} where training is {self.training}")
         if self.training == "taught" and self.warm_start == "none":
-            raise ValueError("warm_start: got 'none' with training 'taught'; allowed: 'kmeans', or training: joint")
+            raise ValueError("warm_start kmeans where training is taught")
         if self.screen not in ("auto", 0) and (self.training == "joint" or self.height > 1):
-            raise ValueError("screen: allowed: 0 or 'auto' where training is joint or height above 1")
+            raise ValueError("screen 0 or auto where training is joint or height above 1")
+        if self.rank != "auto" and (self.training == "joint" or self.residual == "none"):
+            raise ValueError("rank auto where training is joint or residual none")
         return self
 
     def leaves(self, documents: int) -> int:

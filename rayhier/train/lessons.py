@@ -49,12 +49,16 @@ class Lessons:
         near_P2, near_P = _near(vector_TM, document_NM, spec.neighbours, 1.0)
         itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows[: len(vector_TM) - len(query_QM)]], axis=1)
         near_P[near_P2[:, 0] >= len(query_QM)] = spec.documents
-        if spec.neighbours:  # a document is its own nearest
-            itself_P2 = itself_P2[:0]
+        # A document is mostly its own nearest, but not among copies, nor by dot products.
+        itself_P2 = itself_P2[~np.isin(_keys(itself_P2, len(document_NM)), _keys(near_P2, len(document_NM)))]
         pair_P2 = np.concatenate([judged_P2, near_P2, itself_P2])
         weight_P = np.concatenate([judged_P, near_P, np.full(len(itself_P2), spec.documents, np.float32)])
         order = np.argsort(pair_P2[:, 0], kind="stable")
         return cls(vector_TM, pair_P2[order], weight_P[order])
+
+
+def _keys(pair_P2: Ints, documents: int) -> Ints:
+    return pair_P2[:, 0] * documents + pair_P2[:, 1]
 
 
 def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:

@@ -50,7 +50,7 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
     elif not supervised:
         say("  no train judgements are used: the encoder stays as it came, the router is k-means with a screen")
-    if not corpus.record.counts["splits"]["dev"]["relevant"]:
+    if not corpus.record.counts["splits"]["dev"]["relevant"] and (supervised or spec.router.training == "joint"):
         say("  no dev judgements: held-out documents that look for their nearest neighbours pick the best epoch")
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")

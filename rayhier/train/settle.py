@@ -16,6 +16,8 @@ from rayhier.storage.columns import Floats
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Rounds at most, the imbalance that is even enough, and what twice the mean costs a round, in cosine."""
+DEAREST = 0.2
+"""Copies cannot be parted at any price: no price drives others further than this from their nearest leaf."""
 SAMPLE = 256
 """Documents a leaf whose crowding is watched."""
 
@@ -29,7 +31,7 @@ def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:
     centroid_LM = centroid_LM[siblings(centroid_LM, branching, spec.height, seed)]
     # 20 x cosine, also where vectors are longer than 1.
     length = float(np.linalg.norm(document_NM[:: max(1, n // 10_000)], axis=1).mean())
-    router.begin(torch.from_numpy(centroid_LM), SCALE / length)
+    router.begin(torch.from_numpy(centroid_LM), SCALE / max(length, 1e-6))
     return router
 
 
@@ -46,20 +48,26 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
     """The leaves [n, r] of documents, first leaf first, as even as prices make them; the router learns their sizes.
 
     A leaf that is fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, until imbalance is
-    low; documents at its border go elsewhere. Prices, and how near a border documents have a second leaf, are found on
-    a sample and stay with the router, so that every document is placed by itself, now or later.
+    low; documents at its border go elsewhere. The most even round counts. Prices, and how near a border documents have
+    a second leaf, are found on a sample and stay with the router: every document is placed by itself, now or later.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
     rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
     sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
-    for auction in range(AUCTIONS + 1):
+    least, best = np.inf, (router.price_L.clone(), router.border.clone())
+    for _ in range(AUCTIONS):
         if leaves > 1:
             router.border.fill_(_border(router, sample_NM, spec.index.spilled))
         sizes = leaf_sizes(place(router, sample_NM, leaves, spill), router.n_leaves)
-        if balance(sizes)["imbalance"] <= EVEN or auction == AUCTIONS:
+        if (imbalance := balance(sizes)["imbalance"]) < least:
+            least, best = imbalance, (router.price_L.clone(), router.border.clone())
+        if imbalance <= EVEN:
             break
         crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
         router.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
+        router.price_L.clamp_(-DEAREST, DEAREST)
+    for kept, value in zip((router.price_L, router.border), best, strict=True):
+        kept.copy_(value)
     leaf_NR = place(router, document_NM, leaves, spill)
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR

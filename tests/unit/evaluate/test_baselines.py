@@ -2,6 +2,7 @@
 
 import faiss
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import spherical_kmeans
@@ -9,6 +10,7 @@ from rayhier.evaluate.baselines import list_choices, tuned_lists
 from rayhier.evaluate.curve import beams
 from rayhier.evaluate.data import Documents, in_memory
 from rayhier.evaluate.measures import Queries
+from rayhier.evaluate.part import Part
 
 M, Q = 8, 60
 
@@ -82,3 +84,11 @@ def test_tuned_lists_are_the_cheapest_for_95_percent_of_exact(groups, documents,
     queries, vectors, ids = case(groups, documents, spread, seed)
     costs = {lists: cost(queries, vectors, ids, lists, seed) for lists in list_choices(documents)}
     assert tuned_lists("ivf", in_memory(Documents(ids, vectors)), queries, seed) == min(costs, key=costs.get)
+
+
+def test_a_part_without_documents_finds_nothing():
+    """A shard may hold second rows alone."""
+    nobody = pa.array([], pa.string())
+    found = Part(nobody, nobody, np.zeros((0, 4), np.float32)).exact(np.ones((3, 4), np.float32), 5)
+    assert found.ranking.row_QK.shape == (3, 0)
+    assert found.visited_Q.tolist() == [0, 0, 0]

@@ -315,3 +315,9 @@ def test_no_pair_is_no_loss():
     loss.backward()
     assert loss.item() == 0
     assert not log_p.grad.any()
+
+
+@pytest.mark.parametrize("beam", [1, 5, 15])
+def test_behind_a_screen_probabilities_stay_below_one(beam, texts, always):
+    router = taught(60, 1, screen=4)
+    assert (router.route(Encoded(texts), beam)[1] <= 1e-6).all()

@@ -71,6 +71,14 @@ def test_documents_ask_for_themselves_and_theirs(vectors, neighbours):
     assert found == {pair: [0.1] for pair in answers}
 
 
+def test_a_copy_asks_for_itself_though_its_copies_are_as_near(vectors):
+    documents = np.repeat(vectors[1][:1], 40, axis=0)
+    lessons = Lessons.of(examples((vectors[0], documents), PAIRS), vectors[0], documents, Teaching(neighbours=3), 0)
+    asked = {tuple(pair) for pair in lessons.pair_P2.tolist()}
+    rows = np.random.default_rng([0, 2]).permutation(40)
+    assert {(Q + place, row) for place, row in enumerate(rows.tolist())} <= asked
+
+
 def test_most_bounds_the_documents_and_a_seed_draws_them(vectors):
     def drawn(seed, most=20):
         spec = Teaching(most=most)

@@ -15,7 +15,7 @@ from rayhier.spec.router import EhiSpec
 from rayhier.train.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.lessons import Lessons
-from rayhier.train.settle import make_router, place, settle
+from rayhier.train.settle import DEAREST, make_router, place, settle
 from rayhier.train.teacher import Teacher, build_teacher
 from rayhier.train.tower import HeadTower
 
@@ -136,6 +136,17 @@ def test_prices_even_out_a_crowd(problem, leaves):
     after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
     assert before > 1.25
     assert after < 1 + 0.8 * (before - 1)
+
+
+def test_copies_that_no_price_can_part_drive_nobody_far(problem):
+    """A third of the documents is one document: the most even round counts, and no leaf is priced out of reach."""
+    copies = np.repeat(problem.documents[:1], len(problem.documents) // 2, axis=0)
+    documents = np.concatenate([problem.documents, copies])
+    made = make_router(FLAT, documents, 0)
+    before = balance(sizes(place(made, documents, 1, "soar")))["imbalance"]
+    after = balance(sizes(settle(made, documents, job(leaves_per_document=1), 0)))["imbalance"]
+    assert after <= before
+    assert made.price_L.abs().max() <= DEAREST
 
 
 def test_the_next_best_leaf_is_the_second_nearest(problem):
