@@ -145,8 +145,8 @@ def goals(results: Sequence[Results]) -> list[str]:
     found = [
         "### Goals",
         "",
-        f"Pooled over {', '.join(supervised) or 'nothing'}.{whole} `ehi` is as shipped;",
-        "`ehi@dev` has chosen its leaves by the controls' own rule and range. What is neither more leaves nor the screen stands in the rows *beside*.",
+        f"Pooled over {', '.join(supervised) or 'nothing'}.{whole} `ehi` is as shipped; `ehi@dev` chose its",
+        "leaves by the controls' own rule and range. Neither more leaves nor the screen: the rows *beside*.",
         "",
         "| | value | 95% interval | asked | |",
         "|---|---:|---:|---|---|",
