@@ -69,7 +69,7 @@ class TrainSpec(Section):
     """Batches, learning rates, losses."""
 
     objective: Literal["auto", "supervised", "documents"] = "auto"
-    """`supervised`: judged pairs. `documents`: each document is a query for its nearest neighbours, which trains a joint
+    """`supervised`: judged pairs. `documents`: each document asks for its nearest neighbours, which trains a joint
     router; a taught one stays k-means. `auto`: supervised where train judgements exist."""
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Passes over the training pairs. `auto`: 10 where the router is taught after them, 20 where it is joint."""
