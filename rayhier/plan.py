@@ -158,16 +158,7 @@ def _steps(plan: Plan) -> list[Step]:
     base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
     steps = [corpus, vectors]
     measured = dict(base)
-    taught = spec.router.training == "taught"
-    leaves: list[object] = [spec.leaves_per_document]
-    if spec.leaves_per_document > 1:
-        leaves += [spec.index.second_leaf, *([spec.index.spilled] if taught else [])]
-    training = spec.train.model_copy(
-        update={
-            "epochs": spec.train.passes(spec.router.training),
-            "batch_size": spec.train.pairs_a_step(spec.router.training),
-        }
-    )
+    leaves = _leaves(spec)
     for seed in spec.evaluate.seeds:
         model = step(
             "train",
@@ -176,8 +167,8 @@ def _steps(plan: Plan) -> list[Step]:
             weights,
             seed,
             router=_fields(spec.router),
-            train=_fields(training, "micro_batch"),
-            leaves=leaves if taught else [],
+            train=_training(spec),
+            leaves=leaves if spec.router.training == "taught" else [],
             what=spec.encoder.train,
             similarity=spec.encoder.similarity,
         )
@@ -199,6 +190,21 @@ def _steps(plan: Plan) -> list[Step]:
             step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=_fields(spec.evaluate), search=search)
         )
     return steps
+
+
+def _leaves(spec: JobSpec) -> list[object]:
+    """How documents lie in leaves, as far as it counts: a taught model depends on it, and every index."""
+    if spec.leaves_per_document == 1:
+        return [1]
+    spilled = [spec.index.spilled] if spec.router.training == "taught" else []
+    return [spec.leaves_per_document, spec.index.second_leaf, *spilled]
+
+
+def _training(spec: JobSpec) -> dict[str, Any]:
+    """Fields of the training; `auto` counts as what it stands for."""
+    train, training = spec.train, spec.router.training
+    settled = {"epochs": train.passes(training), "batch_size": train.pairs_a_step(training)}
+    return {**_fields(train, "micro_batch"), **settled}
 
 
 def _work(plan: Plan) -> Work:

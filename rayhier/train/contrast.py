@@ -16,18 +16,18 @@ from rayhier.search.lists import Ints
 from rayhier.spec.train import TrainSpec
 from rayhier.storage.columns import Floats
 from rayhier.train.caching import encode
-from rayhier.train.examples import Examples, batches
+from rayhier.train.examples import Examples
 from rayhier.train.group import Group
-from rayhier.train.loop import Loop, fall
-from rayhier.train.negatives import draw, mine
+from rayhier.train.loop import fall
+from rayhier.train.negatives import Search
+from rayhier.train.pairs import PairLoop
 from rayhier.train.tower import Side, Tower
-from rayhier.train.whole import encode_all
 
 Measure = Callable[[Floats, Floats], dict[str, float]]
 """Trained vectors of documents [n, m] and dev queries [q, m] -> measures; `dev`, higher is better, picks the best."""
 
 
-class Contrast(Loop):
+class Contrast(PairLoop):
     """A tower that learns to bring queries to their documents."""
 
     def __init__(
@@ -39,12 +39,8 @@ class Contrast(Loop):
         measure: Measure,
         group: Group | None = None,
     ) -> None:
-        self.tower, self.examples, self.spec, self.seed, self.measure = tower, examples, spec, seed, measure
-        super().__init__(
-            {"encoder": tower.module}, (spec.encoder_lr,), spec.passes("taught"), spec.measure_every, group
-        )
-        self.known = examples.known()
-        self.mined = np.full((len(examples.pair_P2), spec.hard_negatives.top), -1, dtype=np.int64)
+        self.measure = measure
+        super().__init__(tower, examples, spec, seed, "taught", {"encoder": tower.module}, (spec.encoder_lr,), group)
         self._documents: Floats | None = None
 
     def documents(self) -> Floats:
@@ -54,19 +50,11 @@ class Contrast(Loop):
         return self._documents
 
     def _epoch(self) -> dict[str, float]:
-        hard = self.spec.hard_negatives
-        if hard.source != "none" and hard.unit == "epochs" and self.epoch % hard.refresh == 0:
-            self._mine()
-        steps = batches(len(self.examples.pair_P2), self.spec.pairs_a_step("taught"), self.seed, self.epoch)
-        generator = np.random.default_rng([self.seed, self.epoch, 1])
-        total = torch.zeros((), device=self.tower.device)
-        for number, rows in enumerate(steps):
-            done = self.epoch * len(steps) + number
-            if hard.source != "none" and hard.unit == "steps" and done % hard.refresh == 0:
-                self._mine()
-            fall(self.optimizer, (self.spec.encoder_lr,), done / (self.epochs * len(steps)))
-            total += self._step(rows, draw(self.mined[rows], generator)).detach()
-        return {"loss_total": float(self.group.sum(total) / len(steps))}
+        losses = []
+        for done, rows, hard_N in self._pair_steps():
+            fall(self.optimizer, (self.spec.encoder_lr,), done)
+            losses.append(self._step(rows, hard_N).detach())
+        return {"loss_total": float(self.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def _step(self, rows: Ints, hard_N: Ints) -> Tensor:
         self.optimizer.zero_grad()
@@ -93,23 +81,10 @@ class Contrast(Loop):
         self._changed()
         return loss
 
-    def _mine(self) -> None:
-        """Exact nearest wrong documents of every pair's query, found by the first worker."""
+    def _search(self) -> Search:
         document_NM, query_QM = self.documents(), self.side("query")
-        if self.group.rank == 0:
-            query_P = self.examples.pair_P2[:, 0]
-
-            def search(part: slice, k: int) -> Ints:
-                return np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
-
-            self.mined = mine(search, query_P, self.known, self.spec.hard_negatives.top)
-        mined = torch.from_numpy(self.mined).to(self.tower.device)
-        self.group.copy_from_first([mined])
-        self.mined = mined.cpu().numpy()
-
-    def side(self, side: Side) -> Floats:
-        """Trained vectors of a side on the first worker; none on the others."""
-        return encode_all(self.tower, side, self.examples.document_NM.shape[1], self.group)
+        query_P = self.examples.pair_P2[:, 0]
+        return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
 
     def _measured(self) -> dict[str, float]:
         document_NM, dev_QM = self.documents(), self.side("dev")
@@ -117,9 +92,3 @@ class Contrast(Loop):
 
     def _changed(self) -> None:
         self._documents = None
-
-    def _kept(self) -> dict[str, Tensor]:
-        return {"mined": torch.from_numpy(self.mined)}
-
-    def _took(self, tensors: dict[str, Tensor]) -> None:
-        self.mined = tensors["mined"].numpy()

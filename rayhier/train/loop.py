@@ -50,15 +50,18 @@ class Loop(ABC):
     def _measured(self) -> dict[str, float]:
         """Measures of the state as it is, on the first worker; `dev`, higher is better, picks the best."""
 
-    def _changed(self) -> None:  # noqa: B027
-        """Called whenever what learns has changed."""
+    @abstractmethod
+    def _changed(self) -> None:
+        """Called whenever other weights were put in place: what follows from them is to be made again."""
 
     def _kept(self) -> dict[str, Tensor]:
         """What else a checkpoint holds."""
         return {}
 
-    def _took(self, tensors: dict[str, Tensor]) -> None:  # noqa: B027
+    def _took(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with what `_kept` gave."""
+        if tensors:
+            raise ValueError(f"a checkpoint holds {', '.join(tensors)}, which this training does not know")
 
     @property
     def finished(self) -> bool:

@@ -95,9 +95,7 @@ class Teacher(Loop):
             total += float(reach_loss(log_p_BL, row_P, self.dev_PR[pair_P], torch.from_numpy(dev.weight_P)[pair_P]))
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
-    def restore_best(self) -> None:
-        """The best state on dev, with its screen."""
-        super().restore_best()
+    def _changed(self) -> None:
         self.router.finish()
 
 

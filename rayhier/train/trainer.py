@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rayhier.cluster.kmeans import nearest
 from rayhier.model.ehi import EhiRouter
@@ -19,13 +18,12 @@ from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import TrainSpec
 from rayhier.storage.columns import Floats
 from rayhier.train.caching import encode
-from rayhier.train.examples import Examples, batches
+from rayhier.train.examples import Examples
 from rayhier.train.group import Group
-from rayhier.train.loop import Loop
-from rayhier.train.negatives import draw, mine
+from rayhier.train.negatives import Search
+from rayhier.train.pairs import PairLoop
 from rayhier.train.tower import Side, Tower
 from rayhier.train.warm import warm_start
-from rayhier.train.whole import encode_all
 
 LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 
@@ -50,7 +48,7 @@ Measure = Callable[[Snapshot], dict[str, float]]
 """Dev measures of a snapshot; `dev`, higher is better, picks the best."""
 
 
-class Trainer(Loop):
+class Trainer(PairLoop):
     """Tower and router together."""
 
     def __init__(
@@ -63,7 +61,7 @@ class Trainer(Loop):
         measure: Measure,
         group: Group | None = None,
     ) -> None:
-        self.tower, self.examples, self.spec, self.seed, self.measure = tower, examples, spec, seed, measure
+        self.measure = measure
         n, m = examples.document_NM.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -72,31 +70,17 @@ class Trainer(Loop):
         if router.warm_start == "kmeans" and (group is None or group.rank == 0):
             warm_start(self.router, examples.document_NM, seed)
         self.router.to(tower.device)
-        super().__init__(
-            {"encoder": tower.module, "router": self.router},
-            (spec.encoder_lr, spec.router_lr),
-            spec.passes("joint"),
-            spec.measure_every,
-            group,
-        )
-        self.known = examples.known()
-        self.mined = np.full((len(examples.pair_P2), spec.hard_negatives.top), -1, dtype=np.int64)
+        modules = {"encoder": tower.module, "router": self.router}
+        super().__init__(tower, examples, spec, seed, "joint", modules, (spec.encoder_lr, spec.router_lr), group)
         self._now: Snapshot | None = None
 
     def _epoch(self) -> dict[str, float]:
-        hard = self.spec.hard_negatives
-        if hard.source != "none" and hard.unit == "epochs" and self.epoch % hard.refresh == 0:
-            self._mine()
-        steps = batches(len(self.examples.pair_P2), self.spec.pairs_a_step("joint"), self.seed, self.epoch)
-        generator = np.random.default_rng([self.seed, self.epoch, 1])
-        sums = torch.zeros(len(LOSSES), device=self.tower.device)
-        for number, rows in enumerate(steps):
-            done = self.epoch * len(steps) + number
-            if hard.source != "none" and hard.unit == "steps" and done % hard.refresh == 0:
-                self._mine()
-            losses = self._step(rows, draw(self.mined[rows], generator))
+        sums, steps = torch.zeros(len(LOSSES), device=self.tower.device), 0
+        for _, rows, hard_N in self._pair_steps():
+            losses = self._step(rows, hard_N)
             sums += torch.stack([getattr(losses, name).detach() for name in LOSSES])
-        means = (self.group.sum(sums) / len(steps)).tolist()
+            steps += 1
+        means = (self.group.sum(sums) / steps).tolist()
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def _measured(self) -> dict[str, float]:
@@ -106,12 +90,6 @@ class Trainer(Loop):
     def _changed(self) -> None:
         self._now = None
 
-    def _kept(self) -> dict[str, Tensor]:
-        return {"mined": torch.from_numpy(self.mined)}
-
-    def _took(self, tensors: dict[str, Tensor]) -> None:
-        self.mined = tensors["mined"].numpy()
-
     def snapshot(self) -> Snapshot:
         """The index as it stands; whole on the first worker, without rows on the others."""
         if self._now is None:
@@ -119,7 +97,7 @@ class Trainer(Loop):
         return self._now
 
     def _snapshot(self) -> Snapshot:
-        document_NM, dev_QM = self._encode_all("document"), self._encode_all("dev")
+        document_NM, dev_QM = self.side("document"), self.side("dev")
         leaves = route_all(self.router, torch.from_numpy(document_NM), 1)[0][:, 0].numpy()
         lists = LeafLists(document_NM, leaves, self.router.n_leaves, self.examples.copies)
         return Snapshot(self.router, document_NM, dev_QM, lists)
@@ -167,19 +145,9 @@ class Trainer(Loop):
         )
         return batch, finish
 
-    def _mine(self) -> None:
-        """Hard negatives of every pair, found by the first worker."""
-        now = self.snapshot()
-        query_QM = self._encode_all("query")
-        if self.group.rank == 0:
-            self.mined = self._mined(now, query_QM)
-        mined = torch.from_numpy(self.mined).to(self.tower.device)
-        self.group.copy_from_first([mined])
-        self.mined = mined.cpu().numpy()
-
-    def _mined(self, now: Snapshot, query_QM: Floats) -> Ints:
-        hard = self.spec.hard_negatives
-        query_P, document_P = self.examples.pair_P2.T
+    def _search(self) -> Search:
+        now, query_QM = self.snapshot(), self.side("query")
+        hard, (query_P, document_P) = self.spec.hard_negatives, self.examples.pair_P2.T
 
         def search(part: slice, k: int) -> Ints:
             vectors = query_QM[query_P[part]]
@@ -191,7 +159,4 @@ class Trainer(Loop):
                 leaves = now.leaves(now.document_NM[document_P[part]], 1)
             return now.lists.search(vectors, leaves, k)[1]
 
-        return mine(search, query_P, self.known, hard.top)
-
-    def _encode_all(self, side: Side) -> Floats:
-        return encode_all(self.tower, side, self.examples.document_NM.shape[1], self.group)
+        return search

@@ -182,7 +182,7 @@ def test_where_hard_negatives_come_from(problem, source):
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
     assert (trainer.mined >= 0).any(axis=1).mean() > 0.9
     for (query, document), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
-        leaves = now.leaves(trainer._encode_all("query")[[query]], 2)[0]
+        leaves = now.leaves(trainer.side("query")[[query]], 2)[0]
         allowed = leaves if source == "query_leaves" else leaf_of[[document]]
         for row in mined[mined >= 0]:
             assert leaf_of[row] in allowed
@@ -236,16 +236,16 @@ def test_a_snapshot_is_what_head_and_router_make(problem):
 
 def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     trainer = run(build(problem), epochs=1)
-    whole = trainer._encode_all("document")
+    whole = trainer.side("document")
     monkeypatch.setattr("rayhier.train.whole.AT_ONCE", 7)
     monkeypatch.setattr("rayhier.train.tower.BATCH", 3)
-    assert np.allclose(trainer._encode_all("document"), whole, atol=1e-6)
+    assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 
 
 def test_exact_negatives_are_the_best_wrong_documents(problem):
     trainer = build(problem, spec(source="exact", top=5))
     trainer._mine()
-    documents, queries = trainer._encode_all("document"), trainer._encode_all("query")
+    documents, queries = trainer.side("document"), trainer.side("query")
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
     for (query, _), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
         order = np.argsort(-(documents @ queries[query]))
