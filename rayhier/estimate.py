@@ -136,7 +136,7 @@ def _router(spec: JobSpec, work: Work) -> float:
     """Multiply-adds of one vector through head and router, where all leaves are scored."""
     m, router = work.dimension, spec.router
     if router.training == "taught":
-        return m * (m + 2 * router.bend_rank(work.documents) + router.leaves(work.documents))
+        return m * (m + 2 * router.bend_rank + router.leaves(work.documents))
     wide: int = round(router.leaves(work.documents) ** (1 / router.height)) * router.height
     return m * m * (1 + router.height) + m * wide
 

@@ -7,10 +7,7 @@ from pydantic import Field, model_validator
 from rayhier.spec.section import Section
 
 FEWEST_SCREENED = 256
-SCREEN = 64
-RANKS = (16, 64)
-"""Up to `SMALL` documents, and beyond."""
-SMALL = 20_000
+SCREEN, RANK = 48, 16
 
 
 class EhiSpec(Section):
@@ -29,9 +26,9 @@ class EhiSpec(Section):
     """How a query is bent before the softmax. `low_rank`: x + U ReLU(V x), taught; `relu`: the paper's x + ReLU(U x) at
     each level, joint; `none`: not at all. `auto`: `low_rank` or `relu`, as the training has it."""
     rank: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] = "auto"
-    """Rows of V. `auto`: 16 up to 20,000 documents, 64 beyond."""
+    """Rows of V. `auto`: 16."""
     screen: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = "auto"
-    """Dimensions of the first pass over all leaves, taught and of height 1 alone; 0: none. `auto`: 64 from 256 leaves
+    """Dimensions of the first pass over all leaves, taught and of height 1 alone; 0: none. `auto`: 48 from 256 leaves
     on."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
     """`kmeans`: start as spherical k-means. `none`: random, as in the paper; joint alone."""
@@ -52,20 +49,21 @@ class EhiSpec(Section):
     def leaves(self, documents: int) -> int:
         """Leaves of the tree over so many documents: B^H.
 
-        `auto`, taught: a leaf for every four documents, up to 25 √N leaves; routing is cheap behind a screen, and
+        `auto`, taught: a leaf for every four documents, up to 16 √N leaves; routing is cheap behind a screen, and
         small leaves visit fewer documents. Joint: 16 documents a leaf up to 25,600 documents, then √N / 10.
         """
         if self.branching != "auto":
             return int(self.branching**self.height)
         root = documents**0.5
-        leaves = min(documents / 4, 25 * root) if self.training == "taught" else documents / max(16.0, root / 10)
+        leaves = min(documents / 4, 16 * root) if self.training == "taught" else documents / max(16.0, root / 10)
         return int(max(2, round(leaves ** (1 / self.height))) ** self.height)
 
-    def bend_rank(self, documents: int) -> int:
-        """Rows of V over so many documents; 0 where queries are not bent."""
+    @property
+    def bend_rank(self) -> int:
+        """Rows of V; 0 where queries are not bent."""
         if self.residual == "none":
             return 0
-        return RANKS[documents > SMALL] if self.rank == "auto" else self.rank
+        return RANK if self.rank == "auto" else self.rank
 
     def screened(self, documents: int) -> int:
         """Dimensions of the first pass; 0: none."""

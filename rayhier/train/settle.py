@@ -41,7 +41,7 @@ def empty_router(spec: EhiSpec, documents: int, dimension: int, seed: int) -> Ta
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         screen = min(spec.screened(documents), dimension)
-        return TaughtRouter(dimension, branching, spec.height, spec.bend_rank(documents), screen)
+        return TaughtRouter(dimension, branching, spec.height, spec.bend_rank, screen)
 
 
 def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) -> Ints:
