@@ -26,12 +26,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.placing import leaf_means
 from rayhier.cluster.spill import CANDIDATES, second_leaves
 from rayhier.evaluate.curve import System, beams, measure_curve, read
 from rayhier.evaluate.data import in_memory, load_dev, load_documents, load_queries
 from rayhier.evaluate.found import Found, Ranking, scan
 from rayhier.evaluate.measures import Judge
-from rayhier.index.assign import LeafMeans
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.router import route_all
 from rayhier.plan import make_plan
@@ -185,9 +185,8 @@ def spread(trainer: Trainer, document_NM: Floats, second: str | None) -> tuple[L
     router = trainer.router
     beam = 1 if second is None else min(CANDIDATES, router.n_leaves)
     leaves = route_all(router, torch.from_numpy(document_NM), beam)[0].numpy()
-    means = LeafMeans(router.n_leaves, document_NM.shape[1])
-    means.add(document_NM, leaves[:, 0])
-    return in_leaves(document_NM, leaves, means.means(), second, router.n_leaves), 1 if second is None else 2
+    means = leaf_means(document_NM, leaves[:, 0], router.n_leaves)
+    return in_leaves(document_NM, leaves, means, second, router.n_leaves), 1 if second is None else 2
 
 
 def in_leaves(document_NM: Floats, leaf_NC: Ints, centroids: Floats, second: str | None, leaves: int) -> LeafLists:

@@ -12,7 +12,7 @@ from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
-from rayhier.storage import current, files
+from rayhier.storage import current, files, leaf_map
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 
@@ -126,7 +126,10 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
             continue
         artifact = step.place.published()
         if artifact is not None:
-            artifact.verify()
+            if step.kind == "index":
+                leaf_map.verify(artifact)
+            else:
+                artifact.verify()
             if step.kind == "corpus":
                 fits.check(plan.spec, artifact.record.counts)
         elif any(step.fingerprint in other.inputs.values() for other in to_make):

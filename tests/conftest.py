@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rayhier  # noqa: F401  before torch, so that OpenMP waits as it does in a run
+from rayhier.storage.paths import Location, locate
 
 ROOT = Path(__file__).parents[1]
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
@@ -51,6 +52,12 @@ def bucket() -> Iterator[str]:
 def s3(bucket: str) -> str:
     """A prefix in the bucket for one test alone."""
     return f"{bucket}/{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(params=["local", "s3"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """An empty place of the test's own, on this machine and in a bucket."""
+    return locate(request.getfixturevalue("s3")) if request.param == "s3" else tmp_path
 
 
 @pytest.fixture
@@ -179,5 +186,31 @@ def tiny_spec(tmp_path: Path, tiny_corpus: Path, tiny_model: Path) -> Callable[.
         path = tmp_path / "spec.yaml"
         path.write_text("".join(f"{key}: {value}\n" for key, value in given.items()))
         return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def write_map() -> Callable[..., object]:
+    """`write_map(root, table, leaves, shards, **manifest)`: publish rows as version 1 of a leaf map; its manifest."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    from rayhier.index.shards import ranges, write_shard
+    from rayhier.storage.leaf_map import Manifest, publish
+
+    def write(root: Path, table: object, leaves: int, shards: int, **own: object) -> Manifest:
+        counts = np.bincount(table["leaf"].to_numpy(), minlength=leaves).tolist()
+        made = []
+        for first, last in ranges(counts, shards):
+            inside = pc.and_(pc.greater_equal(table["leaf"], first), pc.less(table["leaf"], last))
+            made.append(write_shard(root, f"data/{first}.parquet", [table.filter(inside)], range(first, last), counts))
+        m = table.schema.field("vector").type.list_size
+        vectors = {"halffloat": "float16", "float": "float32"}[str(table.schema.field("vector").type.value_type)]
+        fixed = {"version": 1, "parent": None, "model": "m", "metric": "inner_product", "vectors": vectors}
+        documents = int(pc.sum(pc.equal(table["rank"], 0)).as_py())
+        manifest = Manifest(**fixed | {"dimension": m, "documents": documents} | own, counts=counts, shards=made)
+        publish(root, manifest)
+        return manifest
 
     return write

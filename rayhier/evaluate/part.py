@@ -19,7 +19,7 @@ from rayhier.search.loaded import LoadedMap
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
 
 ROUTER = "router"
@@ -45,7 +45,7 @@ class Part:
     @classmethod
     def of_shards(cls, index: str, shards: Sequence[int]) -> Self:
         """The documents and lists of some shards of a published leaf map, by number."""
-        leaf_map = LeafMap.open(Artifact.open(locate(index)).root)
+        leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         loaded = LoadedMap.read(leaf_map, [leaf_map.manifest.shards[number] for number in shards], texts=False)
         first = pa.array(loaded.first)
         ids, results = (column.combine_chunks() for column in (loaded.table["doc_id"], loaded.result_ids))

@@ -1,15 +1,20 @@
 """Leaf ranges -> parquet shards whose row groups end where leaves end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.leaf_map import Shard
 from rayhier.storage.paths import Location
 
 GROUP_ROWS = 4096
+SHARD_BYTES = 64 << 20
+"""Of a shard as it lies on storage, about, where their number is `auto`."""
+FEWEST = 4
 
 
 def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
@@ -28,22 +33,47 @@ def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
     return list(zip(cuts, [*cuts[1:], len(counts)], strict=True))
 
 
-def write_shard(
-    root: Location, name: str, parts: Sequence[Location], first: int, last: int, counts: Sequence[int]
-) -> Shard:
-    """Gather the rows of leaves [first, last) from routed parts into the file `root/name`.
+def shard_count(spec: JobSpec, size: int) -> int:
+    """Of a leaf map whose rows are so many bytes on storage."""
+    return max(FEWEST, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
 
-    Raises RuntimeError where a leaf does not hold as many documents as were counted for it.
+
+def write_shard(
+    root: Location,
+    name: str,
+    tables: Iterable[pa.Table],
+    leaves: range,
+    counts: Sequence[int],
+    since: int = 1,
+) -> Shard:
+    """Gather rows, in any order, that lie in a range of leaves into the file `root/name`.
+
+    Raises RuntimeError where a leaf does not hold as many rows as were counted for it.
     """
-    wanted = [("leaf", ">=", first), ("leaf", "<", last)]
-    table = pa.concat_tables([files.read_table(part, filters=wanted) for part in parts])
+    table = pa.concat_tables(tables)
+    found = np.bincount(table["leaf"].to_numpy() - leaves.start, minlength=len(leaves))
+    if found.tolist() != list(counts[leaves.start : leaves.stop]):
+        raise RuntimeError(
+            f"{root / name}: leaves {leaves.start} to {leaves[-1]} do not hold the rows counted for them"
+        )
+    return write_rows(root, name, table, since)
+
+
+def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Shard:
+    """Rows of a leaf map, in any order, as the shard `root/name`."""
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
-    found = np.bincount(table["leaf"].to_numpy() - first, minlength=last - first)
-    if found.tolist() != list(counts[first:last]):
-        raise RuntimeError(f"{root / name}: leaves {first} to {last - 1} do not hold the documents counted for them")
-    offsets = [0, *np.cumsum(found).tolist()]
-    file = files.write_parquet(root, name, row_groups(table, offsets), table.schema)
-    return Shard(file=file, rows=table.num_rows, first_leaf=first, offsets=offsets)
+    leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
+    offsets = [*begins.tolist(), table.num_rows]
+    first = table.filter(pc.equal(table["rank"], 0))
+    return Shard(
+        file=files.write_parquet(root, name, row_groups(table, offsets), table.schema),
+        rows=table.num_rows,
+        documents=first.num_rows,
+        leaves=leaves.tolist(),
+        offsets=offsets,
+        log_prob=float(pc.mean(first["log_prob"]).as_py() or 0.0),
+        since=since,
+    )
 
 
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""What documents are placed by where a router has cells: each by itself, now or when it is added later."""
+"""What documents are placed by: each by itself, now or when it is added later."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class Cells:
     """Centroids of leaves, what a crowded one costs, and who lies in two."""
 
     centroid_LM: Tensor
-    """Unit vectors [leaves, m]."""
+    """Unit vectors [leaves, m]; zero for a leaf that held no document."""
     price_L: Tensor
     """What is taken from a document's cosine to each centroid [leaves]."""
     border: float

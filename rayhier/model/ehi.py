@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 
 WARM_SCALE = 20.0
@@ -20,6 +21,8 @@ U_STD = 1e-3
 
 class EhiRouter(nn.Module):
     """A tree of B^H leaves over unit vectors of size M."""
+
+    centroid_LM: Tensor
 
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
         super().__init__()
@@ -30,6 +33,7 @@ class EhiRouter(nn.Module):
         for linear in self.U:
             # Exactly zero would stay zero: ReLU'(0) = 0.
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
+        self.register_buffer("centroid_LM", torch.zeros(branching**height, dimension))
 
     @property
     def reads(self) -> Literal["vectors"]:
@@ -109,9 +113,9 @@ class EhiRouter(nn.Module):
         return leaf_NK, logp_NK
 
     @property
-    def cells(self) -> None:
-        """None: documents are routed as queries are."""
-        return None
+    def cells(self) -> Cells:
+        """Means of the documents it was trained on; no prices, and every document is near enough to a border."""
+        return Cells(self.centroid_LM, torch.zeros(self.n_leaves, device=self.device), 2.0)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """As `route`: the paper sends documents and queries one way."""

@@ -35,8 +35,8 @@ class Router(Protocol):
         """Where its weights lie."""
 
     @property
-    def cells(self) -> Cells | None:
-        """What documents are placed by; None where routing them is all there is."""
+    def cells(self) -> Cells:
+        """What second leaves are chosen by, and where there are prices the first ones too."""
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Leaves [n, beam] that a query visits, best first, and their log-probabilities [n, beam]."""

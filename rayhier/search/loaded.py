@@ -30,11 +30,18 @@ class LoadedMap:
     """The other columns, row for row."""
 
     @classmethod
-    def read(cls, leaf_map: LeafMap, shards: Sequence[Shard] | None = None, texts: bool = True) -> Self:
-        """Load shards, all where none are named, each compared with its checksum first."""
+    def read(
+        cls,
+        leaf_map: LeafMap,
+        shards: Sequence[Shard] | None = None,
+        leaves: range | None = None,
+        *,
+        texts: bool = True,
+    ) -> Self:
+        """Load shards, all where none are named, of them a range of leaves; files are compared with their checksums."""
         unread = () if texts else ("title", "text")
         chosen = leaf_map.manifest.shards if shards is None else shards
-        table = pa.concat_tables([leaf_map.read(shard, without=unread) for shard in chosen])
+        table = pa.concat_tables([leaf_map.read(shard, without=unread, leaves=leaves) for shard in chosen])
         leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
         vector_NM = columns.matrix(table["vector"])
         lists = LeafLists(vector_NM, leaf_N, len(leaf_map.manifest.counts), _copies(table, rank_N))

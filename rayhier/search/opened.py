@@ -4,7 +4,7 @@ from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import CHANGING, LeafMap
 from rayhier.storage.paths import Location
 
 
@@ -18,7 +18,7 @@ def open_model(workdir: Location, now: Current) -> Artifact:
 def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
     """The leaf map at a version, the newest where none is given, verified but for the shards."""
     index = current.artifact(workdir, now, "index")
-    index.verify(without="data/")
+    index.verify(without=CHANGING)
     leaf_map = LeafMap.open(index.root, version)
     if leaf_map.manifest.model != now.artifacts.get("model"):
         raise InputError(

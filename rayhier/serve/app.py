@@ -18,9 +18,9 @@ RETRY = BackpressureConfig(retry_after_s=1)
 
 def build(args: ServeArgs) -> Application:
     """The whole application; InputError where the index, the token or a limit is not as it must be."""
-    pinned, manifest, groups = check(args)
+    pinned, _, groups = check(args)
     most = args.limits.max_requests
-    parts = [Part(f"shards-{number}", _leaves(manifest, shards)) for number, shards in enumerate(groups)]
+    parts = [Part(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
     scanning = [
         serve.deployment(
             ShardGroup,
@@ -29,8 +29,8 @@ def build(args: ServeArgs) -> Application:
             max_ongoing_requests=most,
             max_queued_requests=most,
             backpressure_config=RETRY,
-        ).bind(pinned, shards)
-        for part, shards in zip(parts, groups, strict=True)
+        ).bind(pinned, part.leaves)
+        for part in parts
     ]
     return serve.deployment(
         serve.ingress()(Ingress),
@@ -43,7 +43,7 @@ def build(args: ServeArgs) -> Application:
 
 
 def check(args: ServeArgs) -> tuple[Pinned, Manifest, list[range]]:
-    """What will be served and how its shards are grouped; InputError where that cannot be. Needs no cluster."""
+    """What will be served and how its leaves are grouped; InputError where that cannot be. Needs no cluster."""
     if args.token_file is not None:
         read_token(args.token_file)
     pinned, manifest = Pinned.newest(args.workdir)
@@ -52,10 +52,4 @@ def check(args: ServeArgs) -> tuple[Pinned, Manifest, list[range]]:
     for name, most, default in (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam)):
         if default > most:
             raise InputError(f"limits.max_{name}: got {most}; allowed: from {default}, the spec's search.{name}")
-    return pinned, manifest, split(len(manifest.shards), args.shard_groups)
-
-
-def _leaves(manifest: Manifest, shards: range) -> range:
-    """Leaves of contiguous shards."""
-    last = manifest.shards[shards[-1]]
-    return range(manifest.shards[shards[0]].first_leaf, last.first_leaf + len(last.offsets) - 1)
+    return pinned, manifest, split(manifest.counts, args.shard_groups)

@@ -1,10 +1,11 @@
 """What is served, decided once: a replica that starts later opens the same index, whatever was published since."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Self
 
+from rayhier.index.shards import ranges
 from rayhier.search.opened import open_leaf_map, open_model
 from rayhier.spec import InputError
 from rayhier.storage import current
@@ -41,14 +42,12 @@ class Pinned:
         return open_leaf_map(locate(self.workdir), self.now, self.version)
 
 
-def split(shards: int, groups: int | None) -> list[range]:
-    """Shards of each group: contiguous, as even as can be.
+def split(counts: Sequence[int], groups: int | None) -> list[range]:
+    """Leaves of each group: contiguous, with about as many rows; two groups where none are asked for.
 
-    >>> split(3, 2)
-    [range(0, 2), range(2, 3)]
+    >>> split([5, 1, 1, 1, 4], 2)
+    [range(0, 2), range(2, 5)]
     """
-    if groups is not None and groups > shards:
-        raise InputError(f"shard_groups: got {groups}; allowed: 1 to {shards}, the index's shards")
-    n = groups or min(2, shards)
-    bounds = [-(-shards * group // n) for group in range(n + 1)]
-    return [range(begin, end) for begin, end in pairwise(bounds)]
+    if groups is not None and groups > len(counts):
+        raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the index's leaves")
+    return [range(first, last) for first, last in ranges(counts, groups or 2)]

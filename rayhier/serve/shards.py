@@ -1,4 +1,4 @@
-"""The deployment that scans: some of an index's shards, in memory.
+"""The deployment that scans: some of an index's leaves, in memory.
 
 Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
@@ -15,12 +15,11 @@ from rayhier.storage.columns import Floats
 
 
 class ShardGroup:
-    """A contiguous part of the shards; InputError where a file is not what was published."""
+    """A range of leaves; InputError where a file is not what was published."""
 
-    def __init__(self, pinned: Pinned, shards: range) -> None:
+    def __init__(self, pinned: Pinned, leaves: range) -> None:
         faiss.omp_set_num_threads(1)
-        leaf_map = pinned.leaf_map()
-        self._loaded = LoadedMap.read(leaf_map, leaf_map.manifest.shards[shards.start : shards.stop])
+        self._loaded = LoadedMap.read(pinned.leaf_map(), leaves=leaves)
         # One thread: faiss' lists take the beam as their state, and the replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan")
 

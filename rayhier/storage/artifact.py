@@ -12,6 +12,7 @@ from rayhier.storage import files
 from rayhier.storage.cache import fetch
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
+from rayhier.storage.sealed import unseal
 
 Kind = Literal["corpus", "vectors", "model", "index", "evaluate"]
 FORMAT = 1
@@ -51,11 +52,11 @@ class Place:
         """The artifact, or None while there is no record.json."""
         path = self.folder / RECORD
         try:
-            saved = files.read_json(path)
+            saved = unseal(path)
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise InputError(f"{path}: not JSON: {error}; {self._mend()}") from None
+        except InputError as error:
+            raise InputError(f"{error}; {self._mend()}") from None
         if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
             raise InputError(f"{path}: format {saved['format']}; this version reads {FORMAT}")
         try:
@@ -106,10 +107,10 @@ class Artifact:
             return self.root / prefix
         return fetch(self.root, [file for file in self.record.files if file.name.startswith(f"{prefix}/")]) / prefix
 
-    def verify(self, without: str | None = None) -> None:
-        """Read every file, but those below `without`; InputError by name where one is not what record.json lists."""
+    def verify(self, without: tuple[str, ...] = ()) -> None:
+        """Read every file, but those below some folders; InputError by name where one is not what record.json lists."""
         for file in self.record.files:
-            if without is None or not file.name.startswith(without):
+            if not file.name.startswith(without):
                 check(self.root, file, f"remove it with --fresh --stage {stage_of(self.record.kind)}")
 
 

@@ -22,6 +22,7 @@ from rayhier.storage import files
 from rayhier.storage.artifact import RECORD, Artifact, Kind, Place, Record, versions
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
+from rayhier.storage.sealed import seal
 
 OWNER = "owner.json"
 CLAIMS = "claims"
@@ -99,7 +100,7 @@ class Attempt:
             seconds=round(time.monotonic() - self._began, 3),
         )
         self._check_mine()
-        files.create(self.place.folder / RECORD, files.to_json(record.model_dump(mode="json")))
+        files.create(self.place.folder / RECORD, seal(record.model_dump(mode="json")))
         self._rest()
         artifact = Artifact.open(self.place.folder)
         self._sweep(artifact)

@@ -6,6 +6,7 @@ A file lies on this machine or in a bucket: what artifacts do with a `Location` 
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -131,7 +132,7 @@ def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema:
     """Write tables as the row groups of the parquet file `root/name`; returns its entry."""
 
     def fill(temporary: Path) -> File:
-        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        with pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer:
             for table in groups:
                 writer.write_table(table.cast(schema), row_group_size=max(1, table.num_rows))
         return File(name=name, bytes=temporary.stat().st_size, sha256=digest(temporary))
@@ -142,18 +143,34 @@ def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema:
 def read_table(path: Location, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
     """Columns (all, without them) of a parquet file, and of its rows those that pass pyarrow's `filters`."""
     names = None if columns is None else list(columns)
+    with _source(path) as source:
+        return pq.read_table(source, columns=names, filters=filters, page_checksum_verification=True)
+
+
+def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> pa.Table:
+    """Rows [first, last) of a parquet file; only the row groups that hold some of them are read."""
+    with _source(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        ends = list(itertools.accumulate(sizes))
+        groups = [group for group, end in enumerate(ends) if end > first and end - sizes[group] < last]
+        begin = ends[groups[0]] - sizes[groups[0]] if groups else 0
+        return file.read_row_groups(groups, columns=list(columns)).slice(first - begin, last - first)
+
+
+@contextlib.contextmanager
+def _source(path: Location) -> Iterator[Any]:
+    """What pyarrow reads: a path, or an object opened for reads here and there."""
     if isinstance(path, Path):
-        return pq.read_table(path, columns=names, filters=filters)
-    with path.open() as opened:
-        return pq.read_table(opened, columns=names, filters=filters)
+        yield path
+    else:
+        with path.open() as opened:
+            yield opened
 
 
 def read_metadata(path: Location) -> pq.FileMetaData:
     """Row counts, statistics and columns of a parquet file."""
-    if isinstance(path, Path):
-        return pq.read_metadata(path)
-    with path.open() as opened:
-        return pq.read_metadata(opened)
+    with _source(path) as source:
+        return pq.read_metadata(source)
 
 
 def write_json(path: Location, value: object) -> None:

@@ -1,33 +1,67 @@
-"""The leaf map: documents in parquet shards sorted by leaf, and the manifests that say which files count."""
+"""The leaf map: immutable files of rows and of removed ids, and the manifests that say which of them count.
 
-import json
-from collections.abc import Sequence
+A version is a manifest. Adding documents brings files of new rows, removing them a file of their ids, and a manifest
+that lists them beside what was there; nothing that was published changes. What a file removes are rows of versions
+before its own, so that a document can be removed and come back.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from functools import cached_property
+from typing import Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.storage import files
-from rayhier.storage.artifact import check
+from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
+from rayhier.storage.sealed import seal, unseal
 
-FORMAT = 1
+FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
+CHANGING = ("data/", "manifests/")
+"""Folders of an index artifact in which versions come and go: manifests, not record.json, list what is there."""
+BUILT = 1
+"""The version a build publishes; evaluation measures it, whatever was changed since."""
+MEND = "take a version without it (rollback), or rebuild with --fresh --stage index"
+
+Change = Literal["build", "add", "upsert", "delete", "compact", "rollback"]
 
 
 class Shard(BaseModel):
-    """A contiguous range of leaves in one parquet file; no row group ends inside a leaf's rows."""
+    """Rows sorted by leaf in one parquet file; no row group ends inside a leaf's rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: File
     rows: int
-    first_leaf: int
+    documents: int
+    """Rows of rank 0."""
+    leaves: list[int]
+    """Leaves that have rows here, ascending."""
     offsets: list[int]
-    """Row where each leaf begins, and the number of rows last: leaves + 1 numbers."""
+    """Row where each of them begins, and the number of rows last."""
+    log_prob: float
+    """Mean log-probability of the first leaf, over its documents; 0 where it has none."""
+    since: int = 1
+    """Version whose documents it holds: what later versions remove is removed from it."""
+
+
+class Removed(BaseModel):
+    """Ids, of whole documents, that a version removed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    file: File
+    ids: int
+    rows: int
+    """Rows that they made void."""
+    since: int
 
 
 class Manifest(BaseModel):
@@ -37,6 +71,10 @@ class Manifest(BaseModel):
     format: int = FORMAT
     version: int
     parent: int | None
+    """The version it was made from."""
+    change: Change = "build"
+    at: float = Field(default_factory=lambda: now())
+    """When, in seconds since 1970."""
     model: str
     """Fingerprint of the model that routed the documents."""
     dimension: int
@@ -45,9 +83,23 @@ class Manifest(BaseModel):
     documents: int
     leaves_per_document: int = 1
     """Rows of a document, at most."""
+    moved: int = 0
+    """Rows that found their leaf full and lie in a next-best one."""
     counts: list[int]
-    """Rows of each leaf."""
+    """Rows of each leaf that count."""
     shards: list[Shard]
+    """As the build or the last compaction left them, each a contiguous range of leaves; then what was added since."""
+    removed: list[Removed] = []
+
+    @property
+    def files(self) -> list[File]:
+        """All that it needs."""
+        return [shard.file for shard in self.shards] + [removed.file for removed in self.removed]
+
+    @property
+    def rows(self) -> int:
+        """Rows that count."""
+        return sum(self.counts)
 
 
 @dataclass(frozen=True)
@@ -59,33 +111,123 @@ class LeafMap:
 
     @classmethod
     def open(cls, root: Location, version: int | None = None) -> Self:
-        """A version below `root`, the newest where none is given; InputError where there is none or it is too new."""
-        wanted = "v*.json" if version is None else _name(version)
-        found: list[Location] = sorted((root / MANIFESTS).glob(wanted), key=str)
-        if not found:
-            raise InputError(f"{root / MANIFESTS}: holds no manifest{'' if version is None else f' {wanted}'}")
-        try:
-            saved = files.read_json(found[-1])
-            if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
-                raise InputError(f"{found[-1]}: format {saved['format']}; this version reads {FORMAT}")
-            return cls(root, Manifest.model_validate(saved))
-        except ValidationError as error:
-            raise InputError(f"{found[-1]}: no manifest: {error.errors(include_url=False)[0]['msg']}") from None
-        except json.JSONDecodeError as error:
-            raise InputError(f"{found[-1]}: not JSON: {error}") from None
+        """A version below `root`, the newest where none is given.
 
-    def read(self, shard: Shard, columns: Sequence[str] | None = None, without: Sequence[str] = ()) -> pa.Table:
-        """Columns of one shard, or all but some, sorted by leaf; InputError where the file is not the listed one."""
+        InputError where there is none, it is damaged, or its format is another one.
+        """
+        there = versions(root)
+        if not there or (version is not None and version not in there):
+            shown = ", ".join(map(str, there[-10:])) or "none"
+            wanted = "no manifest" if version is None else f"no version {version}; allowed: {shown}"
+            raise InputError(f"{root / MANIFESTS}: holds {wanted}")
+        return cls(root, _read(root / MANIFESTS / _name(there[-1] if version is None else version)))
+
+    def read(
+        self,
+        shard: Shard,
+        columns: Sequence[str] | None = None,
+        without: Sequence[str] = (),
+        leaves: range | None = None,
+        *,
+        verify: bool = True,
+    ) -> pa.Table:
+        """Rows of one shard that count, sorted by leaf: columns, or all but some; all leaves, or those of a range.
+
+        InputError where the file is not the listed one; unverified, only damage that its pages' checksums tell.
+        """
         path = self.root / shard.file.name
-        check(self.root, shard.file, "rebuild it with --fresh --stage index")
-        chosen = files.read_metadata(path).schema.to_arrow_schema().names if columns is None else columns
-        return files.read_table(path, [name for name in chosen if name not in without])
+        if verify:
+            check(self.root, shard.file, MEND)
+        held = files.read_metadata(path)
+        names = held.schema.to_arrow_schema().names
+        chosen = [name for name in (names if columns is None else columns) if name not in without]
+        key, gone = key_of(names), self._gone(shard.since)
+        wanted = chosen if not len(gone) or key in chosen else [*chosen, key]
+        if leaves is None:
+            table = files.read_table(path, wanted)
+        else:
+            first, last = within(shard, leaves)
+            table = files.read_rows(path, wanted, first, last)
+        if len(gone):
+            table = table.filter(pc.invert(pc.is_in(table[key], gone)))
+        return table.select(chosen)
+
+    def _gone(self, since: int) -> pa.Array:
+        """Ids that versions after one removed."""
+        late = [ids for removed, ids in self._removed if removed.since > since]
+        return pa.concat_arrays(late) if late else pa.array([], pa.string())
+
+    @cached_property
+    def _removed(self) -> list[tuple[Removed, pa.Array]]:
+        for one in self.manifest.removed:
+            check(self.root, one.file, MEND)
+        read = (files.read_table(self.root / one.file.name, ["doc_id"]) for one in self.manifest.removed)
+        return [(one, table["doc_id"].combine_chunks()) for one, table in zip(self.manifest.removed, read, strict=True)]
+
+
+def verify(artifact: Artifact) -> None:
+    """Read every file of an index artifact's newest version, and what its record alone lists; InputError by name."""
+    artifact.verify(without=CHANGING)
+    for file in LeafMap.open(artifact.root).manifest.files:
+        check(artifact.root, file, MEND)
+
+
+def key_of(names: Iterable[str]) -> str:
+    """The column with the ids that users know: a passage's parent's, where the corpus is cut into passages."""
+    return "parent" if "parent" in names else "doc_id"
+
+
+def within(shard: Shard, leaves: range) -> tuple[int, int]:
+    """Rows [first, last) of a shard that lie in a range of leaves."""
+    begin, end = (bisect_left(shard.leaves, leaf) for leaf in (leaves.start, leaves.stop))
+    return shard.offsets[begin], shard.offsets[end]
 
 
 def publish(root: Location, manifest: Manifest) -> bool:
     """Commit a version by put-if-absent; False where another writer took its number."""
     path = root / MANIFESTS / _name(manifest.version)
-    return files.create(path, files.to_json(manifest.model_dump(mode="json")))
+    return files.create(path, seal(manifest.model_dump(mode="json")))
+
+
+def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
+    """Publish what `change` makes of the newest version, again on the next one where another writer was faster.
+
+    `change` raises InputError where what it wants does not go with the version it is shown; nothing is published then.
+    """
+    while True:
+        newest = LeafMap.open(root)
+        made = change(newest)
+        made = made.model_copy(update={"version": newest.manifest.version + 1, "parent": newest.manifest.version})
+        if publish(root, made):
+            return LeafMap(root, made)
+
+
+def now() -> float:
+    """Seconds since 1970, to the millisecond."""
+    return round(time.time(), 3)
+
+
+def versions(root: Location) -> list[int]:
+    """Versions that are there, ascending."""
+    return sorted(int(path.stem[1:]) for path in (root / MANIFESTS).glob("v*.json") if path.stem[1:].isdigit())
+
+
+def remove_version(root: Location, version: int) -> None:
+    """Take a manifest away; its files stay."""
+    (root / MANIFESTS / _name(version)).unlink(missing_ok=True)
+
+
+def _read(path: Location) -> Manifest:
+    try:
+        saved: dict[str, Any] = unseal(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: was removed; open the newest version") from None
+    if saved.get("format") != FORMAT:
+        raise InputError(f"{path}: format {saved.get('format')}; this version reads {FORMAT}")
+    try:
+        return Manifest.model_validate(saved)
+    except ValidationError as error:
+        raise InputError(f"{path}: no manifest: {error.errors(include_url=False)[0]['msg']}") from None
 
 
 def _name(version: int) -> str:

@@ -50,4 +50,6 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
     )
 
 
+IDS = pa.schema([("doc_id", pa.string())])
+"""Of documents that a version of the leaf map removes."""
 LEAVES = pa.schema([("level", pa.int8()), ("node", pa.int32()), ("size", pa.int64())])

@@ -118,6 +118,7 @@ def train_worker(config: dict[str, Any]) -> None:
             joint = Trainer(tower, examples, spec.router, spec.train, seed, DevMeasure(dev, documents.results))
             router: EhiRouter | TaughtRouter = joint.router
             run(JOINT, joint)
+            joint.note_cells()
         else:
             contrast = Contrast(tower, examples, spec.train, seed, ExactMeasure(dev, documents))
             if not examples.same:

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 
 from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.cluster.placing import place
 from rayhier.cluster.siblings import siblings
-from rayhier.cluster.spill import CANDIDATES, Spill, gaps, second_leaves
+from rayhier.cluster.spill import gaps
 from rayhier.evaluate.balance import balance
 from rayhier.model.router import place_all
 from rayhier.model.taught import SCALE, TaughtRouter
@@ -58,7 +59,7 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
     for _ in range(AUCTIONS):
         if leaves > 1:
             router.border.fill_(_border(router, sample_NM, spec.index.spilled))
-        sizes = leaf_sizes(place(router, sample_NM, leaves, spill), router.n_leaves)
+        sizes = leaf_sizes(place(router, sample_NM, leaves, spill)[0], router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.price_L.clone(), router.border.clone())
         if imbalance <= EVEN:
@@ -68,7 +69,7 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
         router.price_L.clamp_(-DEAREST, DEAREST)
     for kept, value in zip((router.price_L, router.border), best, strict=True):
         kept.copy_(value)
-    leaf_NR = place(router, document_NM, leaves, spill)
+    leaf_NR = place(router, document_NM, leaves, spill)[0]
     router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
     return leaf_NR
 
@@ -78,18 +79,6 @@ def _border(router: TaughtRouter, document_NM: Floats, share: float) -> float:
     near_N2 = place_all(router, torch.from_numpy(document_NM), 2)[0].numpy()
     centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.centroid_LM, router.price_L))
     return float(np.quantile(gaps(document_NM, near_N2, centroid_LM, price_L), share))
-
-
-def place(router: TaughtRouter, document_NM: Floats, leaves: int, spill: Spill) -> Ints:
-    """The leaves [n, r] where documents belong, first leaf first; again the first where there is no second."""
-    count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
-    leaf_NC = place_all(router, torch.from_numpy(document_NM), count)[0].numpy()
-    if leaves == 1:
-        return leaf_NC
-    cells = router.cells
-    centroid_LM, price_L = cells.centroid_LM.cpu().numpy(), cells.price_L.cpu().numpy()
-    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, spill, price_L, cells.border)
-    return np.stack([leaf_NC[:, 0], leaf_NC[np.arange(len(leaf_NC)), second_N]], axis=1)
 
 
 def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:

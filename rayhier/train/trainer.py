@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rayhier.cluster.kmeans import nearest
+from rayhier.cluster.placing import leaf_means
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.losses import Batch, Losses, ehi_losses
 from rayhier.model.router import route_all
@@ -89,6 +90,14 @@ class Trainer(PairLoop):
 
     def _changed(self) -> None:
         self._now = None
+
+    def note_cells(self) -> None:
+        """Leave the means of each leaf with the first worker's router: second leaves are chosen by them."""
+        now = self.snapshot()
+        if len(now.document_NM):
+            leaf_N = now.leaves(now.document_NM, 1)[:, 0]
+            means_LM = leaf_means(now.document_NM, leaf_N, self.router.n_leaves)
+            self.router.centroid_LM.copy_(torch.from_numpy(means_LM))
 
     def snapshot(self) -> Snapshot:
         """The index as it stands; whole on the first worker, without rows on the others."""

@@ -9,14 +9,13 @@ from safetensors.torch import save_file
 from rayhier.evaluate.evaluation import baselines, evaluate
 from rayhier.evaluate.parts import Here
 from rayhier.index.assign import Assigner
-from rayhier.index.shards import ranges, write_shard
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoder import DENSE, ResidualHead
-from rayhier.model.router import save_router
+from rayhier.model.router import load_router, save_router
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.leaf_map import Manifest, publish
+from rayhier.storage.sealed import seal
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]
@@ -36,7 +35,7 @@ SPEC = {
 def opened(folder, kind, listed=()):
     record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
     made = Artifact(folder, Record(**record, files=list(listed), seconds=0))
-    files.write_json(folder / "record.json", made.record.model_dump(mode="json"))
+    files.replace(folder / "record.json", seal(made.record.model_dump(mode="json")))
     return made
 
 
@@ -95,7 +94,7 @@ def heads():
 
 
 @pytest.fixture(scope="module")
-def trained(texts, heads, corpus, vectors, tmp_path_factory):
+def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
     """A model and an index for each seed."""
     made = {}
     for seed, head in enumerate(heads):
@@ -108,17 +107,10 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory):
         files.write_json(model.path("metrics.json"), {"joint": [{"epoch": 0.0, "dev": 0.5}]})
         index = opened(tmp_path_factory.mktemp("index"), "index")
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
-        table = Assigner(model, JobSpec.model_validate(SPEC).encoder, "float32")(
-            documents, columns.read([vectors.path(name) for name in FILES], ["doc_id", "vector"])
-        )
-        files.write_parquet(index.root, "part.parquet", [table], table.schema)
-        counts = np.bincount(table["leaf"].to_numpy(), minlength=B).tolist()
-        shards = [
-            write_shard(index.root, f"data/{first}.parquet", [index.root / "part.parquet"], first, last, counts)
-            for first, last in ranges(counts, 5)
-        ]
-        fixed = {"version": 1, "parent": None, "model": "f", "metric": "inner_product", "vectors": "float32"}
-        publish(index.root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
+        base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
+        trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()
+        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(documents, trained_NM)
+        write_map(index.root, table, B, 5, model="f")
         made[seed] = (model, index)
     return made
 

@@ -11,14 +11,13 @@ from safetensors.torch import save_file
 from rayhier.evaluate.data import in_memory, load_documents
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.parts import Here
-from rayhier.index.shards import ranges, write_shard
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoder import DENSE
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.leaf_map import Manifest, publish
+from rayhier.storage.sealed import seal
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH
@@ -61,12 +60,12 @@ class Files:
     def open(self, kind):
         record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
         made = Artifact(self.folder, Record(**record, files=self.listed, seconds=0))
-        files.write_json(self.folder / "record.json", made.record.model_dump(mode="json"))
+        files.replace(self.folder / "record.json", seal(made.record.model_dump(mode="json")))
         return made
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory):
+def published(tmp_path_factory, write_map):
     """Corpus and vectors in three files whose borders cut through documents; model and index."""
     corpus, vectors, model, index = (Files(tmp_path_factory.mktemp(name)) for name in "cvmi")
     texts = [f"{name} word{row}" for row, name in enumerate(PARENT)]
@@ -91,26 +90,20 @@ def published(tmp_path_factory):
     (model.folder / "a" / "encoder" / DENSE).mkdir(parents=True)
     save_file({"linear.weight": torch.eye(M)}, model.folder / "a" / "encoder" / DENSE / "model.safetensors")
     files.write_json(model.folder / "a" / "metrics.json", [{"epoch": 0.0, "dev": 0.5}])
-    _write_index(index.folder / "a", router, texts)
+    _write_index(index.folder / "a", router, texts, write_map)
     return {
         name: made.open(name)
         for name, made in zip(("corpus", "vectors", "model", "index"), (corpus, vectors, model, index), strict=True)
     }
 
 
-def _write_index(root, router, texts):
+def _write_index(root, router, texts, write_map):
     leaf = route_all(router, torch.from_numpy(VECTORS), 1)[0].numpy().astype(np.int32)
     zero = np.zeros(N)
     column = columns.vector_column(VECTORS, pa.float32())
     rows = [IDS, leaf[:, 0], zero.astype(np.int8), leaf.tolist(), zero.astype(np.float32), column, IDS, texts]
     table = pa.table(rows, schema=schemas.leaf_map(M, "float32")).append_column("parent", pa.array(PARENT))
-    files.write_parquet(root, "part.parquet", [table], table.schema)
-    counts = np.bincount(leaf[:, 0], minlength=L).tolist()
-    shards = [
-        write_shard(root, f"data/{a}.parquet", [root / "part.parquet"], a, b, counts) for a, b in ranges(counts, 4)
-    ]
-    fixed = {"version": 1, "parent": None, "model": "f", "metric": "inner_product", "vectors": "float32"}
-    publish(root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
+    write_map(root, table, L, 4, model="f")
 
 
 @pytest.fixture(scope="module", params=[1, 3])

@@ -68,18 +68,25 @@ def parts(tmp_path):
     return made, leaf_N, np.bincount(leaf_N, minlength=10).tolist()
 
 
+def read(paths, first, last):
+    """Rows of leaves [first, last), part by part."""
+    wanted = [("leaf", ">=", first), ("leaf", "<", last)]
+    return [files.read_table(path, filters=wanted) for path in paths]
+
+
 def test_every_document_is_in_one_shard_once(tmp_path, parts):
     paths, leaf_N, counts = parts
     found = []
     for number, (first, last) in enumerate(ranges(counts, 4)):
-        shard = write_shard(tmp_path, f"data/{number}.parquet", paths, first, last, counts)
+        shard = write_shard(tmp_path, f"data/{number}.parquet", read(paths, first, last), range(first, last), counts)
         table = pq.read_table(tmp_path / shard.file.name)
         assert shard.file == files.describe(tmp_path, f"data/{number}.parquet")
-        assert (shard.rows, shard.first_leaf) == (table.num_rows, first)
-        assert np.diff(shard.offsets).tolist() == counts[first:last]
+        assert (shard.rows, shard.documents) == (table.num_rows, table.num_rows)
+        assert shard.leaves == [leaf for leaf in range(first, last) if counts[leaf]]
+        assert np.diff(shard.offsets).tolist() == [counts[leaf] for leaf in shard.leaves]
         keys = list(zip(table["leaf"].to_pylist(), table["doc_id"].to_pylist(), strict=True))
         assert keys == sorted(keys)
-        for place, leaf in enumerate(range(first, last)):
+        for place, leaf in enumerate(shard.leaves):
             begin, end = shard.offsets[place : place + 2]
             assert set(table["leaf"].to_pylist()[begin:end]) <= {leaf}
         found += keys
@@ -89,15 +96,15 @@ def test_every_document_is_in_one_shard_once(tmp_path, parts):
 
 def test_a_row_keeps_its_columns(tmp_path, parts):
     paths, _, counts = parts
-    write_shard(tmp_path, "all.parquet", paths, 0, 10, counts)
+    write_shard(tmp_path, "all.parquet", read(paths, 0, 10), range(10), counts)
     made = pq.read_table(tmp_path / "all.parquet").sort_by("doc_id")
     assert made.equals(pa.concat_tables([pq.read_table(path) for path in paths]).sort_by("doc_id"))
 
 
 def test_a_shard_of_empty_leaves(tmp_path, parts):
     paths, _, counts = parts
-    shard = write_shard(tmp_path, "empty.parquet", paths, 4, 5, counts)
-    assert (shard.rows, shard.offsets) == (0, [0, 0])
+    shard = write_shard(tmp_path, "empty.parquet", read(paths, 4, 5), range(4, 5), counts)
+    assert (shard.rows, shard.leaves, shard.offsets) == (0, [], [0])
     assert pq.read_table(tmp_path / "empty.parquet").schema.equals(schemas.leaf_map(M, "float16"))
 
 
@@ -105,15 +112,15 @@ def test_a_shard_of_empty_leaves(tmp_path, parts):
 def test_a_miscount_is_refused(tmp_path, parts, change):
     paths, _, counts = parts
     counts[2] += change
-    with pytest.raises(RuntimeError, match="leaves 0 to 4 do not hold the documents counted for them"):
-        write_shard(tmp_path, "data/0.parquet", paths, 0, 5, counts)
+    with pytest.raises(RuntimeError, match="leaves 0 to 4 do not hold the rows counted for them"):
+        write_shard(tmp_path, "data/0.parquet", read(paths, 0, 5), range(5), counts)
     assert not (tmp_path / "data").exists()
 
 
 def test_a_missing_part_is_a_miscount(tmp_path, parts):
     paths, _, counts = parts
-    with pytest.raises(RuntimeError, match="do not hold the documents counted"):
-        write_shard(tmp_path, "data/0.parquet", paths[:2], 0, 10, counts)
+    with pytest.raises(RuntimeError, match="do not hold the rows counted"):
+        write_shard(tmp_path, "data/0.parquet", read(paths[:2], 0, 10), range(10), counts)
 
 
 @given(st.lists(st.integers(0, 2 * GROUP_ROWS) | st.integers(0, 20), min_size=1, max_size=12))
@@ -133,7 +140,6 @@ def test_row_groups_reach_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "GROUP_ROWS", 10)
     leaf_N = np.repeat(np.arange(5), [6, 6, 30, 2, 1])
     table = rows(leaf_N, [f"d{row:02d}" for row in range(45)])
-    files.write_parquet(tmp_path, "part.parquet", [table], table.schema)
-    write_shard(tmp_path, "shard.parquet", [tmp_path / "part.parquet"], 0, 5, [6, 6, 30, 2, 1])
+    write_shard(tmp_path, "shard.parquet", [table], range(5), [6, 6, 30, 2, 1])
     metadata = pq.read_metadata(tmp_path / "shard.parquet")
     assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [12, 30, 3]

@@ -39,6 +39,7 @@ def test_the_folder_holds_json_and_safetensors(tmp_path):
         assert {name: weights.get_slice(name).get_shape() for name in weights.keys()} == {  # noqa: SIM118
             "W.0.weight": [3, 6],
             "W.1.weight": [3, 9],
+            "centroid_LM": [9, 6],
         }
 
 

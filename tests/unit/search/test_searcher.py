@@ -5,14 +5,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.index.shards import ranges, write_shard
 from rayhier.model.ehi import EhiRouter
 from rayhier.search.__main__ import main
 from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, files, schemas
-from rayhier.storage.leaf_map import LeafMap, Manifest, publish
+from rayhier.storage import columns, schemas
+from rayhier.storage.leaf_map import LeafMap
 
 N, M, L = 60, 8, 6
 SPEC = {
@@ -55,7 +54,7 @@ def leaf_of(vectors):
 
 
 @pytest.fixture(scope="module")
-def loaded(vectors, leaf_of, tmp_path_factory):
+def loaded(vectors, leaf_of, tmp_path_factory, write_map):
     root = tmp_path_factory.mktemp("map")
     schema = schemas.leaf_map(M, "float32")
     table = pa.table(
@@ -71,14 +70,7 @@ def loaded(vectors, leaf_of, tmp_path_factory):
         ],
         schema=schema,
     )
-    files.write_parquet(root, "part.parquet", [table], schema)
-    counts = np.bincount(leaf_of, minlength=L).tolist()
-    shards = [
-        write_shard(root, f"data/{first}.parquet", [root / "part.parquet"], first, last, counts)
-        for first, last in ranges(counts, 3)
-    ]
-    fixed = {"version": 1, "parent": None, "model": "m", "metric": "inner_product", "vectors": "float32"}
-    publish(root, Manifest(**fixed, dimension=M, documents=N, counts=counts, shards=shards))
+    write_map(root, table, L, 3)
     return LoadedMap.read(LeafMap.open(root))
 
 

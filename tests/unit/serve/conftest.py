@@ -8,21 +8,19 @@ import pytest
 import torch
 
 from rayhier.embed.encode import TextEncoder
-from rayhier.index.shards import ranges, write_shard
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, current, files, schemas
+from rayhier.storage import columns, current, schemas
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Made
-from rayhier.storage.leaf_map import Manifest, publish
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
 TEXTS = [" ".join(WORDS[(n * step + n // 20) % 20] for step in range(1, 7)) for n in range(N)]
 
 
-def make_published(work, tiny_model, shards=3):
+def make_published(work, tiny_model, write_map, shards=3):
     """Publish both artifacts below `work` and make them current."""
     spec = JobSpec.model_validate(
         {
@@ -43,14 +41,14 @@ def make_published(work, tiny_model, shards=3):
         shutil.copytree(tiny_model, attempt.root / "encoder")
         attempt.publish("model", {}, Made({}))
     with Attempt.start(Place(work / "index" / "ba9876543210")) as attempt:
-        _write_map(attempt.root, vectors, route_all(router, torch.from_numpy(vectors), 2)[0].numpy(), shards)
+        _write_map(attempt.root, vectors, route_all(router, torch.from_numpy(vectors), 2)[0].numpy(), shards, write_map)
         attempt.publish("index", {"model": "0123456789ab"}, Made({}))
     named = {"model": "0123456789ab", "index": "ba9876543210"}
     current.write(work, current.Current(spec=spec, artifacts=named))
     return work
 
 
-def _write_map(root, vectors, leaves, shards):
+def _write_map(root, vectors, leaves, shards, write_map):
     schema = schemas.leaf_map(vectors.shape[1], "float32", schemas.documents({"year": "int"}, passages=False))
     rank, row = np.repeat([0, 1], N), np.tile(np.arange(N), 2)
     leaf = leaves[row, rank]
@@ -70,23 +68,13 @@ def _write_map(root, vectors, leaves, shards):
         ],
         schema=schema,
     )
-    files.write_parquet(root / "scratch", "part.parquet", [table], schema)
-    counts = np.bincount(leaf, minlength=L).tolist()
-    made = [
-        write_shard(root, f"data/{first}.parquet", [root / "scratch" / "part.parquet"], first, last, counts)
-        for first, last in ranges(counts, shards)
-    ]
-    fixed = {"version": 1, "parent": None, "model": "0123456789ab", "metric": "inner_product", "vectors": "float32"}
-    publish(
-        root,
-        Manifest(**fixed, dimension=vectors.shape[1], documents=N, leaves_per_document=2, counts=counts, shards=made),
-    )
+    write_map(root, table, L, shards, model="0123456789ab", leaves_per_document=2)
 
 
 @pytest.fixture(scope="session")
-def published(tmp_path_factory, tiny_model):
+def published(tmp_path_factory, tiny_model, write_map):
     """Not to be changed by a test."""
-    return make_published(tmp_path_factory.mktemp("served"), tiny_model)
+    return make_published(tmp_path_factory.mktemp("served"), tiny_model, write_map)
 
 
 @pytest.fixture

@@ -64,9 +64,9 @@ def test_limits_below_the_specs_own_values(published, name, most, least):
         check(args)
 
 
-def test_more_groups_than_shards(published):
-    with pytest.raises(InputError, match="shard_groups: got 4; allowed: 1 to 3"):
-        check(ServeArgs(workdir=str(published), shard_groups=4))
+def test_more_groups_than_leaves(published):
+    with pytest.raises(InputError, match="shard_groups: got 10; allowed: 1 to 9"):
+        check(ServeArgs(workdir=str(published), shard_groups=10))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from rayhier.search.searcher import Searcher
-from rayhier.serve.app import _leaves, check
+from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.pinned import Pinned, split
 from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
+from rayhier.storage import files
+from rayhier.storage.sealed import seal, unseal
 
 from .conftest import TEXTS, N
 
@@ -44,8 +46,8 @@ def searcher(published):
 
 @pytest.fixture(params=[1, 2, 3])
 def groups(request, published):
-    pinned, manifest, ranges = check(ServeArgs(workdir=str(published), shard_groups=request.param))
-    return [Near(f"shards-{n}", _leaves(manifest, one), ShardGroup(pinned, one)) for n, one in enumerate(ranges)]
+    pinned, _, ranges = check(ServeArgs(workdir=str(published), shard_groups=request.param))
+    return [Near(f"shards-{n}", one, ShardGroup(pinned, one)) for n, one in enumerate(ranges)]
 
 
 @pytest.fixture
@@ -116,20 +118,21 @@ def test_a_damaged_shard_is_named(damageable):
 def test_a_pinned_version_outlives_the_next_one(damageable):
     pinned, manifest = Pinned.newest(str(damageable))
     path = next((damageable / "index").rglob("v000001.json"))
-    (path.parent / "v000002.json").write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    files.replace(path.parent / "v000002.json", seal(unseal(path) | {"version": 2}))
     assert Pinned.newest(str(damageable))[1].version == 2
     assert pinned.leaf_map().manifest == manifest
 
 
 @pytest.mark.parametrize(
-    ("shards", "groups", "sizes"), [(1, None, [1]), (5, None, [3, 2]), (5, 5, [1] * 5), (7, 3, [3, 2, 2])]
+    ("counts", "groups", "sizes"),
+    [([7], None, [1]), ([2] * 6, None, [3, 3]), ([1] * 5, 5, [1] * 5), ([9, 1, 1], 2, [1, 2])],
 )
-def test_split(shards, groups, sizes):
-    made = split(shards, groups)
+def test_split(counts, groups, sizes):
+    made = split(counts, groups)
     assert [len(part) for part in made] == sizes
-    assert [shard for part in made for shard in part] == list(range(shards))
+    assert [leaf for part in made for leaf in part] == list(range(len(counts)))
 
 
-def test_more_groups_than_shards():
+def test_more_groups_than_leaves():
     with pytest.raises(InputError, match="shard_groups: got 4; allowed: 1 to 3"):
-        split(3, 4)
+        split([1, 1, 1], 4)

@@ -1,13 +1,12 @@
 """record.json is all that a reader trusts, and every file must be the one it lists."""
 
-import json
-
 import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.sealed import seal, unseal
 
 
 @pytest.fixture
@@ -56,14 +55,14 @@ def test_verify_names_the_file_that_differs(artifact, damage, message):
 )
 def test_a_record_of_another_format_is_refused(artifact, changed, message):
     record = artifact.folder / "record.json"
-    files.write_json(record, json.loads(record.read_bytes()) | changed)
+    files.replace(record, seal(unseal(record) | changed))
     with pytest.raises(InputError, match=message):
         Place(artifact.folder).published()
 
 
 def test_a_damaged_record_is_refused(artifact):
     (artifact.folder / "record.json").write_bytes(b'{"kind": ')
-    with pytest.raises(InputError, match=r"record\.json: not JSON"):
+    with pytest.raises(InputError, match=r"record\.json: not a file that was written here.*--fresh --stage index"):
         Place(artifact.folder).published()
 
 

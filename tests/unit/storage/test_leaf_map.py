@@ -6,6 +6,7 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap, Manifest, Shard, publish
+from rayhier.storage.sealed import seal
 
 ROWS = {
     "doc_id": ["a", "b", "c"],
@@ -31,7 +32,7 @@ def write(root, version=1):
         vectors="float16",
         documents=3,
         counts=[2, 0, 1],
-        shards=[Shard(file=file, rows=3, first_leaf=0, offsets=[0, 2, 2, 3])],
+        shards=[Shard(file=file, rows=3, documents=3, leaves=[0, 2], offsets=[0, 2, 3], log_prob=-0.2)],
     )
 
 
@@ -63,8 +64,8 @@ def test_no_manifest(folder):
 
 
 def test_a_newer_format_is_refused(folder):
-    files.write_json(folder / "manifests" / "v000001.json", {"format": 2, "new": "field"})
-    with pytest.raises(InputError, match=r"v000001\.json: format 2; this version reads 1"):
+    files.replace(folder / "manifests" / "v000001.json", seal({"format": 3, "new": "field"}))
+    with pytest.raises(InputError, match=r"v000001\.json: format 3; this version reads 2"):
         LeafMap.open(folder)
 
 
@@ -79,9 +80,16 @@ def test_a_damaged_shard_is_named(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("", "not JSON"), ("{", "not JSON"), ('{"format": 1}', "no manifest"), ("[]", "no manifest")]
+    ("data", "said"),
+    [
+        (b"", "not a file that was written here"),
+        (b'{"format": 2}', "not a file that was written here"),
+        (seal({"format": 2}), "no manifest"),
+        (seal({"format": 2}).replace(b": 2", b": 3"), "its bytes are not those"),
+        (seal({"format": 2}) + b" ", "its bytes are not those"),
+    ],
 )
-def test_a_damaged_manifest_is_named(folder, text, said):
-    files.replace(folder / "manifests" / "v000001.json", text.encode())
+def test_a_damaged_manifest_is_named(folder, data, said):
+    files.replace(folder / "manifests" / "v000001.json", data)
     with pytest.raises(InputError, match=rf"v000001\.json: {said}"):
         LeafMap.open(folder)

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.cluster.placing import place
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.data import Documents
 from rayhier.model.encoder import ResidualHead
@@ -15,7 +16,7 @@ from rayhier.spec.router import EhiSpec
 from rayhier.train.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.lessons import Lessons
-from rayhier.train.settle import DEAREST, make_router, place, settle
+from rayhier.train.settle import DEAREST, make_router, settle
 from rayhier.train.teacher import Teacher, build_teacher
 from rayhier.train.tower import HeadTower
 
@@ -116,7 +117,7 @@ def test_documents_settle_in_leaves(problem, router, leaves):
         gap, two = best[:, -1] - best[:, -2], leaf_NR[:, 0] != leaf_NR[:, 1]
         assert (two == (gap <= float(made.border) + 1e-6)).mean() > 0.99
         assert two.mean() == pytest.approx(spec.index.spilled, abs=0.1)
-    assert np.array_equal(place(made, problem.documents, leaves, "soar"), leaf_NR)
+    assert np.array_equal(place(made, problem.documents, leaves, "soar")[0], leaf_NR)
 
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
@@ -132,7 +133,7 @@ def test_prices_even_out_a_crowd(problem, leaves):
     crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
     documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, documents, 1, "soar")))["imbalance"]
+    before = balance(sizes(place(made, documents, 1, "soar")[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
     assert before > 1.25
     assert after < 1 + 0.8 * (before - 1)
@@ -143,7 +144,7 @@ def test_copies_that_no_price_can_part_drive_nobody_far(problem):
     copies = np.repeat(problem.documents[:1], len(problem.documents) // 2, axis=0)
     documents = np.concatenate([problem.documents, copies])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, documents, 1, "soar")))["imbalance"]
+    before = balance(sizes(place(made, documents, 1, "soar")[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=1), 0)))["imbalance"]
     assert after <= before
     assert made.price_L.abs().max() <= DEAREST
@@ -153,7 +154,7 @@ def test_the_next_best_leaf_is_the_second_nearest(problem):
     made = make_router(FLAT, problem.documents, 0)
     made.border.fill_(2.0)
     near = np.argsort(-(problem.documents @ made.centroid_LM.numpy().T), axis=1)
-    assert place(made, problem.documents, 2, "next_best").tolist() == near[:, :2].tolist()
+    assert place(made, problem.documents, 2, "next_best")[0].tolist() == near[:, :2].tolist()
 
 
 # Lessons
@@ -171,7 +172,7 @@ def test_it_learns(problem, router):
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
     teacher = build(problem, epochs=20)
-    leaf_NR = place(teacher.router, problem.documents, 2, "soar")
+    leaf_NR = place(teacher.router, problem.documents, 2, "soar")[0]
 
     def found(asked):
         leaves = route_all(teacher.router, torch.from_numpy(problem.queries[asked]), 3)[0].numpy()
@@ -188,7 +189,7 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 def test_dev_is_the_mean_chance_that_an_answer_is_reached(problem, router, leaves):
     teacher = build(problem, router, leaves_per_document=leaves)
     p = teacher.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1].exp().detach().numpy()
-    leaf_NR = place(teacher.router, problem.documents, leaves, "soar")
+    leaf_NR = place(teacher.router, problem.documents, leaves, "soar")[0]
     reached = [sum(own[list(set(leaf_NR[row]))]) for own, row in zip(p, problem.dev, strict=True)]
     assert teacher.start()["dev"] == pytest.approx(np.exp(np.mean(np.log(reached))), rel=1e-5)
 
@@ -198,7 +199,7 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     rows = np.array([7, 3, 150, 0])
     log_p = teacher.router.log_probs(teacher.vector_TM)[-1].detach().numpy()
     lessons = Lessons.of(problem.examples(), problem.queries[problem.train], problem.documents, teacher.spec, 0)
-    leaf_NR = place(teacher.router, problem.documents, 2, "soar")
+    leaf_NR = place(teacher.router, problem.documents, 2, "soar")[0]
     total = weight = 0.0
     for (lesson, document), own in zip(lessons.pair_P2, lessons.weight_P, strict=True):
         if lesson in rows:
@@ -245,11 +246,11 @@ def test_the_best_epoch_is_restored_with_its_screen(problem, monkeypatch):
 def test_where_documents_lie_is_not_taught(problem):
     teacher = build(problem)
     fixed = [name for name, _ in teacher.router.named_buffers()]
-    before, leaves = state(teacher), place(teacher.router, problem.documents, 2, "soar")
+    before, leaves = state(teacher), place(teacher.router, problem.documents, 2, "soar")[0]
     run(teacher).restore_best()
     after = state(teacher)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(teacher.router, problem.documents, 2, "soar"), leaves)
+    assert np.array_equal(place(teacher.router, problem.documents, 2, "soar")[0], leaves)
 
 
 def test_the_learning_rate_falls_to_zero(problem, monkeypatch):

@@ -1,0 +1,33 @@
+"""Where documents lie: the leaf a router puts each in, and for those near a border a second one."""
+
+import numpy as np
+import torch
+
+from rayhier.cluster.spill import CANDIDATES, Spill, second_leaves
+from rayhier.model.router import Router, place_all
+from rayhier.storage.columns import Floats
+
+Placed = tuple[np.ndarray, Floats]
+
+
+def place(router: Router, document_NM: Floats, leaves: int, spill: Spill) -> Placed:
+    """Leaves [n, r] where documents belong, first leaf first, and their log-probabilities; r = `leaves`, 1 or 2.
+
+    A document without a second leaf has its first again.
+    """
+    count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
+    leaf_NC, log_prob_NC = (found.numpy() for found in place_all(router, torch.from_numpy(document_NM), count))
+    if count == 1:
+        return leaf_NC, log_prob_NC
+    centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.cells.centroid_LM, router.cells.price_L))
+    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, spill, price_L, router.cells.border)
+    pick_N2 = np.stack([np.zeros_like(second_N), second_N], axis=1)
+    return np.take_along_axis(leaf_NC, pick_N2, axis=1), np.take_along_axis(log_prob_NC, pick_N2, axis=1)
+
+
+def leaf_means(vectors_NM: Floats, leaf_N: np.ndarray, leaves: int) -> Floats:
+    """Unit means [leaves, m] of the vectors of each leaf; zero for one that holds none."""
+    sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
+    np.add.at(sum_LM, leaf_N, vectors_NM)
+    length_L1 = np.linalg.norm(sum_LM, axis=1, keepdims=True)
+    return np.asarray(sum_LM / np.maximum(length_L1, 1e-12), dtype=np.float32)

@@ -1,0 +1,200 @@
+"""`python -m rayhier.index COMMAND WORKDIR …`: what can be done with a leaf map once it is built."""
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage.paths import Location, locate
+
+if TYPE_CHECKING:
+    from rayhier.storage.leaf_map import LeafMap, Manifest
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 2 for a mistake of the user's, 0 otherwise."""
+    given = _parser().parse_args(arguments)
+    try:
+        print("\n".join(_run(given)))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename or given.workdir}: {error.strerror}; no version was published", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rayhier.index", description="Change and look after a built index.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, says: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
+        made.add_argument("workdir", help="folder, or s3:// or gs:// prefix, a run has built an index in")
+        return made
+
+    adding = command("add", "add documents, without training anew")
+    adding.add_argument("file", type=Path, help=".jsonl or .parquet, one row a document; parquet may bring `vector`")
+    adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are there already")
+    adding.add_argument("--id", metavar="NAME", help="column of the id (default: the corpus's)")
+    deleting = command("delete", "delete documents")
+    deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
+    deleting.add_argument("--file", type=Path, help="a file of ids, one a line")
+    command("compact", "gather many files into few, without what was deleted")
+    sweeping = command("vacuum", "remove old versions and what only they need; pinned ones stay")
+    sweeping.add_argument("--keep", type=_positive, default=1, help="newest versions that stay (default 1)")
+    sweeping.add_argument("--hours", type=float, default=24.0, help="age of unpublished files that go (default 24)")
+    command("stats", "sizes, balance and drift, and what helps")
+    checking = command("verify", "read every file of every version, and every row of one")
+    checking.add_argument("--version", type=_positive, help="the version (default: the newest)")
+    exporting = command("export", "write one faiss file that plain faiss opens")
+    exporting.add_argument("file", type=Path, help="where to; FILE.rows.parquet beside it names the rows")
+    command("versions", "list versions")
+    rolling = command("rollback", "publish an older version again as the newest")
+    rolling.add_argument("version", type=_positive, help="the older version")
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"got {value}; allowed: 1 or more")
+    return value
+
+
+def _run(given: argparse.Namespace) -> list[str]:
+    """Do what is asked; returns the lines to print."""
+    from rayhier.index import change
+    from rayhier.index.vacuum import vacuum
+    from rayhier.index.verify import verify
+    from rayhier.search.opened import open_leaf_map
+    from rayhier.storage import current
+
+    workdir = locate(given.workdir)
+    now = current.read(workdir)
+    there = open_leaf_map(workdir, now)
+    match given.command:
+        case "add":
+            return _add(given, workdir, there)
+        case "delete":
+            return _changed(there.manifest, change.delete(there.root, _ids(given)).manifest)
+        case "compact":
+            return _compact(now.spec, there)
+        case "vacuum":
+            swept = vacuum(there.root, given.keep, given.hours)
+            gone = ", ".join(map(str, swept.versions)) or "none"
+            return [f"removed versions: {gone}; {swept.files:,} files, {swept.bytes / 1e6:,.1f} MB"]
+        case "stats":
+            return _stats(there.manifest)
+        case "verify":
+            began = time.monotonic()
+            read = verify(there.root, given.version)
+            return [f"whole: versions {', '.join(map(str, read))}, {time.monotonic() - began:.1f} s"]
+        case "export":
+            from rayhier.index.export import ROWS, export
+
+            made = export(there, given.file)
+            return [
+                f"{given.file}: {made.rows:,} rows in {made.lists:,} lists, {made.bytes / 1e6:,.1f} MB",
+                f"{given.file}{ROWS}: which row is which document",
+            ]
+        case "versions":
+            return _versions(there.root)
+        case _:
+            return _changed(there.manifest, change.rollback(there.root, given.version).manifest)
+
+
+def _add(given: argparse.Namespace, workdir: Location, there: "LeafMap") -> list[str]:
+    from rayhier.embed.encode import TextEncoder
+    from rayhier.index import change
+    from rayhier.index.assign import Assigner
+    from rayhier.index.incoming import batches
+    from rayhier.model.router import load_router
+    from rayhier.search.opened import open_model
+    from rayhier.storage import current
+
+    now = current.read(workdir)
+    spec, model = now.spec, open_model(workdir, now)
+    encoder: list[Any] = []
+
+    def encode(texts: Sequence[str]) -> Any:
+        if not encoder:
+            encoder.append(TextEncoder(model.local("encoder"), spec.encoder))
+        return encoder[0].encode(texts)
+
+    put = change.upsert if given.upsert else change.add
+    assign = Assigner(load_router(model.local("router")), spec)
+    documents = batches(given.file, spec.corpus, given.id, encode)
+    made = put(there.root, assign, documents, spec.index.max_leaf_factor)
+    return _changed(there.manifest, made.manifest)
+
+
+def _compact(spec: JobSpec, there: "LeafMap") -> list[str]:
+    from rayhier.index.ray import compact
+    from rayhier.ray import check_resources, join
+
+    join(spec)
+    check_resources(spec)
+    return _changed(there.manifest, compact(spec, there.root).manifest)
+
+
+def _ids(given: argparse.Namespace) -> list[str]:
+    """Ids on the command line and in a file."""
+    if given.file is None:
+        return list(given.ids)
+    try:
+        return [*given.ids, *(line for line in given.file.read_text().splitlines() if line)]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--file: {given.file} cannot be read: {error}") from None
+
+
+def _changed(before: "Manifest", after: "Manifest") -> list[str]:
+    what = f"version {after.version} ({after.change})"
+    grown = after.documents - before.documents
+    return [f"{what}: {after.documents:,} documents ({grown:+,}), {after.rows:,} rows, {len(after.files):,} files"]
+
+
+def _stats(manifest: "Manifest") -> list[str]:
+    from rayhier.index.stats import Stats
+
+    found = Stats.of(manifest)
+    shown = {
+        **{name: value for name, value in dataclasses.asdict(found).items() if not isinstance(value, float)},
+        "imbalance": f"{found.imbalance:.3f}",
+        "void rows": f"{found.void:.1%}",
+        "added rows": f"{found.added:.1%}",
+        "mean log-probability": f"{found.log_prob:.3f}",
+        "of added documents": "none" if found.added_log_prob is None else f"{found.added_log_prob:.3f}",
+    }
+    shown.pop("added_log_prob", None)
+    lines = [
+        f"{name.replace('_', ' '):22} {value:,}" if isinstance(value, int) else f"{name:22} {value}"
+        for name, value in shown.items()
+    ]
+    return [*lines, *(found.advice() or ["all is well"])]
+
+
+def _versions(root: Location) -> list[str]:
+    from rayhier.storage import leaf_map, pins
+    from rayhier.storage.leaf_map import LeafMap
+
+    held = pins.held(root)
+    lines = []
+    for version in leaf_map.versions(root):
+        one = LeafMap.open(root, version).manifest
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.at))
+        lines.append(
+            f"{version:>7}  {at}  {one.change:9} {one.documents:>12,} documents{'  pinned' if version in held else ''}"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

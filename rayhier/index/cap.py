@@ -1,0 +1,92 @@
+"""A hard cap on leaves: an over-full one keeps its most probable rows, the others go to their next-best leaf with room.
+
+Shapes: A rows of one part, L leaves, C candidate leaves.
+"""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rayhier.cluster.spill import CANDIDATES
+from rayhier.index.assign import ORDER, leaves_column
+from rayhier.model.router import Router, place_all
+from rayhier.search.lists import Ints
+from rayhier.storage import columns
+from rayhier.storage.columns import Floats
+
+AT_ONCE = 4096
+
+
+def most_rows(rows: int, leaves: int, factor: float) -> int:
+    """Of a leaf.
+
+    >>> most_rows(rows=1000, leaves=100, factor=1.25)
+    13
+    """
+    return max(1, math.ceil(factor * rows / leaves))
+
+
+def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
+    """Rows of each part (columns doc_id, leaf, rank, log_prob) that leaves of these sizes have no room for.
+
+    A leaf keeps its most probable rows, equals by id. In memory at once: the rows of over-full leaves.
+    """
+    over_L = size_L > room_L
+    held = pa.concat_tables([_held(part, number, over_L) for number, part in enumerate(parts)])
+    best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
+    held = held.sort_by(best)
+    leaf_A, part_A, row_A = (held[name].to_numpy() for name in ("leaf", "part", "row"))
+    gone_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A) >= room_L[leaf_A]
+    parts_there = int(part_A.max(initial=-1)) + 1
+    return [row_A[gone_A & (part_A == number)] for number in range(parts_there)]
+
+
+def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
+    rows = np.flatnonzero(over_L[part["leaf"].to_numpy()])
+    own = part.select(["doc_id", "leaf", "rank", "log_prob"]).take(pa.array(rows))
+    return own.append_column("part", [np.full(len(rows), number)]).append_column("row", [rows])
+
+
+def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
+    """A part with some of its rows in their next-best leaf that has room; what they take there is counted in `room_L`.
+
+    No document lies twice in one leaf. Raises ValueError where no leaf has room.
+    """
+    leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
+    document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    leaf_D2 = np.full((document_A.max(initial=-1) + 1, 2), -1, dtype=np.int64)
+    leaf_D2[document_A, rank_A] = leaf_A
+    for begin in range(0, len(rows), AT_ONCE):
+        part = rows[begin : begin + AT_ONCE]
+        vectors_NM = columns.matrix(table["vector"].take(pa.array(part)))
+        few = _near(router, vectors_NM, min(CANDIDATES, router.n_leaves))
+        for number, row in enumerate(part.tolist()):
+            own = leaf_D2[document_A[row]]
+            free = _free(few[0][number], few[1][number], room_L, own)
+            if free is None:
+                every = _near(router, vectors_NM[number : number + 1], router.n_leaves)
+                free = _free(every[0][0], every[1][0], room_L, own)
+            if free is None:
+                raise ValueError(f"no leaf has room for {table['doc_id'][row].as_py()!r}")
+            leaf_D2[document_A[row], rank_A[row]] = leaf_A[row] = free[0]
+            log_prob_A[row] = free[1]
+            room_L[free[0]] -= 1
+    made = {"leaf": pa.array(leaf_A), "log_prob": pa.array(log_prob_A)}
+    made["leaves"] = leaves_column(leaf_D2[document_A], leaf_D2[document_A, 1] >= 0)
+    for name, column in made.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table.sort_by(ORDER)
+
+
+def _near(router: Router, vectors_NM: Floats, count: int) -> tuple[Ints, Floats]:
+    leaf_NC, log_prob_NC = place_all(router, torch.from_numpy(vectors_NM), count)
+    return leaf_NC.numpy(), log_prob_NC.numpy()
+
+
+def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[int, float] | None:
+    """The first leaf with room in which the document does not lie, and its log-probability."""
+    free = np.flatnonzero((room_L[leaf_C] > 0) & ~np.isin(leaf_C, own_2))
+    return (int(leaf_C[free[0]]), float(log_prob_C[free[0]])) if len(free) else None

@@ -1,0 +1,174 @@
+"""Adding, replacing and deleting documents of a published leaf map: new files, then one new manifest.
+
+Nothing that was published is touched, so readers of older versions go on undisturbed, and a change that fails leaves
+files that no manifest names. Another writer may publish in the meantime: what a change means is then worked out once
+more for the newest version, or refused where it no longer goes with it.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.index import cap
+from rayhier.index.assign import Assigner, leaf_counts
+from rayhier.index.find import find, per_leaf, unknown
+from rayhier.index.shards import write_rows
+from rayhier.spec import InputError
+from rayhier.storage import files, leaf_map, schemas
+from rayhier.storage.columns import Floats
+from rayhier.storage.leaf_map import LeafMap, Manifest, Removed, Shard, key_of
+from rayhier.storage.paths import Location
+from rayhier.storage.pins import pinned
+
+Documents = tuple[pa.Table, Floats]
+"""Rows as the corpus has them, and their trained vectors [n, m]."""
+SHOWN = 5
+
+
+def add(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float) -> LeafMap:
+    """A version with more documents; InputError where one of them is there already."""
+    return _put(root, assign, batches, factor, replace=False)
+
+
+def upsert(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float) -> LeafMap:
+    """A version with these documents, in place of those with the same ids."""
+    return _put(root, assign, batches, factor, replace=True)
+
+
+def delete(root: Location, ids: Sequence[str]) -> LeafMap:
+    """A version without these documents; InputError where one of them is not there."""
+    named = pa.array(sorted(set(ids)), pa.string())
+    if not len(named):
+        raise InputError("ids: got none; allowed: one or more")
+    _check_known(LeafMap.open(root), named)
+    file = _write_ids(root, named)
+
+    def change(newest: LeafMap) -> Manifest:
+        return _without(newest.manifest, _check_known(newest, named), file, len(named), "delete")
+
+    return leaf_map.commit(root, change)
+
+
+def rollback(root: Location, version: int) -> LeafMap:
+    """A new version that is what an older one was."""
+
+    def change(_: LeafMap) -> Manifest:
+        return LeafMap.open(root, version).manifest.model_copy(update={"change": "rollback", "at": leaf_map.now()})
+
+    with pinned(root, version):
+        return leaf_map.commit(root, change)
+
+
+def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float, *, replace: bool) -> LeafMap:
+    newest, token = LeafMap.open(root), uuid.uuid4().hex[:12]
+    shards: list[Shard] = []
+    named: list[pa.Array] = []
+    size_L = np.array(newest.manifest.counts)
+    for number, (documents, vector_NM) in enumerate(_checked(newest.manifest, batches)):
+        ids = _ids(documents, named)
+        if not replace:
+            _check_new(newest, ids)
+        named.append(ids)
+        table = _capped(assign, assign(documents, vector_NM), size_L, factor)
+        shards.append(write_rows(root, f"data/added-{token}-{number:05d}.parquet", table))
+    if not shards:
+        raise InputError("documents: got none; allowed: one or more")
+    every = pa.concat_arrays(named)
+    file = _write_ids(root, every) if replace else None
+
+    def change(now: LeafMap) -> Manifest:
+        manifest = now.manifest
+        if file is not None:
+            manifest = _without(manifest, find(now, every), file, len(every), "upsert")
+        elif now.manifest.version != newest.manifest.version:
+            _check_new(now, every)
+        return _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
+
+    return leaf_map.commit(root, change)
+
+
+def _checked(manifest: Manifest, batches: Iterable[Documents]) -> Iterator[Documents]:
+    for documents, vector_NM in batches:
+        if vector_NM.shape[1] != manifest.dimension:
+            raise InputError(f"vectors: got dimension {vector_NM.shape[1]}; allowed: {manifest.dimension}, the index's")
+        yield documents, vector_NM
+
+
+def _ids(documents: pa.Table, before: Sequence[pa.Array]) -> pa.Array:
+    """Ids of a batch, sorted, each once; InputError where an earlier batch has one of them."""
+    ids = documents[key_of(documents.column_names)].combine_chunks().unique().sort()
+    for earlier in before:
+        _refuse(ids.filter(pc.is_in(ids, earlier)).to_pylist(), "given more than once", "each id once")
+    return ids
+
+
+def _check_new(now: LeafMap, ids: pa.Array) -> None:
+    found = find(now, ids)["id"].unique().sort().to_pylist()
+    _refuse(found, f"in the index already (version {now.manifest.version})", "new ids, or upsert to replace")
+
+
+def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
+    found = find(now, ids)
+    _refuse(unknown(found, ids), f"not in the index (version {now.manifest.version})", "ids of documents in it")
+    return found
+
+
+def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
+    if ids:
+        shown = ", ".join(repr(one) for one in ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
+        raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
+
+
+def _capped(assign: Assigner, table: pa.Table, size_L: np.ndarray, factor: float) -> pa.Table:
+    """New rows, those that find their leaf full in a next-best one; counts them in `size_L`."""
+    counts = np.array(leaf_counts(table["leaf"].to_numpy(), len(size_L)))
+    most = cap.most_rows(int(size_L.sum() + counts.sum()), len(size_L), factor)
+    room_L = np.maximum(most - size_L, 0)
+    over = counts > room_L
+    if over.any():
+        (rows,) = cap.excess([table], counts, room_L)
+        table = cap.move(assign.router, table, rows, np.where(over, 0, room_L - counts))
+        counts = np.array(leaf_counts(table["leaf"].to_numpy(), len(size_L)))
+    size_L += counts
+    return table
+
+
+def _write_ids(root: Location, ids: pa.Array) -> files.File:
+    table = pa.table({"doc_id": ids}, schema=schemas.IDS)
+    return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
+
+
+def _without(manifest: Manifest, found: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
+    """A manifest without the rows found, which a file of ids makes void."""
+    removed = Removed(file=file, ids=ids, rows=found.num_rows, since=manifest.version + 1)
+    counts = np.array(manifest.counts) - per_leaf(found, len(manifest.counts))
+    documents = manifest.documents - int(pc.sum(pc.equal(found["rank"], 0)).as_py() or 0)
+    return manifest.model_copy(
+        update={
+            "change": change,
+            "at": leaf_map.now(),
+            "documents": documents,
+            "counts": counts.tolist(),
+            "removed": [*manifest.removed, removed],
+        }
+    )
+
+
+def _with(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
+    """A manifest with more shards, which belong to `version`."""
+    counts = np.array(manifest.counts)
+    for shard in shards:
+        counts[shard.leaves] += np.diff(shard.offsets)
+    dated = [shard.model_copy(update={"since": version}) for shard in shards]
+    return manifest.model_copy(
+        update={
+            "change": change,
+            "at": leaf_map.now(),
+            "documents": manifest.documents + sum(shard.documents for shard in shards),
+            "counts": counts.tolist(),
+            "shards": [*manifest.shards, *dated],
+        }
+    )

@@ -1,0 +1,35 @@
+"""Many files into few again: rows that count, gathered anew into shards of contiguous leaves."""
+
+from collections.abc import Callable, Sequence
+
+from rayhier.spec import InputError
+from rayhier.storage import leaf_map
+from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
+
+
+def instead(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
+    """The change that puts shards in the place of all that an older version consists of.
+
+    What was added or removed since stays beside them. InputError where another compaction or a rollback took some of
+    the older version's files away meanwhile.
+    """
+    old = {file.name for file in base.files}
+    dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
+
+    def change(newest: LeafMap) -> Manifest:
+        now = newest.manifest
+        if not old <= {file.name for file in now.files}:
+            raise InputError(
+                f"compact: version {now.version} ({now.change}) no longer consists of what was compacted, version "
+                f"{base.version}; nothing was changed; run it again"
+            )
+        return now.model_copy(
+            update={
+                "change": "compact",
+                "at": leaf_map.now(),
+                "shards": [*dated, *(shard for shard in now.shards if shard.file.name not in old)],
+                "removed": [removed for removed in now.removed if removed.file.name not in old],
+            }
+        )
+
+    return change

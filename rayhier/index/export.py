@@ -1,0 +1,69 @@
+"""A leaf map as one faiss file that plain faiss opens: its leaves are the lists, their means the quantizer."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.spec import InputError
+from rayhier.storage import columns, files
+from rayhier.storage.leaf_map import LeafMap, key_of
+
+ROWS = ".rows.parquet"
+"""What faiss' ids stand for, beside the file."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    rows: int
+    lists: int
+    bytes: int
+
+
+def export(leaf_map: LeafMap, path: Path) -> Exported:
+    """Write an inner-product IVF of every row, float16 or float32 as they are stored, and `PATH.rows.parquet`.
+
+    A row's id is its number; the table beside says which document (`id`), leaf and rank it is. A document in two leaves
+    is two rows. Raises InputError where the memory at hand does not hold the index.
+    """
+    manifest = leaf_map.manifest
+    m, leaves = manifest.dimension, len(manifest.counts)
+    _check_memory(manifest.rows * m * (2 if manifest.vectors == "float16" else 4))
+    quantizer = faiss.IndexFlatIP(m)
+    index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
+    if manifest.vectors == "float16":
+        kind = faiss.ScalarQuantizer.QT_fp16
+        index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, faiss.METRIC_INNER_PRODUCT, False)
+    index.is_trained = True
+    sum_LM, begin, tables = np.zeros((leaves, m)), 0, []
+    for shard in manifest.shards:
+        table = leaf_map.read(shard, without=["title", "text", "leaves"])
+        vector_NM, leaf_N = columns.matrix(table["vector"]), table["leaf"].to_numpy().astype(np.int64)
+        ids = np.arange(begin, begin + len(leaf_N))
+        if len(ids):
+            np.add.at(sum_LM, leaf_N, vector_NM)
+            ivf_tools.add_preassigned(index, np.ascontiguousarray(vector_NM), leaf_N, ids)
+        tables.append(
+            pa.table(
+                [ids, table[key_of(table.column_names)], table["leaf"], table["rank"]], ["row", "id", "leaf", "rank"]
+            )
+        )
+        begin += len(leaf_N)
+    mean_LM = sum_LM / np.maximum(np.linalg.norm(sum_LM, axis=1, keepdims=True), 1e-12)
+    quantizer.add(mean_LM.astype(np.float32))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, lambda temporary: faiss.write_index(index, str(temporary)))
+    files.write_parquet(path.parent, path.name + ROWS, tables, tables[0].schema)
+    return Exported(begin, leaves, path.stat().st_size)
+
+
+def _check_memory(needed: int) -> None:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > free:
+        raise InputError(f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free")

@@ -1,0 +1,38 @@
+"""Which documents a leaf map holds: ids looked up by reading the id column, shard by shard."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.storage import files
+from rayhier.storage.leaf_map import LeafMap, key_of
+
+FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8())])
+
+
+def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
+    """Rows that count of documents with these ids: `id`, `leaf`, `rank`. One shard's ids are in memory at a time."""
+    none = pa.table([[], [], []], schema=FOUND)
+    return pa.concat_tables([none, *(table.filter(pc.is_in(table["id"], ids)) for table in scan(leaf_map))])
+
+
+def scan(leaf_map: LeafMap) -> Iterator[pa.Table]:
+    """The same of all documents, shard by shard; shards that hold none are left out."""
+    for shard in leaf_map.manifest.shards:
+        if shard.rows:
+            names = files.read_metadata(leaf_map.root / shard.file.name).schema.to_arrow_schema().names
+            table = leaf_map.read(shard, [key_of(names), "leaf", "rank"], verify=False)
+            yield table.rename_columns(FOUND.names)
+
+
+def unknown(found: pa.Table, ids: pa.Array) -> list[str]:
+    """Ids that were looked up in vain."""
+    missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, found["id"].combine_chunks()))).to_pylist()
+    return missing
+
+
+def per_leaf(found: pa.Table, leaves: int) -> np.ndarray:
+    """Rows by leaf [leaves]."""
+    return np.bincount(found["leaf"].to_numpy(), minlength=leaves)

@@ -1,0 +1,99 @@
+"""Documents that are added: read from a user's file, checked as the corpus stage checks them, and encoded."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from rayhier.corpus import check, lines, parquet
+from rayhier.corpus.check import Entry, Reason, RowError, Rules
+from rayhier.corpus.passages import Layout
+from rayhier.embed.encode import document_texts
+from rayhier.index.change import Documents
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Columns, CorpusSpec
+from rayhier.storage.columns import Floats
+from rayhier.storage.source import PARQUET
+
+BATCH = 4096
+"""Documents in memory at a time; of larger files each batch becomes a file of the leaf map."""
+SHOWN = 3
+VECTOR = "vector"
+
+Encode = Callable[[Sequence[str]], Floats]
+"""Texts -> trained vectors [n, m]."""
+Row = tuple[Entry, Any]
+"""A document, and its vector where the file brings it."""
+
+
+def batches(path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, size: int = BATCH) -> Iterator[Documents]:
+    """Documents of a `.jsonl` or `.parquet` file, batch by batch, with their vectors.
+
+    Columns are called what the corpus calls them, `key` names the id's otherwise. A parquet file may bring `vector`, of
+    the trained encoder, which is then taken as it is. InputError where a row would not be accepted: which, and why.
+    """
+    layout = Layout.of(corpus)
+    columns = getattr(corpus, "columns", Columns(id="_id" if corpus.type == "beir" else "id"))
+    rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
+    _check(path, _rows(path, rules))
+    rows = (row for row in _rows(path, rules) if isinstance(row, tuple))
+    while held := list(islice(rows, size)):
+        table = layout.table([entry for entry, _ in held])
+        given = [vector for _, vector in held if vector is not None]
+        if given and layout.passages is not None:
+            raise InputError(f"{path}: brings vectors, but documents of this index are cut into passages")
+        yield table, _matrix(path, given, len(held)) if given else encode(document_texts(table))
+
+
+def _rows(path: Path, rules: Rules) -> Iterator[Row | Reason | None]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    if path.suffix == PARQUET:
+        parquet.check_columns("file", path, [rules.columns.id])
+        brings = VECTOR in pq.read_schema(path).names
+        names = [
+            rules.columns.id,
+            rules.columns.title,
+            rules.columns.text,
+            *rules.fields,
+            *([VECTOR] if brings else []),
+        ]
+        for row in parquet.read(path, names):
+            yield _parsed(lambda row=row: (check.document(row, rules), row.get(VECTOR)))  # type: ignore[misc]
+        return
+    for line in lines.rows(lines.lines(path, 0, path.stat().st_size)):
+        yield (
+            None
+            if line is None
+            else _parsed(
+                lambda line=line: (check.document(check.json_row(line), rules), None)  # type: ignore[misc]
+            )
+        )
+
+
+def _parsed(parse: Callable[[], Row]) -> Row | Reason:
+    try:
+        return parse()
+    except RowError as error:
+        return error.reason
+
+
+def _check(path: Path, rows: Iterator[Row | Reason | None]) -> None:
+    """InputError where a row is refused: before any of the others is encoded."""
+    bad = [f"row {number}: {row}" for number, row in enumerate(rows, 1) if isinstance(row, Reason)]
+    if bad:
+        more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        said = "; ".join(bad[:SHOWN])
+        raise InputError(f"{path}: {said}{more}; allowed: rows as in the corpus; nothing was changed")
+
+
+def _matrix(path: Path, vectors: Sequence[Sequence[float]], rows: int) -> Floats:
+    sizes = {len(vector) for vector in vectors}
+    if len(vectors) != rows or len(sizes) != 1:
+        raise InputError(
+            f"{path}: vectors of {sorted(sizes)} numbers, {rows - len(vectors)} rows without; allowed: one size"
+        )
+    return np.array(vectors, dtype=np.float32)

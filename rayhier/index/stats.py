@@ -1,0 +1,88 @@
+"""How a leaf map has drifted from what its model was trained for, and what helps."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from rayhier.storage.leaf_map import Manifest, Shard
+
+TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
+"""Shares of void and of added rows, and files of added rows, beyond which a compaction pays."""
+IMBALANCE, SURPRISE = 2.0, 0.5
+"""Imbalance, and nats that new documents are less probable in their leaf than old ones, beyond which to train again."""
+
+
+@dataclass(frozen=True)
+class Stats:
+    """One version in numbers."""
+
+    version: int
+    documents: int
+    rows: int
+    leaves: int
+    empty: int
+    imbalance: float
+    """L Σn² / (Σn)², of rows."""
+    void: float
+    """Share of stored rows that removals made void."""
+    added: float
+    """Share of stored rows that came after the build or the last compaction."""
+    files: int
+    added_files: int
+    bytes: int
+    log_prob: float
+    """Mean log-probability of a document in its first leaf: of the build's or compaction's documents."""
+    added_log_prob: float | None
+    """The same of documents added since."""
+    moved: int
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """Of a version."""
+        base = [shard for shard in manifest.shards if not is_added(shard)]
+        added = [shard for shard in manifest.shards if is_added(shard)]
+        stored = sum(shard.rows for shard in manifest.shards)
+        count_L = np.array(manifest.counts, dtype=np.float64)
+        return cls(
+            version=manifest.version,
+            documents=manifest.documents,
+            rows=manifest.rows,
+            leaves=len(count_L),
+            empty=int((count_L == 0).sum()),
+            imbalance=float(len(count_L) * np.square(count_L).sum() / max(count_L.sum(), 1) ** 2),
+            void=1 - manifest.rows / stored if stored else 0.0,
+            added=sum(shard.rows for shard in added) / stored if stored else 0.0,
+            files=len(manifest.files),
+            added_files=len(added),
+            bytes=sum(file.bytes for file in manifest.files),
+            log_prob=_mean(base),
+            added_log_prob=_mean(added) if added else None,
+            moved=manifest.moved,
+        )
+
+    def advice(self) -> list[str]:
+        """What to do, and why; nothing where all is well."""
+        said = []
+        if self.void > TOMBSTONES:
+            said.append(f"compact: {self.void:.0%} of the stored rows are void (above {TOMBSTONES:.0%})")
+        if self.added > ADDED:
+            said.append(f"compact: {self.added:.0%} of the rows lie outside the sorted shards (above {ADDED:.0%})")
+        if self.added_files > FILES:
+            said.append(f"compact: {self.added_files:,} files of added rows (above {FILES})")
+        if self.imbalance > IMBALANCE:
+            said.append(f"retrain: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
+        if self.added_log_prob is not None and self.log_prob - self.added_log_prob > SURPRISE:
+            gap = self.log_prob - self.added_log_prob
+            said.append(f"retrain: new documents are {gap:.2f} nats less probable in their leaf (above {SURPRISE})")
+        return said
+
+
+def is_added(shard: Shard) -> bool:
+    """Whether it holds what came after the build or the last compaction."""
+    return shard.file.name.startswith("data/added-")
+
+
+def _mean(shards: list[Shard]) -> float:
+    documents = sum(shard.documents for shard in shards)
+    return sum(shard.documents * shard.log_prob for shard in shards) / max(documents, 1)

@@ -1,0 +1,52 @@
+"""Removing what no version that is kept or read needs any more."""
+
+from dataclasses import dataclass
+
+from rayhier.storage import files, leaf_map, pins
+from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.paths import Location
+
+FOLDERS = ("data/", "removed/", "work/")
+"""Where files lie that only manifests, or work that is under way, name."""
+HOURS = 24.0
+"""Age at which a file that no manifest names is no longer one that a writer is about to publish."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What was removed."""
+
+    versions: list[int]
+    files: int
+    bytes: int
+
+
+def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
+    """Remove all but the newest `keep` versions and those that are pinned, then files that none of the rest needs.
+
+    Files younger than `hours` stay where no manifest ever named them: a writer may be about to. Manifests go first, and
+    what is left is read again before any file goes, so that a version that is pinned or published meanwhile is whole.
+    """
+    every = {version: LeafMap.open(root, version).manifest for version in leaf_map.versions(root)}
+    doomed = sorted(set(list(every)[:-keep]) - pins.held(root))
+    for version in doomed:
+        leaf_map.remove_version(root, version)
+    needed = _needed(root, every)
+    named = {file.name for manifest in every.values() for file in manifest.files}
+    removed = size = 0
+    for name in files.below(root):
+        if not name.startswith(FOLDERS) or name in needed:
+            continue
+        found = (root / name).stat()
+        if name in named or leaf_map.now() - found.st_mtime > 3600 * hours:
+            (root / name).unlink(missing_ok=True)
+            removed, size = removed + 1, size + found.st_size
+    pins.sweep(root)
+    return Swept(doomed, removed, size)
+
+
+def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
+    """Files of every version that is there now, or that someone pinned before it was removed."""
+    there = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
+    pinned = [before[version] for version in pins.held(root) if version in before]
+    return {file.name for manifest in (*there, *pinned) for file in manifest.files}

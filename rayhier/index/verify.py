@@ -1,0 +1,62 @@
+"""Whether a leaf map is whole: every byte of every version, and in one version every document once in each leaf."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.corpus import ids
+from rayhier.corpus.check import digest
+from rayhier.spec import InputError
+from rayhier.storage import leaf_map
+from rayhier.storage.artifact import check
+from rayhier.storage.leaf_map import MEND, LeafMap, Shard
+from rayhier.storage.paths import Location
+
+
+def verify(root: Location, version: int | None = None) -> list[int]:
+    """Read every file of every version, then every row of one, the newest where none is given; the versions read.
+
+    Raises InputError, which names the file, where anything is not as it was published. Holds a shard in memory, and
+    16 bytes of every document.
+    """
+    every = [LeafMap.open(root, number) for number in leaf_map.versions(root)]
+    for file in {file.name: file for one in every for file in one.manifest.files}.values():
+        check(root, file, MEND)
+    _check_rows(LeafMap.open(root, version))
+    return [one.manifest.version for one in every]
+
+
+def _check_rows(there: LeafMap) -> None:
+    """InputError where rows are not sorted as the manifest says, or a document lies there twice, or half."""
+    manifest = there.manifest
+    counts = np.zeros(len(manifest.counts), dtype=np.int64)
+    seen: dict[int, list[ids.Digests]] = {0: [], 1: []}
+    for shard in manifest.shards:
+        _check_order(there, shard)
+        table = there.read(shard, ["doc_id", "leaf", "rank"], verify=False)
+        counts += np.bincount(table["leaf"].to_numpy(), minlength=len(counts))
+        for rank, held in seen.items():
+            held.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
+    place = f"{there.root}: version {manifest.version}"
+    if counts.tolist() != manifest.counts:
+        leaf = int(np.flatnonzero(counts != manifest.counts)[0])
+        raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, {manifest.counts[leaf]} in the manifest")
+    first, second = (np.sort(np.concatenate([ids.NONE, *held])) for held in seen.values())
+    for rank, sorted_N in ((0, first), (1, second)):
+        if np.any(sorted_N[1:] == sorted_N[:-1]):
+            raise InputError(f"{place}: a document has two rows of rank {rank}")
+    if len(first) != manifest.documents:
+        raise InputError(f"{place}: {len(first)} documents, {manifest.documents} in the manifest")
+    if not np.isin(second, first, assume_unique=True).all():
+        raise InputError(f"{place}: a document has a second row and no first")
+
+
+def _check_order(there: LeafMap, shard: Shard) -> None:
+    whole = LeafMap(there.root, there.manifest.model_copy(update={"removed": []}))
+    leaf_A = whole.read(shard, ["leaf"], verify=False)["leaf"].to_numpy()
+    if not np.array_equal(np.repeat(shard.leaves, np.diff(shard.offsets)), leaf_A):
+        raise InputError(f"{there.root / shard.file.name}: leaves do not lie where the manifest says; {MEND}")
+
+
+def _digests(column: pa.ChunkedArray) -> ids.Digests:
+    return np.array([digest(one) for one in column.to_pylist()], dtype=ids.NONE.dtype)

@@ -1,0 +1,54 @@
+"""A small published leaf map under a router that is nearest centroid: two leaves a document near a border."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayhier.index.assign import Assigner
+from rayhier.model.taught import TaughtRouter
+from rayhier.spec import JobSpec
+from rayhier.storage import schemas
+
+N, M, L = 200, 8, 12
+LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+
+
+def unit(seed, *shape):
+    found = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return found / np.linalg.norm(found, axis=-1, keepdims=True)
+
+
+def documents(ids):
+    return pa.table([ids, [f"title {n}" for n in ids], [f"text {n}" for n in ids]], schema=schemas.DOCUMENTS)
+
+
+@dataclass
+class Made:
+    """A leaf map's root, and what put documents there."""
+
+    root: Any
+    assign: Assigner
+    ids: list
+    vectors: np.ndarray
+
+
+@pytest.fixture(scope="session")
+def assign():
+    router = TaughtRouter(M, L, 1, 0)
+    router.begin(torch.from_numpy(unit(1, L, M)))
+    router.border.fill_(0.2)
+    index = {"vectors": "float32", "leaves_per_document": 2}
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": index})
+    return Assigner(router.requires_grad_(requires_grad=False), spec)
+
+
+@pytest.fixture
+def made(folder, assign, write_map):
+    """200 documents d000 to d199 in three shards, here and in a bucket."""
+    ids, vectors = [f"d{n:03d}" for n in range(N)], unit(0, N, M)
+    write_map(folder, assign(documents(ids), vectors), L, 3, leaves_per_document=2)
+    return Made(folder, assign, ids, vectors)

@@ -1,0 +1,119 @@
+"""A hard cap on leaves: the likeliest stay, the others go to their next-best leaf with room, nothing is lost."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayhier.index import cap
+from rayhier.index.assign import leaf_counts
+
+from .conftest import L, M, documents, unit
+
+
+def crowded(assign, n, seed=0, pull=4.0):
+    """Rows of documents of which many are drawn to the first centroid."""
+    centroid = assign.router.centroid_LM[0].numpy()
+    vectors = unit(seed, n, M) + pull * centroid * (np.arange(n) % 2)[:, None].astype(np.float32)
+    return assign(
+        documents([f"d{row:03d}" for row in range(n)]), vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    )
+
+
+def sizes(table):
+    return np.array(leaf_counts(table["leaf"].to_numpy(), L))
+
+
+def capped(assign, tables, most):
+    size = sum(sizes(table) for table in tables)
+    gone = cap.excess(tables, size, np.full(L, most))
+    room = np.maximum(most - size, 0)
+    return gone, [
+        cap.move(assign.router, table, rows, room) for table, rows in zip(tables, gone, strict=False)
+    ] + tables[len(gone) :]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.3, 3.0])
+def test_no_leaf_is_fuller_than_the_cap_and_no_row_is_lost(assign, factor):
+    table = crowded(assign, 300)
+    most = cap.most_rows(table.num_rows, L, factor)
+    assert sizes(table).max() > most
+    gone, (after,) = capped(assign, [table], most)
+    assert sizes(after).max() <= most
+    before, found = (
+        sorted(zip(one["doc_id"].to_pylist(), one["rank"].to_pylist(), strict=True)) for one in (table, after)
+    )
+    assert before == found
+    assert after.schema == table.schema
+    changed = sizes(table) - sizes(after)
+    assert changed[changed > 0].sum() == len(gone[0])
+
+
+def test_the_likeliest_stay(assign):
+    table = crowded(assign, 300)
+    most = cap.most_rows(table.num_rows, L, 1.5)
+    _, (after,) = capped(assign, [table], most)
+    for leaf in np.flatnonzero(sizes(table) > most):
+        rows = [row for row in table.to_pylist() if row["leaf"] == leaf]
+        best = sorted(rows, key=lambda row: (-row["log_prob"], row["doc_id"], row["rank"]))[:most]
+        stayed = {(row["doc_id"], row["rank"]) for row in after.to_pylist() if row["leaf"] == leaf}
+        assert {(row["doc_id"], row["rank"]) for row in best} <= stayed
+
+
+def test_rows_of_a_document_agree_and_never_share_a_leaf(assign):
+    _, (after,) = capped(assign, [crowded(assign, 300)], 40)
+    own = {}
+    for row in after.to_pylist():
+        assert row["leaves"][row["rank"]] == row["leaf"]
+        assert own.setdefault(row["doc_id"], row["leaves"]) == row["leaves"]
+        assert len(set(row["leaves"])) == len(row["leaves"])
+
+
+def test_a_row_that_moves_takes_its_next_best_leaf_with_room(assign):
+    table = crowded(assign, 60)
+    most = 20
+    (rows, *_), (after,) = capped(assign, [table], most)
+    likelihood = assign.router.centroid_LM.numpy()
+    room = np.maximum(most - sizes(table), 0)
+    now = {(row["doc_id"], row["rank"]): row["leaf"] for row in after.to_pylist()}
+    lies = {row["doc_id"]: set(row["leaves"]) for row in table.to_pylist()}
+    for row in table.take(rows).to_pylist():
+        order = np.argsort(-(likelihood @ np.array(row["vector"])), kind="stable")
+        wanted = next(leaf for leaf in order if room[leaf] > 0 and leaf not in lies[row["doc_id"]])
+        assert now[row["doc_id"], row["rank"]] == wanted
+        room[wanted] -= 1
+        lies[row["doc_id"]] = lies[row["doc_id"]] - {row["leaf"]} | {wanted}
+
+
+@given(st.integers(1, 4), st.integers(0, 5))
+@settings(deadline=None, max_examples=10)
+def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
+    table = crowded(assign, 120, seed)
+    bounds = np.linspace(0, table.num_rows, parts + 1).astype(int)
+    tables = [table.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
+    size = sizes(table)
+    whole = cap.excess([table], size, np.full(L, 20))
+    cut = cap.excess(tables, size, np.full(L, 20))
+    names = [(row["doc_id"], row["rank"]) for row in table.take(whole[0]).to_pylist()]
+    found = [
+        (row["doc_id"], row["rank"])
+        for part, rows in zip(tables, cut, strict=False)
+        for row in part.take(rows).to_pylist()
+    ]
+    assert sorted(found) == sorted(names)
+
+
+def test_copies_are_spread_over_many_leaves(assign):
+    vectors = np.tile(unit(5, 1, M), (90, 1))
+    table = assign(documents([f"d{row:02d}" for row in range(90)]), vectors)
+    _, (after,) = capped(assign, [table], 10 if table.num_rows == 90 else 20)
+    assert sizes(after).max() <= 20
+    assert after.num_rows == table.num_rows
+
+
+def test_no_room_at_all_is_an_error(assign):
+    table = crowded(assign, 30)
+    with pytest.raises(ValueError, match="no leaf has room for"):
+        cap.move(assign.router, table, np.arange(3), np.zeros(L, int))
