@@ -1,0 +1,80 @@
+"""The exported file in plain faiss: the same rows found in the same leaves, and nothing of ours needed to open it."""
+
+import faiss
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from faiss.contrib import ivf_tools
+
+from rayhier.index import change
+from rayhier.index import export as exporting
+from rayhier.index.export import export
+from rayhier.model.router import route_all
+from rayhier.search.loaded import LoadedMap
+from rayhier.spec import InputError
+from rayhier.storage.leaf_map import LeafMap
+
+from .conftest import L, M, unit
+from .test_change import FACTOR, batch
+
+K = 10
+
+
+@pytest.fixture
+def exported(made, tmp_path):
+    change.upsert(made.root, made.assign, batch(["d004", "new"]), FACTOR)
+    there = LeafMap.open(made.root)
+    found = export(there, tmp_path / "out" / "index.faiss")
+    assert (found.rows, found.lists) == (there.manifest.rows, L)
+    rows = pq.read_table(tmp_path / "out" / "index.faiss.rows.parquet")
+    return there, faiss.read_index(str(tmp_path / "out" / "index.faiss")), rows
+
+
+def best(ids, scores):
+    """Each id once, best first."""
+    held = {}
+    for name, score in zip(ids, scores, strict=True):
+        held.setdefault(name, score)
+    return list(held.items())[:K]
+
+
+def test_our_probes_find_the_same(made, exported):
+    there, index, rows = exported
+    queries = unit(5, 30, M)
+    leaves = route_all(made.assign.router, torch.from_numpy(queries), 4)[0].numpy()
+    index.nprobe = 4
+    scores, found = ivf_tools.search_preassigned(index, queries, 4 * K, leaves)
+    ids = rows["id"].to_pylist()
+    for ours, row, score in zip(LoadedMap.read(there).search(queries, leaves, K), found, scores, strict=True):
+        there_N = row >= 0
+        theirs = best([ids[n] for n in row[there_N]], score[there_N].tolist())
+        mine = [(hit.id, hit.score) for hit in ours.hits]
+        assert [name for name, _ in mine] == [name for name, _ in theirs]
+        np.testing.assert_allclose([one for _, one in mine], [one for _, one in theirs], atol=1e-6)
+
+
+def test_plain_search_finds_most(exported):
+    _, index, rows = exported
+    queries = unit(5, 30, M)
+    index.nprobe = 4
+    ids, found = np.array(rows["id"].to_pylist()), index.search(queries, K)[1]
+    index.nprobe = L
+    exact = index.search(queries, K)[1]
+    recall = np.mean([len({*ids[a]} & {*ids[b]}) / len({*ids[b]}) for a, b in zip(found, exact, strict=True)])
+    assert recall > 0.8
+
+
+def test_rows_say_where_they_lie(exported):
+    there, index, rows = exported
+    assert rows["row"].to_pylist() == list(range(there.manifest.rows))
+    for leaf in range(L):
+        size = index.invlists.list_size(leaf)
+        own = faiss.rev_swig_ptr(index.invlists.get_ids(leaf), size).tolist() if size else []
+        assert {rows["leaf"][n].as_py() for n in own} <= {leaf}
+
+
+def test_too_little_memory_is_said_before(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting.os, "sysconf", lambda name: 1)
+    with pytest.raises(InputError, match=r"export: needs .* MiB of memory"):
+        export(LeafMap.open(made.root), tmp_path / "index.faiss")
