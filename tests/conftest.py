@@ -143,10 +143,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def tiny_corpus(tmp_path: Path) -> Path:
-    """A BEIR folder: each query holds three words of its one relevant document."""
-    folder = tmp_path / "corpus"
+def make_corpus(folder: Path) -> Path:
+    """Write a BEIR folder: each query holds three words of its one relevant document."""
     (folder / "qrels").mkdir(parents=True)
     documents = [
         {
@@ -165,29 +163,48 @@ def tiny_corpus(tmp_path: Path) -> Path:
     return folder
 
 
+def write_spec(folder: Path, corpus: Path, model: Path, **lines: str) -> Path:
+    """Write a spec over a corpus whose workdir is `folder/work`; `lines` replace whole lines of it."""
+    given = {
+        "name": "tiny",
+        "workdir": str(folder / "work"),
+        "corpus": f"{{type: beir, path: {corpus}}}",
+        "encoder": f"{{model: {model}, max_length: 32, precision: float32}}",
+        "router": "{type: ehi, branching: 8}",
+        "train": "{epochs: 3, batch_size: 16}",
+        "index": "{shards: 3, vectors: float32}",
+        "search": "{k: 10, beam: 2}",
+        "evaluate": "{measures: [nDCG@10, R@10], lists: 8}",
+        "cluster": "{train: {workers: 1, cpus: 1}}",
+        **lines,
+    }
+    path = folder / "spec.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in given.items()))
+    return path
+
+
+@pytest.fixture
+def tiny_corpus(tmp_path: Path) -> Path:
+    """A BEIR folder of 240 documents and 120 queries."""
+    return make_corpus(tmp_path / "corpus")
+
+
 @pytest.fixture
 def tiny_spec(tmp_path: Path, tiny_corpus: Path, tiny_model: Path) -> Callable[..., Path]:
     """`tiny_spec()` writes a spec over the tiny corpus; keyword arguments replace whole lines of it."""
+    return lambda **lines: write_spec(tmp_path, tiny_corpus, tiny_model, **lines)
 
-    def write(**lines: str) -> Path:
-        given = {
-            "name": "tiny",
-            "workdir": str(tmp_path / "work"),
-            "corpus": f"{{type: beir, path: {tiny_corpus}}}",
-            "encoder": f"{{model: {tiny_model}, max_length: 32, precision: float32}}",
-            "router": "{type: ehi, branching: 8}",
-            "train": "{epochs: 3, batch_size: 16}",
-            "index": "{shards: 3, vectors: float32}",
-            "search": "{k: 10, beam: 2}",
-            "evaluate": "{measures: [nDCG@10, R@10], lists: 8}",
-            "cluster": "{train: {workers: 1, cpus: 1}}",
-            **lines,
-        }
-        path = tmp_path / "spec.yaml"
-        path.write_text("".join(f"{key}: {value}\n" for key, value in given.items()))
-        return path
 
-    return write
+@pytest.fixture(scope="session")
+def built(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A folder with the tiny corpus, its spec and `work`, run up to the index. Not to be changed by a test."""
+    from rayhier import run
+
+    folder = tmp_path_factory.mktemp("built")
+    spec = write_spec(folder, make_corpus(folder / "corpus"), tiny_model)
+    stages = [part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)]
+    assert run.main([str(spec), *stages]) == 0
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ from rayhier.storage.pins import pinned
 Documents = tuple[pa.Table, Floats]
 """Rows as the corpus has them, and their trained vectors [n, m]."""
 SHOWN = 5
+AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float) -> LeafMap:
@@ -98,10 +99,12 @@ def _checked(manifest: Manifest, batches: Iterable[Documents]) -> Iterator[Docum
 
 
 def _ids(documents: pa.Table, before: Sequence[pa.Array]) -> pa.Array:
-    """Ids of a batch, sorted, each once; InputError where an earlier batch has one of them."""
+    """Ids of a batch, sorted; InputError where one stands there twice, or in an earlier batch too."""
+    rows = documents["doc_id"].combine_chunks().value_counts()
+    _refuse(rows.filter(pc.greater(rows.field("counts"), 1)).field("values").to_pylist(), *AGAIN)
     ids = documents[key_of(documents.column_names)].combine_chunks().unique().sort()
     for earlier in before:
-        _refuse(ids.filter(pc.is_in(ids, earlier)).to_pylist(), "given more than once", "each id once")
+        _refuse(ids.filter(pc.is_in(ids, earlier)).to_pylist(), *AGAIN)
     return ids
 
 

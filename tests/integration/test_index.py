@@ -1,0 +1,172 @@
+"""An index after it was built: added to, changed, compacted, swept, from the shell, over a real run's artifacts."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier.index.__main__ import main
+from rayhier.run import main as run
+from rayhier.search.__main__ import main as search
+from rayhier.search.searcher import Searcher
+from rayhier.storage import current
+from rayhier.storage.leaf_map import LeafMap
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@pytest.fixture
+def work(built, tmp_path):
+    """A copy of a run's workdir."""
+    return shutil.copytree(built / "work", tmp_path / "work")
+
+
+@pytest.fixture
+def corpus(built):
+    """The documents it was built of."""
+    return [json.loads(line) for line in (built / "corpus" / "corpus.jsonl").read_text().splitlines()]
+
+
+def leaf_map(work, version=None):
+    now = current.read(work)
+    return LeafMap.open(current.artifact(work, now, "index").root, version)
+
+
+def ok(capsys, *arguments):
+    assert main([str(one) for one in arguments]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys, *arguments):
+    assert main([str(one) for one in arguments]) == 2
+    return capsys.readouterr().err
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
+    new = [{"_id": f"n{n}", "title": f"new {n}", "text": corpus[n]["text"] + " zebra"} for n in range(30)]
+    built = leaf_map(work).manifest
+
+    said = ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
+    assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 4 files", said)
+    searcher = Searcher.open(work)
+    answers = searcher.search([f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)
+    assert [answer.hits[0].id for answer in answers] == [row["_id"] for row in new[:5]]
+
+    changed = {**corpus[3], "text": "moss moss moss stone"}
+    assert "version 3 (upsert): 270 documents (+0)" in ok(
+        capsys, "add", work, write(tmp_path / "changed.jsonl", [changed]), "--upsert"
+    )
+    assert "version 4 (delete): 268 documents (-2)" in ok(capsys, "delete", work, "d7", "n4")
+    assert "void rows" in ok(capsys, "stats", work)
+    before = {hit.id: hit.score for hit in Searcher.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
+    assert "d3" in before
+    assert not {"d7", "n4"} & before.keys()
+
+    assert "version 5 (compact): 268 documents (+0)" in ok(capsys, "compact", work)
+    after = {hit.id: hit.score for hit in Searcher.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
+    assert after == before
+    assert "whole: versions 1, 2, 3, 4, 5" in ok(capsys, "verify", work)
+    assert len(ok(capsys, "versions", work).splitlines()) == 5
+
+    assert "version 6 (rollback): 240 documents (-28)" in ok(capsys, "rollback", work, 1)
+    assert leaf_map(work).manifest.counts == built.counts
+    assert "removed versions: 1, 2, 3, 4" in ok(capsys, "vacuum", work, "--keep", 2)
+    assert "whole: versions 5, 6" in ok(capsys, "verify", work)
+    out = ok(capsys, "export", work, tmp_path / "plain.faiss")
+    assert f"{leaf_map(work).manifest.rows:,} rows in 8 lists" in out
+    assert search([str(work), "oak leaf", "-k", "3"]) == 0
+
+
+def test_an_index_that_grew_is_the_index_of_all(work, corpus, tmp_path, capsys):
+    """What is added lies where a build of everything puts it, and a compaction is that build's rows."""
+    whole = rows_of(leaf_map(work))
+    gone = [f"d{n}" for n in range(100, 140)]
+    ok(capsys, "delete", work, *gone)
+    ok(capsys, "add", work, write(tmp_path / "again.jsonl", corpus[100:140]))
+    ok(capsys, "compact", work)
+    found = rows_of(leaf_map(work))
+    assert found.keys() == whole.keys()
+    for key, row in whole.items():
+        own = found[key]
+        assert {**own, "vector": 0, "log_prob": 0} == {**row, "vector": 0, "log_prob": 0}
+        np.testing.assert_allclose(own["vector"], row["vector"], atol=1e-5)
+        assert own["log_prob"] == pytest.approx(row["log_prob"], abs=1e-4)
+
+
+def rows_of(there):
+    rows = (row for shard in there.manifest.shards for row in there.read(shard).to_pylist())
+    return {(row["doc_id"], row["rank"]): row for row in rows}
+
+
+def test_a_parquet_file_may_bring_its_vectors(work, tmp_path, capsys):
+    vectors = np.random.default_rng(0).normal(size=(5, 32)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids = [f"v{n}" for n in range(5)]
+    pq.write_table(pa.table({"_id": ids, "text": ids, "vector": list(vectors)}), tmp_path / "new.parquet")
+    ok(capsys, "add", work, tmp_path / "new.parquet")
+    rows = rows_of(leaf_map(work))
+    for name, vector in zip(ids, vectors, strict=True):
+        np.testing.assert_allclose(rows[name, 0]["vector"], vector, atol=1e-6)
+
+
+BAD = {
+    "no file": (["add", "{work}", "{tmp}/none.jsonl"], "none.jsonl: no such file"),
+    "not JSON": (["add", "{work}", "{tmp}/broken.jsonl"], "row 2: not JSON; allowed: rows as in the corpus"),
+    "id there": (["add", "{work}", "{tmp}/again.jsonl"], "ids: 1 in the index already (version 1): 'd7'"),
+    "id twice": (["add", "{work}", "{tmp}/twice.jsonl"], "ids: 1 given more than once: 'x'"),
+    "no text": (["add", "{work}", "{tmp}/blank.jsonl"], "row 1: empty text"),
+    "nothing": (["add", "{work}", "{tmp}/empty.jsonl"], "documents: got none"),
+    "dimension": (["add", "{work}", "{tmp}/short.parquet"], "vectors: got dimension 3; allowed: 32"),
+    "NaN": (["add", "{work}", "{tmp}/nan.parquet"], "vectors: 1 of 1 hold NaN or infinity: 'x'"),
+    "no id column": (["add", "{work}", "{tmp}/noid.parquet"], "has no column '_id'"),
+    "unknown": (["delete", "{work}", "nobody"], "ids: 1 not in the index (version 1): 'nobody'"),
+    "no ids": (["delete", "{work}"], "ids: got none"),
+    "no id file": (["delete", "{work}", "--file", "{tmp}/none"], "none cannot be read"),
+    "no version": (["rollback", "{work}", "7"], "holds no version 7; allowed: 1"),
+    "no workdir": (["stats", "{tmp}/nowhere"], "build an index with python -m rayhier.run"),
+}
+
+
+def test_bad_input_changes_nothing(work, tmp_path, capsys):
+    one = {"_id": "x", "title": "", "text": "oak"}
+    write(tmp_path / "again.jsonl", [one, {**one, "_id": "d7"}])
+    write(tmp_path / "twice.jsonl", [one, one])
+    write(tmp_path / "blank.jsonl", [{**one, "text": " "}])
+    write(tmp_path / "empty.jsonl", [])
+    (tmp_path / "broken.jsonl").write_text(json.dumps(one) + "\n{oak\n")
+    pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": [[1.0, 0, 0]]}), tmp_path / "short.parquet")
+    nan = [[float("nan")] * 32]
+    pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": nan}), tmp_path / "nan.parquet")
+    pq.write_table(pa.table({"name": ["x"], "text": ["oak"]}), tmp_path / "noid.parquet")
+    for name, (arguments, said) in BAD.items():
+        error = refused(capsys, *(one.format(work=work, tmp=tmp_path) for one in arguments))
+        assert said in error, name
+        assert error.startswith("error: "), name
+    assert leaf_map(work).manifest.version == 1
+    assert "whole: versions 1" in ok(capsys, "verify", work)
+
+
+def test_another_models_index_is_refused(work, capsys):
+    now = current.read(work)
+    current.write(work, now.model_copy(update={"artifacts": {**now.artifacts, "model": "0123456789ab"}}))
+    for arguments in (["stats", work], ["add", work, work / "new.jsonl"], ["compact", work]):
+        assert "was built by model" in refused(capsys, *arguments)
+
+
+def test_a_cap_on_leaves(built, work, capsys):
+    spec = ["--set", f"workdir={work}", "--set", "index.max_leaf_factor=1"]
+    assert run([str(built / "spec.yaml"), *spec, "--stage", "index"]) == 0
+    manifest = leaf_map(work).manifest
+    assert max(manifest.counts) <= -(-manifest.rows // 8)
+    assert manifest.moved > 0
+    assert current.artifact(work, current.read(work), "index").record.counts["moved"] == manifest.moved
+    assert "whole" in ok(capsys, "verify", work)
