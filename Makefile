@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check bench-scifact bench-encode bench-ehi bench-quality bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -42,6 +42,9 @@ serve: setup  ## search over HTTP until Ctrl-C: WORKDIR=runs/quickstart TOKEN_FI
 
 test: setup  ## the tests
 	$(BIN)/python -m pytest
+
+chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
+	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py
 
 check: setup  ## format, lint, types, layers
 	$(BIN)/ruff format --check

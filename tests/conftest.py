@@ -163,7 +163,7 @@ def make_corpus(folder: Path) -> Path:
     return folder
 
 
-def write_spec(folder: Path, corpus: Path, model: Path, **lines: str) -> Path:
+def write_spec(folder: Path, corpus: Path, model: Path, /, **lines: str) -> Path:
     """Write a spec over a corpus whose workdir is `folder/work`; `lines` replace whole lines of it."""
     given = {
         "name": "tiny",

@@ -1,0 +1,174 @@
+"""Driver, actor or node killed while an index is built, at seeded points: nothing is lost, doubled or done twice.
+
+`make test` takes three points, `make chaos` fifty (RAYHIER_CHAOS=50).
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayhier import run
+from rayhier.index.verify import verify
+from rayhier.storage import current
+from rayhier.storage.leaf_map import LeafMap, Manifest
+
+from ..conftest import WORDS, write_spec
+
+POINTS = int(os.environ.get("RAYHIER_CHAOS", "3"))
+KINDS = ("driver", "actor", "node")
+FILES, DOCUMENTS = 24, 100
+WORKERS = 2
+POLL_SECONDS = 0.005
+PATIENCE_SECONDS = 240.0
+CLUSTER = f"{{corpus: {{workers: 2}}, train: {{workers: 1}}, index: {{workers: {WORKERS}}}}}"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A workdir up to its model, its spec, and the index an undisturbed run made of it."""
+
+    folder: Path
+    spec: Path
+    reference: Manifest
+
+
+@pytest.fixture(scope="module")
+def work(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Work:
+    folder = tmp_path_factory.mktemp("chaos")
+    (folder / "documents").mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(FILES):
+        texts = [" ".join(rng.choice(WORDS, 12)) for _ in range(DOCUMENTS)]
+        rows = [{"id": f"d{number}-{row}", "text": text} for row, text in enumerate(texts)]
+        (folder / "documents" / f"{number:02d}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    corpus = f"{{type: jsonl, documents: {folder / 'documents'}}}"
+    index = "{shards: 12, max_leaf_factor: 1.5}"
+    lines = {"corpus": corpus, "router": "{type: ehi, branching: 60}", "index": index, "cluster": CLUSTER}
+    spec = write_spec(folder, folder, tiny_model, **lines)
+    stages = [part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)]
+    assert run.main([str(spec), *stages]) == 0
+    reference = manifest(folder / "work")
+    assert (reference.documents, len(reference.shards)) == (FILES * DOCUMENTS, 12)
+    assert reference.moved > 0
+    return Work(folder / "work", spec, reference)
+
+
+def manifest(folder: Path) -> Manifest:
+    return LeafMap.open(current.artifact(folder, current.read(folder), "index").root).manifest
+
+
+class Ledger(threading.Thread):
+    """Watches what is noted as done, and how often; calls `strike` once `count` entries are there."""
+
+    def __init__(self, folder: Path, count: int, strike: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self.folder, self.count, self.strike = folder, count, strike
+        self.seen: defaultdict[str, set[int]] = defaultdict(set)
+        self.struck, self.over = False, threading.Event()
+
+    def run(self) -> None:
+        while not self.over.wait(POLL_SECONDS):
+            for path in self.folder.glob("index/*/*/scratch/ledger/*.json"):
+                try:
+                    self.seen[path.name].add(path.stat().st_mtime_ns)
+                except OSError:
+                    continue
+            if not self.struck and len(self.seen) >= self.count:
+                self.struck = True
+                self.strike()
+
+    def stop(self) -> int:
+        """Ends; entries that were written more than once."""
+        self.over.set()
+        self.join()
+        return sum(len(times) - 1 for times in self.seen.values())
+
+
+def start(work: Work, folder: Path, address: str = "local") -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rayhier.run", str(work.spec), "--set", f"workdir={folder}", "--stage", "index"]
+    with (folder / "said").open("ab") as said:
+        return subprocess.Popen(command, env=environment, stdout=said, stderr=said)
+
+
+def actors() -> Iterator[int]:
+    """Processes on this machine that route or gather."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                title = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if title.startswith(b"ray::") and (b"RoutePart" in title or b"GatherShard" in title):
+                yield int(entry.name)
+
+
+def disturbed(kind: str, count: int, work: Work, folder: Path) -> Ledger:
+    """Build the index with one kill after `count` outputs; the run, or the next one, ends well."""
+    if kind == "node":
+        from ray.cluster_utils import Cluster
+
+        size = {"num_cpus": 1, "object_store_memory": 10**8}
+        nodes = Cluster(initialize_head=True, head_node_args=size)
+        first, _ = (nodes.add_node(**size) for _ in range(2))
+
+        def strike() -> None:
+            nodes.remove_node(first, allow_graceful=False)
+
+        ledger = Ledger(folder, count, strike)
+        ledger.start()
+        try:
+            assert start(work, folder, nodes.address).wait(PATIENCE_SECONDS) == 0, (folder / "said").read_text()
+        finally:
+            nodes.shutdown()
+        return ledger
+    process = start(work, folder)
+
+    def strike() -> None:
+        if kind == "driver":
+            process.kill()
+        for pid in list(actors())[:1] if kind == "actor" else ():
+            os.kill(pid, signal.SIGKILL)
+
+    ledger = Ledger(folder, count, strike)
+    ledger.start()
+    ended = process.wait(PATIENCE_SECONDS)
+    if kind == "driver":
+        assert ended == -signal.SIGKILL
+        assert not list(folder.glob("index/*/record.json"))
+        ended = start(work, folder).wait(PATIENCE_SECONDS)
+    assert ended == 0, (folder / "said").read_text()
+    return ledger
+
+
+@pytest.mark.parametrize("point", range(POINTS))
+def test_killed_at_a_seeded_point(point: int, work: Work, tmp_path: Path) -> None:
+    rng = np.random.default_rng(point)
+    kind, count = KINDS[point % len(KINDS)], int(rng.integers(1, FILES + 11))
+    folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
+    ledger = disturbed(kind, count, work, folder)
+    again = ledger.stop()
+    assert ledger.struck
+    assert again <= WORKERS, f"{kind} killed after {count}: {again} outputs were made twice"
+    made = manifest(folder)
+    assert [shard.file for shard in made.shards] == [shard.file for shard in work.reference.shards]
+    assert (made.documents, made.counts, made.moved) == (
+        work.reference.documents,
+        work.reference.counts,
+        work.reference.moved,
+    )
+    assert len(list(folder.glob("index/*/*/manifests/*"))) == 1
+    verify(current.artifact(folder, current.read(folder), "index").root)
