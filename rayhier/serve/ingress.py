@@ -1,6 +1,7 @@
 """The deployment that takes requests: the model, and a handle for each group of shards."""
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
 from rayhier.serve.pinned import Pinned
+from rayhier.storage import pins
 from rayhier.storage.columns import Floats
 
 PING_SECONDS = 2.0
@@ -79,7 +81,7 @@ class HandleGroup:
 
 
 class Ingress:
-    """Encodes, routes, asks the groups, merges; its token is read here, from the file."""
+    """Encodes, routes, asks the groups, merges; reads its token from the file, and keeps its version from vacuum."""
 
     def __init__(self, args: ServeArgs, pinned: Pinned, parts: list[Part], *handles: DeploymentHandle) -> None:
         torch.set_num_threads(args.encoder_threads)
@@ -94,6 +96,9 @@ class Ingress:
         ]
         self._index = describe(pinned, args, [part.name for part in parts])
         self._engine = Engine(encoder, router, groups, self._index.documents)
+        self._held = contextlib.ExitStack()
+        with contextlib.suppress(OSError):  # what cannot be written cannot be vacuumed from here either
+            self._held.enter_context(pins.pinned(pinned.leaf_map().root, pinned.version))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """What Serve calls for the application, once the model is loaded."""

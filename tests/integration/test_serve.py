@@ -2,8 +2,9 @@
 
 import http.client
 import json
+import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +13,6 @@ import ray
 from ray import serve
 from ray.util import list_named_actors
 
-from rayhier import run
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
@@ -20,6 +20,7 @@ from rayhier.serve.errors import ApiError
 from rayhier.serve.local import Local, deploy, prepare
 from rayhier.serve.models import Answered
 from rayhier.spec import InputError
+from rayhier.storage import current, pins
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -29,11 +30,8 @@ MOST_TRIES = 1_000
 
 
 @pytest.fixture
-def work(tiny_spec: Callable[..., Path], tmp_path: Path) -> Path:
-    spec = tiny_spec(index="{shards: 3, vectors: float32, leaves_per_document: 2}")
-    stages = [part for name in ("corpus", "embed", "train", "index") for part in ("--stage", name)]
-    assert run.main([str(spec), *stages]) == 0
-    return tmp_path / "work"
+def work(built: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(built / "work", tmp_path / "work")
 
 
 @pytest.fixture
@@ -48,11 +46,12 @@ def local(work: Path, tmp_path: Path) -> Iterator[Local]:
     serve.shutdown()
 
 
-def test_served(local: Local, work: Path, tiny_corpus: Path) -> None:
+def test_served(local: Local, work: Path, built: Path) -> None:
     deploy(local)
     searcher, client = Searcher.open(work), Client(local.url, TOKEN)
     _says_what_it_serves(client, searcher)
-    _answers_as_offline_search_does(client, searcher, _texts(tiny_corpus))
+    assert pins.held(current.artifact(work, current.read(work), "index").root) == {1}
+    _answers_as_offline_search_does(client, searcher, _texts(built / "corpus"))
     _refuses(local)
     _a_second_server_is_refused(local, work)
     damaged = _loses_a_shard(client, searcher, work)
