@@ -49,13 +49,13 @@ class EhiSpec(Section):
     def leaves(self, documents: int) -> int:
         """Leaves of the tree over so many documents: B^H.
 
-        `auto`, taught: a leaf for every four documents, up to 16 √N leaves; routing is cheap behind a screen, and
+        `auto`, taught: a leaf for every four documents, up to 25 √N leaves; routing is cheap behind a screen, and
         small leaves visit fewer documents. Joint: 16 documents a leaf up to 25,600 documents, then √N / 10.
         """
         if self.branching != "auto":
             return int(self.branching**self.height)
         root = documents**0.5
-        leaves = min(documents / 4, 16 * root) if self.training == "taught" else documents / max(16.0, root / 10)
+        leaves = min(documents / 4, 25 * root) if self.training == "taught" else documents / max(16.0, root / 10)
         return int(max(2, round(leaves ** (1 / self.height))) ** self.height)
 
     @property

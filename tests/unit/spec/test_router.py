@@ -10,9 +10,9 @@ from rayhier.spec.router import EhiSpec
     ("training", "documents", "height", "leaves"),
     [
         ("taught", 640, 1, 160),  # 4 documents a leaf
-        ("taught", 4_096, 1, 1_024),  # 16 √N: where the two rules meet
-        ("taught", 1_000_000, 1, 16_000),  # 62 a leaf
-        ("taught", 1_000_000, 2, 126**2),
+        ("taught", 10_000, 1, 2_500),  # 25 √N: where the two rules meet
+        ("taught", 1_000_000, 1, 25_000),  # 40 a leaf
+        ("taught", 1_000_000, 2, 158**2),
         ("taught", 3, 1, 2),  # never fewer than two
         ("joint", 640, 1, 40),  # 16 documents a leaf
         ("joint", 25_600, 1, 1_600),  # √N / 10 = 16: where the two rules meet
