@@ -9,7 +9,11 @@ them first by a projection of W to a few dimensions, then scores the best in ful
 node and keeps the best of each level; its inner nodes only leave leaves out, and what is left is scored as if the
 router were flat.
 
-Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, S screened, P projection, R rank.
+Documents are placed by centroids alone. Where leaves are very many, only those in the nearest groups of centroids are
+looked at: a document, unlike a query, lies in the middle of things.
+
+Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam, S screened, P projection, R rank,
+G groups of leaves, C leaves of a document.
 """
 
 from typing import Any, Literal
@@ -25,6 +29,8 @@ SCALE = 20.0
 """Of the centroids at the start: p = softmax(20 cos)."""
 SHORTLIST = 4
 """Leaves scored in full for each one that is visited."""
+PROBES = 16
+"""Groups of centroids in which a document's leaves are looked for."""
 WIDER = 2
 """Inner nodes kept at each level for each leaf that is visited."""
 
@@ -38,11 +44,17 @@ class TaughtRouter(nn.Module):
     log_size_L: Tensor
     screen_PM: Tensor
     screened_LP: Tensor
+    group_GM: Tensor
+    group_L: Tensor
 
-    def __init__(self, dimension: int, branching: int, height: int, rank: int, screen: int = 0) -> None:
+    def __init__(
+        self, dimension: int, branching: int, height: int, rank: int, screen: int = 0, groups: int = 0
+    ) -> None:
         super().__init__()
         self.dimension, self.branching, self.height, self.rank = dimension, branching, height, rank
         self.screen = screen if height == 1 else 0
+        self.groups = groups
+        self._members: list[Tensor] = []
         sizes = [branching**level for level in range(1, height + 1)]
         self.W = nn.ParameterList(nn.Parameter(torch.zeros(size, dimension)) for size in sizes)
         self.b = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in sizes)
@@ -54,6 +66,8 @@ class TaughtRouter(nn.Module):
         self.register_buffer("log_size_L", torch.zeros(sizes[-1]))
         self.register_buffer("screen_PM", torch.zeros(self.screen, dimension))
         self.register_buffer("screened_LP", torch.zeros(sizes[-1], self.screen))
+        self.register_buffer("group_GM", torch.zeros(groups, dimension))
+        self.register_buffer("group_L", torch.zeros(sizes[-1] if groups else 0, dtype=torch.long))
 
     @property
     def reads(self) -> Literal["vectors"]:
@@ -83,7 +97,7 @@ class TaughtRouter(nn.Module):
     def config(self) -> dict[str, Any]:
         """What rebuilds this router before its weights are loaded."""
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
-        return {"type": "taught", **shape, "rank": self.rank, "screen": self.screen}
+        return {"type": "taught", **shape, "rank": self.rank, "screen": self.screen, "groups": self.groups}
 
     @torch.no_grad()
     def begin(self, centroid_LM: Tensor, scale: float = SCALE) -> None:
@@ -126,10 +140,41 @@ class TaughtRouter(nn.Module):
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """The `count` leaves [N, C] nearest to a document after price, best first, and log softmax(20 cos) [N, C]."""
-        near_NL = F.normalize(encoded.vectors, dim=1) @ self.centroid_LM.T - self.price_L
+        unit_NM = F.normalize(encoded.vectors, dim=1)
+        if self.groups > PROBES and count <= PROBES * self._smallest_group():
+            return self._place_near(unit_NM, count)
+        near_NL = unit_NM @ self.centroid_LM.T - self.price_L
         log_p_NL = F.log_softmax(SCALE * near_NL, dim=1)
         log_p_NC, leaf_NC = log_p_NL.topk(min(count, self.n_leaves), dim=1)
         return leaf_NC, log_p_NC
+
+    def _place_near(self, unit_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The same among the leaves of the nearest groups; the sum over all leaves is an estimate from those."""
+        group_NP = (unit_NM @ self.group_GM.T).topk(PROBES, dim=1).indices
+        near_NPC = unit_NM.new_full((*group_NP.shape, count), -torch.inf)
+        leaf_NPC = torch.zeros(near_NPC.shape, dtype=torch.long, device=unit_NM.device)
+        total_NP = near_NPC[:, :, 0].clone()
+        for group, leaf_G in enumerate(self._leaves_of_groups()):
+            row_A, slot_A = (group_NP == group).nonzero(as_tuple=True)
+            if len(row_A):
+                near_AG = unit_NM[row_A] @ self.centroid_LM[leaf_G].T - self.price_L[leaf_G]
+                best_AC, place_AC = near_AG.topk(min(count, len(leaf_G)), dim=1)
+                total_NP[row_A, slot_A] = torch.logsumexp(SCALE * near_AG, dim=1)
+                near_NPC[row_A, slot_A, : best_AC.shape[1]] = best_AC
+                leaf_NPC[row_A, slot_A, : best_AC.shape[1]] = leaf_G[place_AC]
+        near_NC, place_NC = near_NPC.flatten(1).topk(count, dim=1)
+        total_N1 = torch.logsumexp(total_NP, dim=1, keepdim=True)
+        return leaf_NPC.flatten(1).gather(1, place_NC), SCALE * near_NC - total_N1
+
+    def _leaves_of_groups(self) -> list[Tensor]:
+        if not self._members:
+            order_L = torch.argsort(self.group_L, stable=True)
+            sizes = torch.bincount(self.group_L, minlength=self.groups).tolist()
+            self._members = list(torch.split(order_L, sizes))
+        return self._members
+
+    def _smallest_group(self) -> int:
+        return min(len(leaf_G) for leaf_G in self._leaves_of_groups())
 
     def multiply_adds(self, beam: int) -> int:
         """Of one query: the bend, then the screen and what passes it, or every node expanded."""

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.cluster.placing import place
 from rayhier.cluster.siblings import siblings
 from rayhier.cluster.spill import gaps
@@ -19,6 +19,8 @@ AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Rounds at most, the imbalance that is even enough, and what twice the mean costs a round, in cosine."""
 DEAREST = 0.2
 """Copies cannot be parted at any price: no price drives others further than this from their nearest leaf."""
+FEWEST_GROUPED = 16_384
+"""Leaves from which on documents look only at those of the nearest groups."""
 SAMPLE = 256
 """Documents a leaf whose crowding is watched."""
 
@@ -30,6 +32,10 @@ def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:
     router = empty_router(spec, n, m, seed)
     centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed)
     centroid_LM = centroid_LM[siblings(centroid_LM, branching, spec.height, seed)]
+    if router.groups:
+        group_GM = spherical_kmeans(centroid_LM, router.groups, seed)
+        router.group_GM.copy_(torch.from_numpy(group_GM))
+        router.group_L.copy_(torch.from_numpy(nearest(centroid_LM, group_GM, 1)[0][:, 0]))
     # 20 x cosine, also where vectors are longer than 1.
     length = float(np.linalg.norm(document_NM[:: max(1, n // 10_000)], axis=1).mean())
     router.begin(torch.from_numpy(centroid_LM), SCALE / max(length, 1e-6))
@@ -42,7 +48,9 @@ def empty_router(spec: EhiSpec, documents: int, dimension: int, seed: int) -> Ta
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         screen = min(spec.screened(documents), dimension)
-        return TaughtRouter(dimension, branching, spec.height, spec.bend_rank, screen)
+        leaves = branching**spec.height
+        groups = round(leaves**0.5) if leaves >= FEWEST_GROUPED else 0
+        return TaughtRouter(dimension, branching, spec.height, spec.bend_rank, screen, groups)
 
 
 def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) -> Ints:

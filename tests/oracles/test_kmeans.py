@@ -3,7 +3,10 @@
 import faiss
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from rayhier.cluster import kmeans
 from rayhier.cluster.kmeans import spherical_kmeans
 
 N, M, K = 3000, 16, 30
@@ -57,3 +60,25 @@ def test_the_objective_never_falls_from_one_iteration_to_the_next(vectors):
 def test_one_iteration_more_is_one_lloyd_step(vectors):
     before, after = (spherical_kmeans(vectors, K, 3, iterations) for iterations in (4, 5))
     np.testing.assert_allclose(after, lloyd(vectors, before, 1), atol=1e-5)
+
+
+def test_two_steps_are_nearly_as_good_as_one(vectors, monkeypatch):
+    flat = np.mean([objective(vectors, spherical_kmeans(vectors, 200, seed)) for seed in range(3)])
+    monkeypatch.setattr(kmeans, "FLAT", 1)
+    found = [spherical_kmeans(vectors, 200, seed) for seed in range(3)]
+    assert all(one.shape == (200, M) for one in found)
+    np.testing.assert_allclose(np.linalg.norm(found[0], axis=1), 1, atol=1e-5)
+    assert np.mean([objective(vectors, one) for one in found]) > flat - 0.01
+    assert np.array_equal(found[0], spherical_kmeans(vectors, 200, 0))
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.integers(0, 300))
+def test_shares_are_whole_and_no_larger_than_what_is_shared(sizes, wanted):
+    k = min(wanted, sum(sizes))
+    assume(sum(sizes) > 0)
+    shares = kmeans.divide(np.array(sizes), k)
+    assert shares.sum() == k
+    assert (shares <= sizes).all()
+    assert (shares >= 0).all()
+    exact = k * np.array(sizes) / sum(sizes)
+    assert (np.abs(shares - exact) < 1 + 1e-9).all()
