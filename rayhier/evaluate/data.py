@@ -1,6 +1,6 @@
 """Queries, judgements and vectors as published artifacts hold them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,8 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
 
 NEIGHBOURS = 10
+Kept = Callable[[pa.ChunkedArray], pa.Array]
+"""Of the whole documents that rows belong to: which are kept."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,10 @@ class Documents:
         return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
 
 
-def load_documents(corpus: Artifact, vectors: Artifact) -> Documents:
-    """Every document's id and base vector, and its parent where the corpus is cut into passages."""
-    table = pa.concat_tables([read_vectors(corpus, vectors, name) for name in vectors.names("documents/")])
+def load_documents(corpus: Artifact, vectors: Artifact, kept: Kept | None = None) -> Documents:
+    """Documents' ids and base vectors, and their parents where the corpus is cut into passages; those that are kept."""
+    parts = (read_vectors(corpus, vectors, name) for name in vectors.names("documents/"))
+    table = pa.concat_tables(part if kept is None else part.filter(kept(part["result_id"])) for part in parts)
     ids, results = table["doc_id"], table["result_id"]
     parents = None if results.equals(ids) else results.to_pylist()
     return Documents(ids.to_pylist(), columns.matrix(table["vector"]), parents)

@@ -58,6 +58,10 @@ class EhiSpec(Section):
         leaves = min(documents / 4, 25 * root) if self.training == "taught" else documents / max(16.0, root / 10)
         return int(max(2, round(leaves ** (1 / self.height))) ** self.height)
 
+    def over(self, documents: int) -> "EhiSpec":
+        """The same with the branching that `auto` stands for over so many documents."""
+        return self.model_copy(update={"branching": round(self.leaves(documents) ** (1 / self.height))})
+
     @property
     def bend_rank(self) -> int:
         """Rows of V; 0 where queries are not bent."""

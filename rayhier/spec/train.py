@@ -78,6 +78,9 @@ class TrainSpec(Section):
     micro_batch: Annotated[int, Field(ge=1)] | None = None
     """Texts whose activations a worker holds at a time. Gradients are cached, so they do not depend on it, and each
     text is encoded twice: batch 4096 fits one GPU. None: the whole share of a batch at once."""
+    most_documents: Annotated[int, Field(ge=1_000)] = 1_000_000
+    """Documents that training holds, with their vectors, in memory: judged ones, and of the others as many as there is
+    room for, drawn by hash of the id. All are indexed."""
     measure_every: Annotated[int, Field(ge=1)] = 1
     """Epochs between two measurements on dev, which encode and route every document; the last is always measured."""
     encoder_lr: Rate = 1e-3

@@ -1,17 +1,40 @@
 """Training pairs and dev queries from published artifacts."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from rayhier.evaluate.data import Documents, held_out, load_queries, neighbours
+from rayhier.evaluate.data import Documents, Kept, held_out, load_queries, neighbours
+from rayhier.evaluate.held import hash_ids
 from rayhier.evaluate.measures import Queries
 from rayhier.search.lists import Ints
 from rayhier.spec.train import TrainSpec
+from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.train.examples import Examples
 
 POSITIVES = 3
 SIBLINGS = 16
 """Passages of a document that may lie nearer than any other document's."""
+
+
+def sampled(corpus: Artifact, most: int) -> Kept | None:
+    """What training keeps of a corpus of more than `most` rows: judged documents, and others by hash of the id.
+
+    None where it keeps all.
+    """
+    rows = int(corpus.record.counts["rows"])
+    if rows <= most:
+        return None
+    paths = [corpus.path(f"judgements/{split}.parquet") for split in ("train", "dev")]
+    judged = columns.read(paths, ["doc_id"])["doc_id"].combine_chunks().unique()
+    below = int(max(most - len(judged), 0) / rows * 2**64)
+
+    def kept(ids: pa.ChunkedArray) -> pa.Array:
+        drawn = pa.array(hash_ids(ids.to_pylist()) < below)
+        return pc.or_(drawn, pc.is_in(ids.combine_chunks(), judged))
+
+    return kept
 
 
 def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:

@@ -28,7 +28,7 @@ from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
 from rayhier.train.contrast import Contrast
-from rayhier.train.data import judged_pairs, load_examples
+from rayhier.train.data import judged_pairs, load_examples, sampled
 from rayhier.train.dev import DevMeasure, ExactMeasure
 from rayhier.train.group import Group
 from rayhier.train.loop import Loop
@@ -108,7 +108,8 @@ def train_worker(config: dict[str, Any]) -> None:
     torch.set_num_threads(spec.cluster.train.cpus)
     root = locate(config["root"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
-    documents = load_documents(corpus, vectors)
+    spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
+    documents = load_documents(corpus, vectors, sampled(corpus, spec.train.most_documents))
     dev = load_dev(corpus, vectors, in_memory(documents))
     examples = load_examples(spec.train, corpus, vectors, documents)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)

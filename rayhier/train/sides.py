@@ -1,5 +1,6 @@
 """The tower a spec asks for, over the queries and documents that published artifacts hold."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,13 +30,18 @@ def build_tower(
         stored: dict[Side, Floats] = {"query": examples.query_QM, "document": documents.vector_NM, "dev": dev.vector_QM}
         return HeadTower(head, stored, device)
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
-    texts: dict[Side, pa.ChunkedArray] = {"document": load_texts(corpus), "dev": pa.chunked_array([list(dev.texts)])}
+    texts: dict[Side, pa.ChunkedArray] = {
+        "document": load_texts(corpus, documents.ids),
+        "dev": pa.chunked_array([list(dev.texts)]),
+    }
     same, asked = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
     texts["query"] = texts["document"] if same else asked
     return TextTower(encoder, spec.train, texts, resolve(spec.precision, device))
 
 
-def load_texts(corpus: Artifact) -> pa.ChunkedArray:
-    """What is encoded of every document, in the order of the corpus."""
-    table = columns.read([corpus.path(name) for name in corpus.names("documents/")], ["title", "text"])
+def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
+    """What is encoded of some documents, or of all, in the order of the corpus."""
+    names, wanted = corpus.names("documents/"), pa.array(ids, pa.string())
+    parts = (columns.read([corpus.path(name)], ["doc_id", "title", "text"]) for name in names)
+    table = pa.concat_tables(part.filter(pc.is_in(part["doc_id"], wanted)) for part in parts)
     return pc.utf8_trim_whitespace(pc.binary_join_element_wise(table["title"], table["text"], " "))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from rayhier.evaluate.baselines import Collection
@@ -176,3 +177,9 @@ def split(ids, results, vectors, parts):
         Part(pa.array([ids[row] for row in cut]), pa.array([results[row] for row in cut]), vectors[cut]) for cut in cuts
     ]
     return Collection.of(HereParts(made))
+
+
+def test_some_documents(published, vectors):
+    found = load_documents(*published, lambda ids: pc.is_in(ids, pa.array(["d03", "d24", "d25"])))
+    assert found.ids == ["d03", "d24", "d25"]
+    assert np.array_equal(found.vector_NM, vectors[[3, 24, 25]])

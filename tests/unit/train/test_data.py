@@ -9,7 +9,7 @@ from rayhier.evaluate.measures import Queries
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples
+from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples, sampled
 
 N, M = 60, 6
 
@@ -128,3 +128,21 @@ def test_a_document_is_no_negative_of_itself(documents):
     examples = document_pairs(documents)
     rows = np.arange(len(documents.ids))
     assert examples.known()(rows, rows).all()
+
+
+@pytest.mark.parametrize("most", [1_000, 4_000])
+def test_of_a_large_corpus_training_keeps_judged_documents_and_a_sample(tmp_path, most):
+    ids = [f"d{row}" for row in range(10_000)]
+    for split, judged in {"train": ["d7", "d8", "d7"], "dev": ["d9"]}.items():
+        rows = [[f"q{n}" for n in range(len(judged))], judged, [1] * len(judged)]
+        table = pa.table(rows, schema=schemas.JUDGEMENTS)
+        files.write_parquet(tmp_path / "a", f"judgements/{split}.parquet", [table], table.schema)
+    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "versions": {}, "seconds": 0}
+    corpus = Artifact(tmp_path, Record(**record, files=[], counts={"rows": 10_000}))
+    kept = sampled(corpus, most)
+    mask = kept(pa.chunked_array([pa.array(ids)])).to_numpy(zero_copy_only=False)
+    assert mask[[7, 8, 9]].all()
+    assert abs(mask.sum() - most) < 5 * most**0.5
+    again = kept(pa.chunked_array([pa.array(ids[::-1])])).to_numpy(zero_copy_only=False)
+    assert np.array_equal(again[::-1], mask)
+    assert sampled(corpus, 10_000) is None
