@@ -6,7 +6,7 @@ GPU's are reckoned. They tell hours from days, not eight minutes from ten; other
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rayhier.spec import JobSpec
@@ -144,20 +144,23 @@ def _router(spec: JobSpec, work: Work) -> float:
 def _training(spec: JobSpec, work: Work) -> float:
     """Seconds of every phase, on all workers."""
     train, workers, training = spec.train, spec.cluster.train, spec.router.training
+    routing, leaves = _router(spec, work), spec.router.leaves(work.documents)
+    teaching = _teaching(spec, work, routing, leaves)
+    work = _held(spec, work)
     epochs, batch = train.passes(training), train.pairs_a_step(training)
     pairs = work.pairs or PAIRS_A_DOCUMENT * work.documents
-    m, leaves = work.dimension, spec.router.leaves(work.documents)
+    m = work.dimension
     texts = 3 * pairs  # query, positive, hard negative
-    routed, others = (m * m, m) if training == "taught" else (_router(spec, work), m + leaves)
+    routed, others = (m * m, m) if training == "taught" else (routing, m + leaves)
     step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * others)
     snapshots = epochs / train.measure_every + epochs / _refresh(spec, pairs, epochs, batch)
-    placed = 2 * work.documents * (m * m if training == "taught" else _router(spec, work))
+    placed = 2 * work.documents * (m * m if training == "taught" else routing)
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
     if training == "taught" and not work.pairs:
         epochs = snapshots = 0  # the encoder stays as it came
     seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
     if training == "taught":
-        seconds += _teaching(spec, work) / _plain_rate(workers)
+        seconds += teaching / _plain_rate(workers)
     if spec.encoder.train == "head":
         return seconds
     count = pairs * (2 * tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
@@ -166,13 +169,18 @@ def _training(spec: JobSpec, work: Work) -> float:
     return seconds + encoded + snapshots * _encoding(spec, work, workers)
 
 
-def _teaching(spec: JobSpec, work: Work) -> float:
+def _held(spec: JobSpec, work: Work) -> Work:
+    """What training holds of the corpus."""
+    return replace(work, documents=min(work.documents, spec.train.most_documents))
+
+
+def _teaching(spec: JobSpec, work: Work, routing: float, leaves: int) -> float:
     """FLOPs of k-means, of the lessons' exact neighbours, and of the lessons."""
-    teaching, m, leaves = spec.train.teaching, work.dimension, spec.router.leaves(work.documents)
+    teaching, m, work = spec.train.teaching, work.dimension, _held(spec, work)
     lessons = work.pairs + min(work.documents, teaching.most, DOCUMENTS_A_QUERY * work.pairs)
     clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE * leaves) * leaves * m
     near = 2 * lessons * work.documents * m
-    return clustered + near + 3 * 2 * teaching.epochs * lessons * _router(spec, work)
+    return clustered + near + 3 * 2 * teaching.epochs * lessons * routing
 
 
 def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
@@ -184,8 +192,8 @@ def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
 
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
-    """Base and trained vectors of all documents and queries; texts too where more than the head trains."""
-    texts = 0.0
+    """Base and trained vectors of the documents it holds and of queries; texts too where more than the head trains."""
+    texts, work = 0.0, _held(spec, work)
     if spec.encoder.train != "head":
         texts = work.documents * work.document_bytes + work.queries * work.query_bytes
     return 2 * _vectors(work) + texts

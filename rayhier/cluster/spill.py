@@ -16,7 +16,7 @@ WEIGHT = 1.0
 """λ of SOAR's parallel part."""
 CANDIDATES = 32
 """Next-best leaves among which a second one is chosen."""
-CHUNK = 8192
+CHUNK = 2048
 
 
 def second_leaves(

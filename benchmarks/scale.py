@@ -1,0 +1,375 @@
+"""A leaf map of very many synthetic vectors: time, memory, bytes, and how the work of a query grows.
+
+    python benchmarks/scale.py --documents 100_000 1_000_000 10_000_000
+
+Vectors are synthetic, and say so: a mixture of 5,000 directions in 384 dimensions, queries near documents. They go
+through the index stage as it ships, on Ray Data; leaves and router come from a sample, as training has them. Memory is
+the proportional set size (PSS) of every process below this one, the largest and their sum, watched twice a second.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rayhier.cluster.library import faiss
+from rayhier.evaluate.curve import beams
+from rayhier.index.ray import build
+from rayhier.index.verify import verify
+from rayhier.model.router import route_all, save_router
+from rayhier.model.taught import TaughtRouter
+from rayhier.ray import join
+from rayhier.spec import JobSpec
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Kind, Place
+from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.columns import Floats
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.train.settle import make_router, settle
+
+ROOT = Path(__file__).parents[1]
+DIMENSION, CENTRES, SPREAD, NEAR = 384, 5_000, 0.7, 0.35
+"""Noise of documents around their centre and of queries around a document, in lengths."""
+PART = 65_536
+SAMPLE = 1_000_000
+QUERIES, K = 500, 10
+RECALL = 0.95
+BILLION = 1_000_000_000
+EVERY = 0.5
+
+
+@dataclass
+class Memory:
+    """Largest PSS seen, in bytes."""
+
+    process: int = 0
+    total: int = 0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def watch(self) -> None:
+        """Until told to stop."""
+        while not self.over.wait(EVERY):
+            held = [pss(pid) for pid in below(os.getpid())]
+            self.process, self.total = max(self.process, *held), max(self.total, sum(held))
+
+
+def below(root: int) -> list[int]:
+    """A process and all below it, Ray's included."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue
+    found = {root}
+    while grown := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= grown
+    return sorted(found)
+
+
+def pss(pid: int) -> int:
+    """Proportional set size in bytes, 0 where the process is gone."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return 0
+
+
+@dataclass
+class Stages:
+    """Seconds and memory of each stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, Memory] = field(default_factory=dict)
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Measure a block."""
+        memory, began = Memory(), time.monotonic()
+        thread = threading.Thread(target=memory.watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            memory.over.set()
+            thread.join()
+            self.seconds[name], self.memory[name] = time.monotonic() - began, memory
+            print(f"  {name}: {self.seconds[name]:.0f} s, {memory.process / 1e9:.2f} GB", file=sys.stderr, flush=True)
+
+
+def centres() -> Floats:
+    """The mixture's directions [5,000, 384]."""
+    found = np.random.default_rng(0).standard_normal((CENTRES, DIMENSION), dtype=np.float32)
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
+
+
+def part(number: int, rows: int, centre_CM: Floats) -> Floats:
+    """Unit vectors [rows, 384] of one part of the documents."""
+    rng = np.random.default_rng([1, number])
+    noise = rng.standard_normal((rows, DIMENSION), dtype=np.float32) * np.float32(SPREAD / DIMENSION**0.5)
+    found = centre_CM[rng.integers(0, CENTRES, rows)] + noise
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
+
+
+def parts(documents: int) -> list[tuple[int, int]]:
+    """Number and rows of each part."""
+    return [(number, min(PART, documents - first)) for number, first in enumerate(range(0, documents, PART))]
+
+
+def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Any) -> Artifact:
+    """An artifact that `made(attempt)` writes, unless it is there."""
+    place = Place(folder / kind / "synthetic000")
+    found = place.published()
+    if found is not None:
+        return found
+    with Attempt.start(place) as attempt:
+        return attempt.publish(kind, inputs, made(attempt))
+
+
+def names(number: int, rows: int) -> list[str]:
+    """Ids of one part."""
+    return [f"s{number * PART + row:010d}" for row in range(rows)]
+
+
+def write(attempt: Attempt, documents: int, one: Callable[[int, int], pa.Table]) -> tuple[files.File, ...]:
+    """A file for each part."""
+    made = []
+    for number, rows in parts(documents):
+        table = one(number, rows)
+        made.append(files.write_parquet(attempt.root, f"documents/part-{number:05d}.parquet", [table], table.schema))
+    return tuple(made)
+
+
+def synthetic(folder: Path, documents: int) -> tuple[Artifact, Artifact]:
+    """Corpus and vectors of so many documents; texts are empty but for a word."""
+    centre_CM, schema = centres(), schemas.vectors("doc_id", DIMENSION)
+
+    def texts(attempt: Attempt) -> Made:
+        def one(number: int, rows: int) -> pa.Table:
+            return pa.table([names(number, rows), [""] * rows, ["synthetic"] * rows], schema=schemas.DOCUMENTS)
+
+        return Made({"rows": documents}, write(attempt, documents, one))
+
+    def vectors(attempt: Attempt) -> Made:
+        def one(number: int, rows: int) -> pa.Table:
+            column = columns.vector_column(part(number, rows, centre_CM), pa.float32())
+            return pa.table([names(number, rows), column], schema=schema)
+
+        return Made({"dimension": DIMENSION}, write(attempt, documents, one))
+
+    return publish(folder, "corpus", {}, texts), publish(folder, "vectors", {}, vectors)
+
+
+def job(folder: Path) -> JobSpec:
+    """The shipped defaults over an encoder that changes nothing."""
+    return JobSpec.model_validate(
+        {
+            "name": "scale",
+            "workdir": str(folder),
+            "corpus": {"type": "jsonl", "documents": "synthetic"},
+            "encoder": {"model": "package:none", "train": "head"},
+            "router": {"type": "ehi"},
+            "cluster": {"address": "local", "index": {"workers": 2, "cpus": 1}},
+        }
+    )
+
+
+def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
+    """A router of k-means leaves, settled on a sample; untaught, as there are no judged queries."""
+
+    def made(attempt: Attempt) -> Made:
+        centre_CM = centres()
+        kept = [int(rows * min(1.0, SAMPLE / documents)) for _, rows in parts(documents)]
+        sample_NM = np.empty((sum(kept), DIMENSION), np.float32)
+        begins = np.cumsum([0, *kept])
+        for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
+            sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
+        own = spec.router.over(documents).model_copy(update={"residual": "none"})
+        router = make_router(own, sample_NM, 0)
+        settle(router, sample_NM, spec, 0)
+        save_router(router, attempt.root / "router")
+        (attempt.root / "encoder").mkdir()
+        (attempt.root / "encoder" / "none").write_text("vectors are what they are\n")
+        return Made({"leaves": router.n_leaves, "sample": len(sample_NM)})
+
+    return publish(folder, "model", {}, made)
+
+
+def asked(documents: int) -> tuple[Floats, np.ndarray]:
+    """Queries [q, m] near documents, and their exact ten nearest documents [q, 10] by number."""
+    centre_CM, rng = centres(), np.random.default_rng(2)
+    number, rows = parts(documents)[0]
+    near = part(number, rows, centre_CM)[rng.choice(rows, QUERIES, replace=False)]
+    noise = rng.standard_normal(near.shape, dtype=np.float32) * np.float32(NEAR / DIMENSION**0.5)
+    query_QM = (near + noise) / np.linalg.norm(near + noise, axis=1, keepdims=True)
+    best, ids = np.full((QUERIES, K), -np.inf, np.float32), np.zeros((QUERIES, K), np.int64)
+    for number, rows in parts(documents):
+        score = query_QM @ part(number, rows, centre_CM).T
+        top = np.argpartition(-score, K, axis=1)[:, :K]
+        both = np.concatenate([best, np.take_along_axis(score, top, 1)], axis=1)
+        names = np.concatenate([ids, top + number * PART], axis=1)
+        order = np.argsort(-both, axis=1)[:, :K]
+        best, ids = np.take_along_axis(both, order, 1), np.take_along_axis(names, order, 1)
+    return query_QM, ids
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a query costs for 95% of its exact ten nearest, in documents scored."""
+
+    beam: int
+    visited: float
+    routing: float
+
+
+def work(router: TaughtRouter, leaf_map: LeafMap, documents: int) -> Work:
+    """Counted from where the nearest documents lie; nothing is scanned."""
+    query_QM, near_QK = asked(documents)
+    leaves = leaves_of(leaf_map, np.unique(near_QK))
+    sizes = np.array(leaf_map.manifest.counts)
+    for beam in beams(router.n_leaves):
+        probed_QB = route_all(router, torch.from_numpy(query_QM), beam)[0].numpy()
+        reached = [
+            np.mean([bool(leaves[one] & own) for one in near])
+            for near, own in zip(near_QK.tolist(), map(set, probed_QB.tolist()), strict=True)
+        ]
+        if np.mean(reached) >= RECALL:
+            scanned = float(sizes[probed_QB].sum(axis=1).mean())
+            return Work(beam, scanned, router.multiply_adds(beam) / router.dimension)
+    raise RuntimeError(f"{RECALL:.0%} of the nearest documents are never reached")
+
+
+def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
+    """Leaves of some documents, by number."""
+    names = pa.array([f"s{one:010d}" for one in wanted.tolist()])
+    found: dict[int, set[int]] = {one: set() for one in wanted.tolist()}
+    for shard in leaf_map.manifest.shards:
+        table = leaf_map.read(shard, ["doc_id", "leaf"], verify=False)
+        table = table.filter(pa.compute.is_in(table["doc_id"], names))
+        for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
+            found[int(name[1:])].add(leaf)
+    return found
+
+
+def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
+    """One size: all stages, then what a query costs."""
+    print(f"{documents:,} synthetic vectors", file=sys.stderr, flush=True)
+    folder, stages = workdir / str(documents), Stages()
+    spec = job(folder)
+    with stages.of("synthesise"):
+        corpus, vectors = synthetic(folder, documents)
+    with stages.of("leaves"):
+        made = model(folder, spec, documents)
+    with stages.of("start"):
+        join(spec)
+    with stages.of("index"), Attempt.start(Place(folder / "index" / "synthetic000")) as attempt:
+        index = attempt.publish("index", {}, build(spec, corpus, vectors, made, attempt))
+    with stages.of("verify"):
+        verify(index.root)
+    leaf_map = LeafMap.open(index.root)
+    router = load(made)
+    with stages.of("queries"):
+        asks = work(router, leaf_map, documents)
+    found = {
+        "documents": documents,
+        "rows": leaf_map.manifest.rows,
+        "leaves": len(leaf_map.manifest.counts),
+        "shards": len(leaf_map.manifest.shards),
+        "bytes": sum(file.bytes for file in leaf_map.manifest.files),
+        "seconds": stages.seconds,
+        "process": max(memory.process for memory in stages.memory.values()),
+        "total": max(memory.total for memory in stages.memory.values()),
+        "beam": asks.beam,
+        "visited": asks.visited,
+        "routing": asks.routing,
+    }
+    assert leaf_map.manifest.documents == documents
+    if not keep:
+        shutil.rmtree(folder)
+    return found
+
+
+def load(made: Artifact) -> TaughtRouter:
+    """The router of a model."""
+    from rayhier.model.router import load_router
+
+    router = load_router(made.local("router"))
+    assert isinstance(router, TaughtRouter)
+    return router
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """What was measured, and how it grows."""
+    head = [
+        "documents",
+        "leaves",
+        "shards",
+        *(f"{name}, s" for name in ("synthesise", "leaves", "index", "verify")),
+        "index, µs a document",
+        "largest process, GB",
+        "all, GB",
+        "bytes a document",
+        f"rows scored + routing for {RECALL:.0%} of the {K} nearest",
+    ]
+    lines = [f"| {' | '.join(head)} |", f"|{'---:|' * len(head)}"]
+    for row in rows:
+        n, seconds = row["documents"], row["seconds"]
+        lines.append(
+            f"| {n:,} | {row['leaves']:,} | {row['shards']} | {seconds['synthesise']:.0f} | {seconds['leaves']:.0f} | "
+            f"{seconds['index']:.0f} | {seconds['verify']:.0f} | {1e6 * seconds['index'] / n:.0f} | "
+            f"{row['process'] / 1e9:.2f} | {row['total'] / 1e9:.2f} | {row['bytes'] / n:.0f} | "
+            f"{row['visited']:,.0f} + {row['routing']:,.0f} |"
+        )
+    if len(rows) > 1:
+        sizes = np.log([row["documents"] for row in rows])
+        costs = np.log([row["visited"] + row["routing"] for row in rows])
+        lines += ["", f"work of a query grows as N^{np.polyfit(sizes, costs, 1)[0]:.2f} (asked: at most N^0.6)"]
+    last = rows[-1]
+    hours = BILLION * last["seconds"]["index"] / last["documents"] / 3600
+    lines.append(
+        f"a billion, at the rate of the last line: {hours:,.0f} h of these two cores, "
+        f"{BILLION * last['bytes'] / last['documents'] / 1e12:.1f} TB"
+    )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure the given sizes one after the other."""
+    parser = argparse.ArgumentParser(description="A leaf map of very many synthetic vectors.")
+    parser.add_argument(
+        "--documents", type=lambda text: int(text.replace("_", "")), nargs="+", default=[100_000, 1_000_000]
+    )
+    parser.add_argument("--workdir", type=Path, default=ROOT / "runs" / "scale")
+    parser.add_argument("--keep", action="store_true", help="leave the artifacts")
+    given = parser.parse_args()
+    threads = min(2, os.cpu_count() or 1)
+    torch.set_num_threads(threads)
+    faiss.omp_set_num_threads(threads)
+    workdir = given.workdir.absolute()
+    rows = []
+    for documents in given.documents:
+        rows.append(measure(documents, workdir, keep=given.keep))
+        workdir.mkdir(parents=True, exist_ok=True)
+        (workdir / "scale.json").write_text(json.dumps(rows, indent=1))
+        print(table(rows), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
