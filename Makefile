@@ -11,11 +11,11 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-incremental bench-scale bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
-		| awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
+		| awk -F'|' '{ printf "%-26s%s\n", $$1, $$2 }'
 	@echo
 	@echo '  PYTHON=python3.12      the Python (3.11 or newer) that .venv is made from'
 	@echo '  PIP_ARGS="..."         more arguments for pip. Your pip configuration counts too. On Linux the usual'
@@ -60,6 +60,12 @@ bench-ehi: setup  ## EHI's ablations on SciFact: a table and figures below docs/
 
 bench-quality: setup  ## documents visited against recall, every system beside its controls: docs/quality.md
 	$(BIN)/python benchmarks/quality.py
+
+bench-incremental: setup  ## documents added after training: recall of old and of new queries, time a document
+	$(BIN)/python benchmarks/incremental.py
+
+bench-scale: setup  ## a leaf map of synthetic vectors: time, memory, bytes, growth; 10,000,000 with --documents
+	$(BIN)/python benchmarks/scale.py
 
 bench-workers: setup  ## training steps a second, one worker and two, and whether their gradients agree
 	$(BIN)/python benchmarks/workers.py
