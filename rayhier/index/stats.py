@@ -9,8 +9,9 @@ from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Shares of void and of added rows, and files of added rows, beyond which a compaction pays."""
-IMBALANCE, SURPRISE = 2.0, 0.5
-"""Imbalance, and nats that new documents are less probable in their leaf than old ones, beyond which to train again."""
+IMBALANCE, SURPRISE, FEWEST = 2.0, 0.5, 100
+"""Imbalance, and nats that new documents, as soon as there are so many, are less probable in their leaf than old ones,
+beyond which to train again."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Stats:
     """Share of stored rows that came after the build or the last compaction."""
     files: int
     added_files: int
+    added_documents: int
     bytes: int
     log_prob: float
     """Mean log-probability of a document in its first leaf: of the build's or compaction's documents."""
@@ -55,6 +57,7 @@ class Stats:
             added=sum(shard.rows for shard in added) / stored if stored else 0.0,
             files=len(manifest.files),
             added_files=len(added),
+            added_documents=sum(shard.documents for shard in added),
             bytes=sum(file.bytes for file in manifest.files),
             log_prob=_mean(base),
             added_log_prob=_mean(added) if added else None,
@@ -72,8 +75,8 @@ class Stats:
             said.append(f"compact: {self.added_files:,} files of added rows (above {FILES})")
         if self.imbalance > IMBALANCE:
             said.append(f"retrain: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
-        if self.added_log_prob is not None and self.log_prob - self.added_log_prob > SURPRISE:
-            gap = self.log_prob - self.added_log_prob
+        gap = 0.0 if self.added_log_prob is None else self.log_prob - self.added_log_prob
+        if gap > SURPRISE and self.added_documents >= FEWEST:
             said.append(f"retrain: new documents are {gap:.2f} nats less probable in their leaf (above {SURPRISE})")
         return said
 

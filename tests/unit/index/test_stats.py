@@ -42,7 +42,11 @@ def test_documents_unlike_the_old_want_training(made):
     compacted(made.root)
     change.delete(made.root, made.ids[60:])
     compacted(made.root)
-    change.add(made.root, made.assign, [(documents(["odd"]), centroids[:1] + centroids[1:2])], FACTOR)
+    between = centroids[np.arange(120) % L] + centroids[(np.arange(120) + 1) % L]
+    odd = [f"odd{n}" for n in range(120)]
+    change.add(made.root, made.assign, [(documents(odd[:99]), between[:99])], FACTOR)
+    assert not any("nats" in line for line in Stats.of(LeafMap.open(made.root).manifest).advice())
+    change.add(made.root, made.assign, [(documents(odd[99:]), between[99:])], FACTOR)
     found = Stats.of(LeafMap.open(made.root).manifest)
     assert found.log_prob - found.added_log_prob > 0.5
     assert any("nats less probable" in line for line in found.advice())
