@@ -1,6 +1,7 @@
 """The whole command on a tiny corpus: what it leaves on storage, and that a second run has nothing to do."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,10 +75,12 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     assert [len(list((work / kind).glob("*/record.json"))) for kind in ("vectors", "model", "index")] == [1, 1, 0]
 
 
-def test_two_leaves_a_document(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+def test_two_leaves_a_document(built: Path, tmp_path: Path) -> None:
     """Of a joint router, which knows no cells: the leaves' means choose the second one."""
-    work, index = tmp_path / "work", "{shards: 3, vectors: float32, leaves_per_document: 2}"
-    assert run.main([str(tiny_spec(router="{type: ehi, training: joint, branching: 8}", index=index))]) == 0
+    work = shutil.copytree(built / "work", tmp_path / "work")
+    own = {"workdir": work, "router.training": "joint", "index.leaves_per_document": 2}
+    given = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]
+    assert run.main([str(built / "spec.yaml"), *given]) == 0
     leaf_map = LeafMap.open(artifact(work, "index").root)
     rows = [
         row

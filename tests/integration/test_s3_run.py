@@ -1,6 +1,6 @@
 """The same job in a folder and in a bucket publishes the same files."""
 
-from collections.abc import Callable
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,16 +29,16 @@ def published(workdir: Location) -> dict[str, dict[str, str]]:
 
 
 def test_a_bucket_holds_what_a_folder_holds(
-    tiny_spec: Callable[..., Path],
+    built: Path,
     s3: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    assert run.main([str(tiny_spec())]) == 0
-    assert run.main([str(tiny_spec(workdir=s3))]) == 0
-    there, here = locate(s3), tmp_path / "work"
+    spec, there, here = str(built / "spec.yaml"), locate(s3), shutil.copytree(built / "work", tmp_path / "work")
+    for workdir in (here, there):
+        assert run.main([spec, "--set", f"workdir={workdir}"]) == 0
     assert published(there) == published(here)
     left = [name for name in files.below(there) if "/scratch/" in name or ".writable" in name]
     assert left == []
@@ -48,5 +48,5 @@ def test_a_bucket_holds_what_a_folder_holds(
         assert search([workdir, "leaf root branch"]) == 0
     found = capsys.readouterr().out
     assert found[: len(found) // 2] == found[len(found) // 2 :]
-    assert run.main([str(tiny_spec(workdir=s3))]) == 0
+    assert run.main([spec, "--set", f"workdir={s3}"]) == 0
     assert '"state": "built"' not in capsys.readouterr().out
