@@ -143,6 +143,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def ray_processes(*titles: str) -> Iterator[int]:
+    """Process ids, on this machine, of Ray workers whose title holds one of these."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                title = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if title.startswith("ray::") and any(one in title for one in titles):
+                yield int(entry.name)
+
+
 def make_corpus(folder: Path) -> Path:
     """Write a BEIR folder: each query holds three words of its one relevant document."""
     (folder / "qrels").mkdir(parents=True)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Reason, RowError, Rules
+from rayhier.corpus.check import Entry, Reason, Rules
 from rayhier.corpus.passages import Layout
+from rayhier.corpus.rows import Rows, checked
 from rayhier.embed.encode import document_texts
 from rayhier.index.change import Documents
 from rayhier.spec import InputError
@@ -48,40 +48,19 @@ def batches(path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, siz
         yield table, _matrix(path, given, len(held)) if given else encode(document_texts(table))
 
 
-def _rows(path: Path, rules: Rules) -> Iterator[Row | Reason | None]:
+def _rows(path: Path, rules: Rules) -> Rows[Row]:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    if path.suffix == PARQUET:
-        parquet.check_columns("file", path, [rules.columns.id])
-        brings = VECTOR in pq.read_schema(path).names
-        names = [
-            rules.columns.id,
-            rules.columns.title,
-            rules.columns.text,
-            *rules.fields,
-            *([VECTOR] if brings else []),
-        ]
-        for row in parquet.read(path, names):
-            yield _parsed(lambda row=row: (check.document(row, rules), row.get(VECTOR)))  # type: ignore[misc]
-        return
-    for line in lines.rows(lines.lines(path, 0, path.stat().st_size)):
-        yield (
-            None
-            if line is None
-            else _parsed(
-                lambda line=line: (check.document(check.json_row(line), rules), None)  # type: ignore[misc]
-            )
-        )
+    if path.suffix != PARQUET:
+        raw = lines.rows(lines.lines(path, 0, path.stat().st_size))
+        return checked(raw, lambda line: (check.document(check.json_row(line), rules), None))
+    names = rules.columns
+    parquet.check_columns("file", path, [names.id])
+    wanted = [names.id, names.title, names.text, *rules.fields, VECTOR]
+    return checked(parquet.read(path, wanted), lambda row: (check.document(row, rules), row.get(VECTOR)))
 
 
-def _parsed(parse: Callable[[], Row]) -> Row | Reason:
-    try:
-        return parse()
-    except RowError as error:
-        return error.reason
-
-
-def _check(path: Path, rows: Iterator[Row | Reason | None]) -> None:
+def _check(path: Path, rows: Rows[Row]) -> None:
     """InputError where a row is refused: before any of the others is encoded."""
     bad = [f"row {number}: {row}" for number, row in enumerate(rows, 1) if isinstance(row, Reason)]
     if bad:

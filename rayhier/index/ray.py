@@ -1,8 +1,9 @@
 """The index stage on Ray Data: route every part, cap full leaves, gather every shard, commit."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -58,20 +59,47 @@ class RoutePart:
         return {"rows": documents.num_rows}
 
 
-class GatherShard:
-    """An actor that gathers a leaf range from every part into one shard."""
+class Source(Protocol):
+    """Where rows of a leaf map come from."""
 
-    def __init__(self, root: str, parts: Sequence[str], counts: list[int], ledger: str) -> None:
-        self.root, self.counts = locate(root), counts
-        self.parts: list[Location] = [locate(part) for part in parts]
-        self.ledger = Ledger(locate(ledger), self.root)
+    def rows(self, leaves: range) -> Iterator[pa.Table]:
+        """Those that lie in a range of leaves."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Routed parts."""
+
+    paths: list[Location]
+
+    def rows(self, leaves: range) -> Iterator[pa.Table]:
+        """Part by part."""
+        wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
+        return (files.read_table(path, filters=wanted) for path in self.paths)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version of a leaf map."""
+
+    leaf_map: LeafMap
+
+    def rows(self, leaves: range) -> Iterator[pa.Table]:
+        """Those that count, file by file."""
+        return (self.leaf_map.read(shard, leaves=leaves, verify=False) for shard in self.leaf_map.manifest.shards)
+
+
+class GatherShard:
+    """An actor that gathers leaf ranges of a source into shards below `root`."""
+
+    def __init__(self, root: Location, source: Source, counts: list[int], ledger: Location) -> None:
+        self.root, self.source, self.counts = root, source, counts
+        self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write the shard of leaves [first, last); returns how many rows it holds."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
-        wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
-        tables = (files.read_table(part, filters=wanted) for part in self.parts)
-        shard = write_shard(self.root, f"data/{key}.parquet", tables, leaves, self.counts)
+        shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
         self.ledger.enter(key, Entry((shard.file,), {"shard": shard.model_dump(mode="json")}))
         return {"rows": shard.rows}
 
@@ -81,7 +109,8 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
     parts, counts, moved = _cap(spec, model, attempt, parts, counts)
-    shards = _gather(spec, attempt, parts, counts)
+    size = sum(part.stat().st_size for part in parts)
+    shards = _gather(spec, attempt.root, Parts(parts), counts, size, "shard", attempt.scratch / "ledger")
     manifest = Manifest(
         version=BUILT,
         parent=None,
@@ -111,33 +140,15 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     return Made(made, (table, *(shard.file for shard in shards)))
 
 
-class CompactShard:
-    """An actor that gathers a leaf range of one version into one shard."""
-
-    def __init__(self, root: str, version: int, counts: list[int], ledger: str) -> None:
-        self.root, self.counts = locate(root), counts
-        self.leaf_map = LeafMap.open(self.root, version)
-        self.ledger = Ledger(locate(ledger), self.root)
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the shard of leaves [first, last); returns how many rows it holds."""
-        key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
-        tables = (self.leaf_map.read(shard, leaves=leaves, verify=False) for shard in self.leaf_map.manifest.shards)
-        shard = write_shard(self.root, f"data/{key}.parquet", tables, leaves, self.counts)
-        self.ledger.enter(key, Entry((shard.file,), {"shard": shard.model_dump(mode="json")}))
-        return {"rows": shard.rows}
-
-
 def compact(spec: JobSpec, root: Location) -> LeafMap:
     """Gather a leaf map anew, without what removals made void; a version that differs in nothing a search can see."""
-    base = LeafMap.open(root).manifest
-    size, folder = sum(file.bytes for file in base.files), root / "work" / f"compact-{base.version:06d}"
-    cuts = ranges(base.counts, shard_count(spec, size))
+    there = LeafMap.open(root)
+    base = there.manifest
+    size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
     with pinned(root, base.version):
-        name = f"compacted-{base.version:06d}-"
-        shards = gather(spec, root, cuts, base.counts, folder, CompactShard, {"version": base.version}, name)
+        shards = _gather(spec, root, Published(there), base.counts, size, name, root / "work" / name)
         made = leaf_map.commit(root, instead(base, shards))
-    files.remove(folder)
+    files.remove(root / "work" / name)
     return made
 
 
@@ -188,41 +199,20 @@ def _cap(
     return made, after.tolist(), moved
 
 
-def _gather(spec: JobSpec, attempt: Attempt, parts: Sequence[Location], counts: list[int]) -> list[Shard]:
-    """Write the shards that are not written yet; returns all of them, by leaf."""
-    size = sum(part.stat().st_size for part in parts)
-    return gather(
-        spec,
-        attempt.root,
-        ranges(counts, shard_count(spec, size)),
-        counts,
-        attempt.scratch / "ledger",
-        GatherShard,
-        {"parts": [str(part) for part in parts]},
-        "shard-",
-    )
-
-
-def gather(
-    spec: JobSpec,
-    root: Location,
-    cuts: Sequence[tuple[int, int]],
-    counts: list[int],
-    folder: Location,
-    actor: type,
-    arguments: dict[str, Any],
-    name: str,
+def _gather(
+    spec: JobSpec, root: Location, source: Source, counts: list[int], size: int, name: str, folder: Location
 ) -> list[Shard]:
-    """Let actors write a shard for each leaf range, those that `folder` notes as written left out."""
+    """Write the shards `name` of rows that are so many bytes; those that `folder` notes as written are left alone."""
     rows, ledger = sum(counts), Ledger(folder, root)
-    plan = {f"{name}{number:05d}": cut for number, cut in enumerate(cuts)}
+    cuts = enumerate(ranges(counts, shard_count(spec, size)))
+    plan = {f"{name}-{number:05d}": cut for number, cut in cuts}
     missing = [
         {"key": key, "first": first, "last": last} for key, (first, last) in plan.items() if ledger.done(key) is None
     ]
-    arguments = {"root": str(root), "counts": counts, "ledger": str(folder), **arguments}
+    arguments = {"root": root, "source": source, "counts": counts, "ledger": folder}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(e.counts["shard"]["rows"] for key in plan if (e := ledger.done(key))))
-        for row in stream(missing, actor, arguments, spec.cluster.index):
+        for row in stream(missing, GatherShard, arguments, spec.cluster.index):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := ledger.done(key))]
     _whole(root, sum(shard.rows for shard in shards), rows, "rows")

@@ -52,6 +52,11 @@ class Shard(BaseModel):
     since: int = 1
     """Version whose documents it holds: what later versions remove is removed from it."""
 
+    def within(self, leaves: range) -> tuple[int, int]:
+        """Its rows [first, last) that lie in a range of leaves."""
+        begin, end = (bisect_left(self.leaves, leaf) for leaf in (leaves.start, leaves.stop))
+        return self.offsets[begin], self.offsets[end]
+
 
 class Removed(BaseModel):
     """Ids, of whole documents, that a version removed."""
@@ -146,8 +151,7 @@ class LeafMap:
         if leaves is None:
             table = files.read_table(path, wanted)
         else:
-            first, last = within(shard, leaves)
-            table = files.read_rows(path, wanted, first, last)
+            table = files.read_rows(path, wanted, *shard.within(leaves))
         if len(gone):
             table = table.filter(pc.invert(pc.is_in(table[key], gone)))
         return table.select(chosen)
@@ -175,12 +179,6 @@ def verify(artifact: Artifact) -> None:
 def key_of(names: Iterable[str]) -> str:
     """The column with the ids that users know: a passage's parent's, where the corpus is cut into passages."""
     return "parent" if "parent" in names else "doc_id"
-
-
-def within(shard: Shard, leaves: range) -> tuple[int, int]:
-    """Rows [first, last) of a shard that lie in a range of leaves."""
-    begin, end = (bisect_left(shard.leaves, leaf) for leaf in (leaves.start, leaves.stop))
-    return shard.offsets[begin], shard.offsets[end]
 
 
 def publish(root: Location, manifest: Manifest) -> bool:

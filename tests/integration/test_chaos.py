@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from rayhier.index.verify import verify
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap, Manifest
 
-from ..conftest import WORDS, write_spec
+from ..conftest import WORDS, ray_processes, write_spec
 
 POINTS = int(os.environ.get("RAYHIER_CHAOS", "3"))
 KINDS = ("driver", "actor", "node")
@@ -104,18 +104,6 @@ def start(work: Work, folder: Path, address: str = "local") -> subprocess.Popen[
         return subprocess.Popen(command, env=environment, stdout=said, stderr=said)
 
 
-def actors() -> Iterator[int]:
-    """Processes on this machine that route or gather."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                title = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if title.startswith(b"ray::") and (b"RoutePart" in title or b"GatherShard" in title):
-                yield int(entry.name)
-
-
 def disturbed(kind: str, count: int, work: Work, folder: Path) -> Ledger:
     """Build the index with one kill after `count` outputs; the run, or the next one, ends well."""
     if kind == "node":
@@ -140,7 +128,7 @@ def disturbed(kind: str, count: int, work: Work, folder: Path) -> Ledger:
     def strike() -> None:
         if kind == "driver":
             process.kill()
-        for pid in list(actors())[:1] if kind == "actor" else ():
+        for pid in list(ray_processes("RoutePart", "GatherShard"))[:1] if kind == "actor" else ():
             os.kill(pid, signal.SIGKILL)
 
     ledger = Ledger(folder, count, strike)

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,8 @@ from rayhier import run
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
+
+from ..conftest import ray_processes
 
 POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 200.0
@@ -103,18 +105,6 @@ def expected(work: Path) -> list[str]:
     )
 
 
-def train_workers() -> Iterator[int]:
-    """Process ids of Ray Train workers on this machine."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                title = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if title.startswith(b"ray::") and b"TrainWorker" in title:
-                yield int(entry.name)
-
-
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("phase", EPOCHS)
 def test_a_killed_train_worker_goes_on_from_its_checkpoint(
@@ -126,7 +116,7 @@ def test_a_killed_train_worker_goes_on_from_its_checkpoint(
     def kill(work: Path, over: threading.Event) -> None:
         while not over.wait(POLL_SECONDS) and not killed:
             if checkpoints(work, phase):
-                for pid in list(train_workers())[:1]:
+                for pid in list(ray_processes("TrainWorker"))[:1]:
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
