@@ -67,13 +67,14 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor:
     newest, token = LeafMap.open(root), uuid.uuid4().hex[:12]
     shards: list[Shard] = []
     named: list[pa.Array] = []
-    size_L = np.array(newest.manifest.counts)
+    size_L, moved = np.array(newest.manifest.counts), 0
     for number, (documents, vector_NM) in enumerate(_checked(newest.manifest, batches)):
         ids = _ids(documents, named)
         if not replace:
             _check_new(newest, ids)
         named.append(ids)
-        table = _capped(assign, assign(documents, vector_NM), size_L, factor)
+        table, spilled = _capped(assign, assign(documents, vector_NM), size_L, factor)
+        moved += spilled
         shards.append(write_rows(root, f"data/added-{token}-{number:05d}.parquet", table))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
@@ -86,7 +87,8 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor:
             manifest = _without(manifest, find(now, every), file, len(every), "upsert")
         elif now.manifest.version != newest.manifest.version:
             _check_new(now, every)
-        return _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
+        made = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
+        return made.model_copy(update={"moved": manifest.moved + moved})
 
     return leaf_map.commit(root, change)
 
@@ -125,18 +127,18 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
-def _capped(assign: Assigner, table: pa.Table, size_L: np.ndarray, factor: float) -> pa.Table:
-    """New rows, those that find their leaf full in a next-best one; counts them in `size_L`."""
+def _capped(assign: Assigner, table: pa.Table, size_L: np.ndarray, factor: float) -> tuple[pa.Table, int]:
+    """New rows, those that find their leaf full in a next-best one, and how many those are; counts all in `size_L`."""
     counts = np.array(leaf_counts(table["leaf"].to_numpy(), len(size_L)))
     most = cap.most_rows(int(size_L.sum() + counts.sum()), len(size_L), factor)
     room_L = np.maximum(most - size_L, 0)
-    over = counts > room_L
+    over, moved = counts > room_L, 0
     if over.any():
         (rows,) = cap.excess([table], counts, room_L)
         table = cap.move(assign.router, table, rows, np.where(over, 0, room_L - counts))
-        counts = np.array(leaf_counts(table["leaf"].to_numpy(), len(size_L)))
+        counts, moved = np.array(leaf_counts(table["leaf"].to_numpy(), len(size_L))), len(rows)
     size_L += counts
-    return table
+    return table, moved
 
 
 def _write_ids(root: Location, ids: pa.Array) -> files.File:

@@ -41,6 +41,9 @@ class LoadedMap:
         """Load shards, all where none are named, of them a range of leaves; files are compared with their checksums."""
         unread = () if texts else ("title", "text")
         chosen = leaf_map.manifest.shards if shards is None else shards
+        if leaves is not None:
+            holding = [shard for shard in chosen if len(range(*shard.within(leaves)))]
+            chosen = holding or chosen[:1]
         table = pa.concat_tables([leaf_map.read(shard, without=unread, leaves=leaves) for shard in chosen])
         leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
         vector_NM = columns.matrix(table["vector"])

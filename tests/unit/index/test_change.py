@@ -147,6 +147,7 @@ def test_a_leaf_that_is_full_takes_no_more(made):
     after = change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(100)]), vectors)], 1.5)
     most = -(-int(1.5 * sum(after.manifest.counts)) // L)
     assert max(after.manifest.counts) <= most + 1
+    assert after.manifest.moved > 0
     assert after.manifest.documents == N + 100
     verify(made.root)
 

@@ -9,7 +9,7 @@ from rayhier.model.ehi import EhiRouter
 from rayhier.search.__main__ import main
 from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
-from rayhier.spec import JobSpec
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -53,11 +53,10 @@ def leaf_of(vectors):
     return np.maximum((vectors @ vectors[:L].T).argmax(axis=1), 1)
 
 
-@pytest.fixture(scope="module")
-def loaded(vectors, leaf_of, tmp_path_factory, write_map):
-    root = tmp_path_factory.mktemp("map")
+def leaf_table(vectors, leaf_of):
+    """Rows of the leaf map, one leaf a document."""
     schema = schemas.leaf_map(M, "float32")
-    table = pa.table(
+    return pa.table(
         [
             [f"d{row}" for row in range(N)],
             pa.array(leaf_of, pa.int32()),
@@ -70,6 +69,12 @@ def loaded(vectors, leaf_of, tmp_path_factory, write_map):
         ],
         schema=schema,
     )
+
+
+@pytest.fixture(scope="module")
+def loaded(vectors, leaf_of, tmp_path_factory, write_map):
+    root = tmp_path_factory.mktemp("map")
+    table = leaf_table(vectors, leaf_of)
     write_map(root, table, L, 3)
     return LoadedMap.read(LeafMap.open(root))
 
@@ -130,3 +135,15 @@ def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([str(tmp_path), "oak", option])
     assert "usage: python -m rayhier.search" in capsys.readouterr().err
+
+
+def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_of, tmp_path, write_map):
+    root = tmp_path / "map"
+    table = leaf_table(vectors, leaf_of)
+    manifest = write_map(root, table, L, 3)
+    first = manifest.shards[0]
+    (root / manifest.shards[-1].file.name).write_bytes(b"damaged")
+    loaded = LoadedMap.read(LeafMap.open(root), leaves=range(max(first.leaves) + 1))
+    assert len(loaded.leaf_N) == first.rows
+    with pytest.raises(InputError, match="bytes"):
+        LoadedMap.read(LeafMap.open(root), leaves=range(L))
