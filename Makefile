@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_ARGS)
 
+# Before anything imports torch: threads that spin while they wait make a busy machine many times slower.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-incremental bench-scale bench-workers clean
 

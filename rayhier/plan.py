@@ -185,7 +185,7 @@ def _steps(plan: Plan) -> list[Step]:
         steps += [model, index]
         measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
     if plan.evaluates:
-        search = _fields(spec.search)
+        search = _fields(spec.search, "codec")
         steps.append(
             step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=_fields(spec.evaluate), search=search)
         )

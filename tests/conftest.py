@@ -21,6 +21,15 @@ WORDS = TEXT.split()
 DOCUMENTS, QUERIES = 240, 120
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What searches and fetches keep on this machine, the session's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("RAYHIER_CACHE", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def bucket() -> Iterator[str]:
     """`s3://…` of a bucket on a server in this process, with the environment that finds it."""

@@ -17,12 +17,18 @@ def place(router: Router, document_NM: Floats, leaves: int, spill: Spill) -> Pla
     """
     count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
     leaf_NC, log_prob_NC = (found.numpy() for found in place_all(router, torch.from_numpy(document_NM), count))
-    if count == 1:
-        return leaf_NC, log_prob_NC
+    pick_NR = chosen(router, document_NM, leaf_NC, leaves, spill)
+    return np.take_along_axis(leaf_NC, pick_NR, axis=1), np.take_along_axis(log_prob_NC, pick_NR, axis=1)
+
+
+def chosen(router: Router, document_NM: Floats, leaf_NC: np.ndarray, leaves: int, spill: Spill) -> np.ndarray:
+    """Which [n, r] of its nearest leaves [n, c], best first, a document lies in."""
+    first_N = np.zeros(len(leaf_NC), dtype=np.int64)
+    if leaves == 1:
+        return first_N[:, None]
     centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.cells.centroid_LM, router.cells.price_L))
     second_N = second_leaves(document_NM, leaf_NC, centroid_LM, spill, price_L, router.cells.border)
-    pick_N2 = np.stack([np.zeros_like(second_N), second_N], axis=1)
-    return np.take_along_axis(leaf_NC, pick_N2, axis=1), np.take_along_axis(log_prob_NC, pick_N2, axis=1)
+    return np.stack([first_N, second_N], axis=1)
 
 
 def leaf_means(vectors_NM: Floats, leaf_N: np.ndarray, leaves: int) -> Floats:

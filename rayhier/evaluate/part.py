@@ -73,7 +73,7 @@ class Part:
         result_N = self.result_N
         if leaves == 1 or len(centroids_LM) == 1:
             copies = None if result_N is None else Copies(result_N)
-            lists = LeafLists(self.vector_NM, found_NC[:, 0], len(centroids_LM), copies)
+            lists = LeafLists.build(self.vector_NM, found_NC[:, 0], len(centroids_LM), copies)
             self._lists[name] = lists, self.result_ids
             return
         n = np.arange(len(found_NC))
@@ -81,7 +81,7 @@ class Part:
         lower_N1 = np.concatenate([np.full(len(n), -1), found_NC[:, 0]])[:, None]
         copies = Copies(np.tile(n if result_N is None else result_N, 2), lower_N1)
         leaf_N = np.concatenate([found_NC[:, 0], second_N])
-        lists = LeafLists(np.tile(self.vector_NM, (2, 1)), leaf_N, len(centroids_LM), copies)
+        lists = LeafLists.build(np.tile(self.vector_NM, (2, 1)), leaf_N, len(centroids_LM), copies)
         self._lists[name] = lists, pa.concat_arrays([self.result_ids, self.result_ids])
 
     def search(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Found:

@@ -14,7 +14,7 @@ from rayhier.embed.trained import TrainedEncoder
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
-from rayhier.index.shards import GROUP_ROWS, ranges, shard_count, write_shard
+from rayhier.index.shards import ranges, shard_count, write_shard
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
@@ -28,6 +28,8 @@ from rayhier.storage.paths import Location, locate
 from rayhier.storage.pins import pinned
 
 ROUTED, CAPPED = "routed", "capped"
+ROUTED_ROWS = 1024
+"""Of a row group of a routed part: the gathering of a shard reads those that hold its leaves."""
 
 
 class RoutePart:
@@ -48,7 +50,6 @@ class RoutePart:
         name = str(row["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         table = self.assign(documents, self.encode(base_NM, lambda: document_texts(documents)))
-        # Small groups: a shard's gathering reads its leaves and little else.
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
         counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
         entry = Entry(
@@ -221,7 +222,7 @@ def _gather(
 
 def sliced(table: pa.Table) -> list[pa.Table]:
     """A table in pieces, to be row groups."""
-    return [table.slice(begin, GROUP_ROWS) for begin in range(0, table.num_rows, GROUP_ROWS)]
+    return [table.slice(begin, ROUTED_ROWS) for begin in range(0, table.num_rows, ROUTED_ROWS)]
 
 
 def _whole(place: Location, found: int, expected: int, what: str) -> None:

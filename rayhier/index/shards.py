@@ -12,7 +12,7 @@ from rayhier.storage.leaf_map import Shard
 from rayhier.storage.paths import Location
 
 GROUP_ROWS = 4096
-SHARD_BYTES = 64 << 20
+SHARD_BYTES = 256 << 20
 """Of a shard as it lies on storage, about, where their number is `auto`."""
 FEWEST = 4
 

@@ -15,3 +15,5 @@ class Cells:
     """What is taken from a document's cosine to each centroid [leaves]."""
     border: float
     """A document lies in a second leaf if its two best cosines, after price, differ by no more than this."""
+    compared: int
+    """Leaves that a document is compared with, about."""

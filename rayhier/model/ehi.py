@@ -115,7 +115,7 @@ class EhiRouter(nn.Module):
     @property
     def cells(self) -> Cells:
         """Means of the documents it was trained on; no prices, and every document is near enough to a border."""
-        return Cells(self.centroid_LM, torch.zeros(self.n_leaves, device=self.device), 2.0)
+        return Cells(self.centroid_LM, torch.zeros(self.n_leaves, device=self.device), 2.0, self.n_leaves)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """As `route`: the paper sends documents and queries one way."""

@@ -80,18 +80,18 @@ FLOATS_AT_ONCE = 1 << 26
 @torch.inference_mode()
 def route_all(router: Router, query_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
     """`route` of many queries in batches, so that memory grows neither with n nor with leaves; onto the CPU."""
-    return _batched(router, router.route, query_NM, beam)
+    return _batched(router, router.route, query_NM, beam, router.n_leaves)
 
 
 @torch.inference_mode()
 def place_all(router: Router, document_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`place` of many documents in batches; onto the CPU."""
-    return _batched(router, router.place, document_NM, count)
+    return _batched(router, router.place, document_NM, count, router.cells.compared)
 
 
 def _batched(
-    router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], x_NM: Tensor, count: int
+    router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], x_NM: Tensor, count: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    rows = max(1, min(8192, FLOATS_AT_ONCE // router.n_leaves))
+    rows = max(1, min(8192, FLOATS_AT_ONCE // width))
     parts = [way(Encoded(part.to(router.device)), count) for part in torch.split(x_NM, rows)]
     return torch.cat([leaves.cpu() for leaves, _ in parts]), torch.cat([log_probs.cpu() for _, log_probs in parts])

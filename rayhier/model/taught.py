@@ -92,7 +92,8 @@ class TaughtRouter(nn.Module):
     @property
     def cells(self) -> Cells:
         """What documents are placed by."""
-        return Cells(self.centroid_LM, self.price_L, float(self.border))
+        compared = min(self.n_leaves, self.groups + PROBES * self._largest_group()) if self.groups else self.n_leaves
+        return Cells(self.centroid_LM, self.price_L, float(self.border), compared)
 
     def config(self) -> dict[str, Any]:
         """What rebuilds this router before its weights are loaded."""
@@ -141,8 +142,15 @@ class TaughtRouter(nn.Module):
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """The `count` leaves [N, C] nearest to a document after price, best first, and log softmax(20 cos) [N, C]."""
         unit_NM = F.normalize(encoded.vectors, dim=1)
-        if self.groups > PROBES and count <= PROBES * self._smallest_group():
-            return self._place_near(unit_NM, count)
+        if self.groups <= PROBES:
+            return self._place_among_all(unit_NM, count)
+        leaf_NC, log_p_NC = self._place_near(unit_NM, min(count, self.n_leaves))
+        # The nearest groups may hold too few.
+        if (few_N := log_p_NC[:, -1].isinf()).any():
+            leaf_NC[few_N], log_p_NC[few_N] = self._place_among_all(unit_NM[few_N], count)
+        return leaf_NC, log_p_NC
+
+    def _place_among_all(self, unit_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
         near_NL = unit_NM @ self.centroid_LM.T - self.price_L
         log_p_NL = F.log_softmax(SCALE * near_NL, dim=1)
         log_p_NC, leaf_NC = log_p_NL.topk(min(count, self.n_leaves), dim=1)
@@ -173,8 +181,8 @@ class TaughtRouter(nn.Module):
             self._members = list(torch.split(order_L, sizes))
         return self._members
 
-    def _smallest_group(self) -> int:
-        return min(len(leaf_G) for leaf_G in self._leaves_of_groups())
+    def _largest_group(self) -> int:
+        return max(len(leaf_G) for leaf_G in self._leaves_of_groups())
 
     def multiply_adds(self, beam: int) -> int:
         """Of one query: the bend, then the screen and what passes it, or every node expanded."""

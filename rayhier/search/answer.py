@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+OWN = ("doc_id", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "title", "text")
+"""Columns of every leaf map; the others are the corpus's fields."""
+
+
 @dataclass(frozen=True)
 class Hit:
     """One result of a query."""
@@ -18,6 +22,18 @@ class Hit:
     """Of the passage that scored best, where the corpus is cut into passages."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The corpus's declared fields."""
+
+
+def hit(row: dict[str, Any], score: float) -> Hit:
+    """A row of a leaf map as a result."""
+    return Hit(
+        row.get("parent", row["doc_id"]),
+        float(score),
+        row["leaf"],
+        row.get("title", ""),
+        row.get("text", ""),
+        {name: value for name, value in row.items() if name not in OWN},
+    )
 
 
 @dataclass(frozen=True)

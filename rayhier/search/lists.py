@@ -3,16 +3,22 @@
 Shapes: N rows, M embedding size, Q queries, B leaves probed (beam), K results, R leaves a document.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.search import codecs
 from rayhier.storage.columns import Floats
 
 Ints = npt.NDArray[np.int64]
 ROWS_AT_ONCE = 4_000_000
+FEWEST_A_THREAD = 4
+"""Queries that are worth a thread."""
 
 
 @dataclass(frozen=True)
@@ -26,22 +32,31 @@ class Copies:
 
 
 class LeafLists:
-    """Vectors [n, m] in leaves. A document in r leaves is r rows."""
+    """Rows in the inverted lists of a faiss index. A document in r leaves is r rows."""
 
-    def __init__(self, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> None:
-        m = vectors_NM.shape[1]
-        self.sizes: Ints = np.bincount(leaf_N, minlength=n_leaves).astype(np.int64)
-        self.copies = copies
-        self._again = (
-            None if copies is None or copies.lower_NR is None else _Again.of(leaf_N, copies.lower_NR, n_leaves)
-        )
-        self._quantizer = faiss.IndexFlatIP(m)
-        self._index = faiss.IndexIVFFlat(self._quantizer, m, n_leaves, faiss.METRIC_INNER_PRODUCT)
-        self._index.is_trained = True
-        # faiss holds no reference: what it reads needs a name that outlives the call.
-        vectors = np.ascontiguousarray(vectors_NM, dtype=np.float32)
-        leaves = np.ascontiguousarray(leaf_N, dtype=np.int64)
-        ivf_tools.add_preassigned(self._index, vectors, leaves)
+    def __init__(
+        self,
+        index: Any,
+        size_L: Ints,
+        copies: Copies | None = None,
+        leaf_N: Ints | None = None,
+        leaf_L: Ints | None = None,
+    ) -> None:
+        """Lists of so many rows [l]; list i holds leaf `leaf_L[i]`, ascending, or leaf i. Rows lie in lists `leaf_N`, or
+        one list after the other.
+        """
+        self.sizes, self.copies = size_L, copies
+        self._index, self._leaf_L = index, leaf_L
+        self._again = None
+        if copies is not None and copies.lower_NR is not None:
+            lists_N = np.repeat(np.arange(len(size_L)), size_L) if leaf_N is None else leaf_N
+            self._again = _Again.of(lists_N, copies.lower_NR, len(size_L))
+
+    @classmethod
+    def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
+        """Vectors [n, m] in leaves, in memory and as they are."""
+        size_L = np.bincount(leaf_N, minlength=n_leaves).astype(np.int64)
+        return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves, None), size_L, copies, leaf_N)
 
     @property
     def documents(self) -> int:
@@ -51,37 +66,76 @@ class LeafLists:
     def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
         """Scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
 
-        Where the leaves hold fewer than k, the rest is row -1 and score -inf.
+        Where the leaves hold fewer than k, the rest is row -1 and score -inf. Leaf -1 is none.
         """
+        list_QB = self._lists(leaves_QB)
         if self.copies is None:
-            return self._best(query_QM, leaves_QB, k)
+            return self._best(query_QM, list_QB, k)
         fetch = k * (1 if self.copies.lower_NR is None else 1 + self.copies.lower_NR.shape[1])
         while True:
-            scores, rows = once(*self._best(query_QM, leaves_QB, fetch), self.copies.result_N, k)
-            if fetch >= len(self.copies.result_N) or not self._short(rows, leaves_QB, fetch):
+            scores, rows = once(*self._best(query_QM, list_QB, fetch), self.copies.result_N, k)
+            if fetch >= len(self.copies.result_N) or not self._short(rows, list_QB, fetch):
                 return scores, rows
             fetch *= 2
 
     def scanned(self, leaves_QB: Ints) -> Ints:
         """Rows scored for each query [q]."""
-        return np.asarray(self.sizes[leaves_QB].sum(axis=1))
+        return self._scanned(self._lists(leaves_QB))
 
-    def visited(self, leaves_QB: Ints) -> Ints:
-        """Distinct documents scored for each query [q]: counted, not estimated."""
-        scanned = self.scanned(leaves_QB)
-        return scanned if self._again is None else scanned - self._again.count(leaves_QB)
+    def visited(self, leaves_QB: Ints, elsewhere_QB: Ints | None = None) -> Ints:
+        """Distinct documents scored for each query [q]: counted, not estimated.
 
-    def _best(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        self._index.nprobe = leaves_QB.shape[1]
+        Less those that the query's leaves hold at a lower rank, `elsewhere_QB` where it visits more than `leaves_QB`.
+        """
+        list_QB = self._lists(leaves_QB)
+        scanned = self._scanned(list_QB)
+        return scanned if self._again is None else scanned - self._again.count(
+            list_QB, leaves_QB if elsewhere_QB is None else elsewhere_QB
+        )
+
+    def _lists(self, leaves_QB: Ints) -> Ints:
+        """The lists that hold these leaves, -1 where none does."""
+        if self._leaf_L is None:
+            return leaves_QB
+        place_QB = np.minimum(np.searchsorted(self._leaf_L, leaves_QB), len(self._leaf_L) - 1)
+        return np.where(self._leaf_L[place_QB] == leaves_QB, place_QB, -1)
+
+    def _scanned(self, list_QB: Ints) -> Ints:
+        return np.asarray(np.where(list_QB < 0, 0, self.sizes[list_QB]).sum(axis=1))
+
+    def _best(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+        if self._leaf_L is not None:
+            # Those that are here first: faiss takes no more columns than there are lists.
+            here = max(1, int((list_QB >= 0).sum(axis=1).max(initial=0)))
+            order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, :here]
+            list_QB = np.take_along_axis(list_QB, order_QB, axis=1)
+        self._index.nprobe = list_QB.shape[1]
         queries = np.ascontiguousarray(query_QM, dtype=np.float32)
-        leaves = np.ascontiguousarray(leaves_QB, dtype=np.int64)
-        scores, rows = ivf_tools.search_preassigned(self._index, queries, k, leaves)
+        lists = np.ascontiguousarray(list_QB, dtype=np.int64)
+        scores, rows = _in_threads(self._index, queries, lists, k)
         scores[rows < 0] = -np.inf
         return scores, rows
 
-    def _short(self, row_QK: Ints, leaves_QB: Ints, fetched: int) -> bool:
+    def _short(self, row_QK: Ints, list_QB: Ints, fetched: int) -> bool:
         """Whether a query has too few results although its leaves hold rows that were not fetched."""
-        return bool(((row_QK[:, -1] < 0) & (self.scanned(leaves_QB) > fetched)).any())
+        return bool(((row_QK[:, -1] < 0) & (self._scanned(list_QB) > fetched)).any())
+
+
+def _in_threads(index: Any, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+    """A scan by as many threads as faiss may use: left to itself, it takes one for lists that are named to it."""
+    threads = min(faiss.omp_get_max_threads(), len(query_QM) // FEWEST_A_THREAD)
+    if threads < 2:
+        return ivf_tools.search_preassigned(index, query_QM, k, list_QB)  # type: ignore[no-any-return]
+    parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)
+    found = [_pool(threads).submit(ivf_tools.search_preassigned, index, query, k, lists) for query, lists in parts]
+    scores, rows = zip(*(one.result() for one in found), strict=True)
+    return np.concatenate(scores), np.concatenate(rows)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    # One thread each of OpenMP's, which is told so in the thread itself.
+    return ThreadPoolExecutor(threads, "leaves", lambda: faiss.omp_set_num_threads(1))
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
@@ -103,32 +157,43 @@ def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats
 
 @dataclass(frozen=True)
 class _Again:
-    """Rows of rank above 0, by leaf: they are no new document where a leaf of lower rank is probed too."""
+    """Rows of rank above 0, by list: they are no new document where a leaf of lower rank is probed too."""
 
     begin_L: Ints
-    """Where each leaf's rows begin in `lower_AR`, and their number last."""
+    """Where each list's rows begin in `lower_AR`, and their number last."""
+    leaf_U: Ints
+    """Leaves of lower rank, ascending, each once."""
     lower_AR: Ints
+    """Those of a row, by their place in `leaf_U`; -1 where there are fewer."""
 
     @classmethod
-    def of(cls, leaf_N: Ints, lower_NR: Ints, n_leaves: int) -> "_Again":
+    def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int) -> "_Again":
         rows = np.flatnonzero((lower_NR >= 0).any(axis=1))
-        rows = rows[np.argsort(leaf_N[rows], kind="stable")]
-        counts = np.bincount(leaf_N[rows], minlength=n_leaves)
-        return cls(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), lower_NR[rows])
+        rows = rows[np.argsort(list_N[rows], kind="stable")]
+        counts = np.bincount(list_N[rows], minlength=n_lists)
+        leaf_U, place = np.unique(lower_NR[rows], return_inverse=True)
+        none = int(np.searchsorted(leaf_U, 0))
+        place_AR = place.reshape(-1, lower_NR.shape[1]) - none
+        begin_L = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return cls(begin_L, leaf_U[none:], np.where(place_AR < 0, -1, place_AR))
 
-    def count(self, leaves_QB: Ints) -> Ints:
-        """Rows of each query's leaves [q, β] whose document another of them holds at a lower rank."""
-        per_query = (self.begin_L[leaves_QB + 1] - self.begin_L[leaves_QB]).sum(axis=1)
-        parts = np.split(leaves_QB, np.flatnonzero(np.diff(np.cumsum(per_query) // ROWS_AT_ONCE)) + 1)
-        return np.concatenate([self._count(part) for part in parts])
+    def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
+        """Rows of each query's lists [q, β] whose document another of its leaves [q, β] holds at a lower rank."""
+        size_QB = np.where(list_QB < 0, 0, self.begin_L[list_QB + 1] - self.begin_L[list_QB])
+        cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // ROWS_AT_ONCE)) + 1
+        parts = (np.split(one, cuts) for one in (list_QB, size_QB, leaves_QB))
+        return np.concatenate([self._count(*part) for part in zip(*parts, strict=True)])
 
-    def _count(self, leaves_QB: Ints) -> Ints:
-        q, n_leaves = len(leaves_QB), len(self.begin_L) - 1
+    def _count(self, list_QB: Ints, size_QB: Ints, leaves_QB: Ints) -> Ints:
+        q = len(leaves_QB)
+        if not size_QB.any():
+            return np.zeros(q, dtype=np.int64)
+        place_QB = np.minimum(np.searchsorted(self.leaf_U, leaves_QB), len(self.leaf_U) - 1)
         # One more column stays False: it is where -1 points.
-        probed = np.zeros((q, n_leaves + 1), dtype=bool)
-        np.put_along_axis(probed, leaves_QB, values=True, axis=1)
-        begin = self.begin_L[leaves_QB].reshape(-1)
-        size = (self.begin_L[leaves_QB + 1].reshape(-1)) - begin
+        probed = np.zeros((q, len(self.leaf_U) + 1), dtype=bool)
+        there = self.leaf_U[place_QB] == leaves_QB
+        probed[np.nonzero(there)[0], place_QB[there]] = True
+        begin, size = self.begin_L[list_QB].reshape(-1), size_QB.reshape(-1)
         query_A = np.repeat(np.repeat(np.arange(q), leaves_QB.shape[1]), size)
         row_A = np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size)
         again = probed[query_A[:, None], self.lower_AR[row_A]].any(axis=1)

@@ -1,21 +1,17 @@
-"""A leaf map in memory, whole or some of its shards: what one process scans."""
+"""A leaf map in memory, whole or some of its shards: what one process of an evaluation measures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from rayhier.search.answer import Hit, Partial
 from rayhier.search.lists import Copies, Ints, LeafLists
 from rayhier.storage import columns
 from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap, Shard
-
-OWN = ("doc_id", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "title", "text")
-"""Columns of every leaf map; the others are the corpus's fields."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +20,6 @@ class LoadedMap:
 
     lists: LeafLists
     vector_NM: Floats
-    leaf_N: Ints
     rank_N: Ints
     table: pa.Table
     """The other columns, row for row."""
@@ -34,21 +29,17 @@ class LoadedMap:
         cls,
         leaf_map: LeafMap,
         shards: Sequence[Shard] | None = None,
-        leaves: range | None = None,
         *,
         texts: bool = True,
     ) -> Self:
-        """Load shards, all where none are named, of them a range of leaves; files are compared with their checksums."""
+        """Load shards, all where none are named; files are compared with their checksums."""
         unread = () if texts else ("title", "text")
         chosen = leaf_map.manifest.shards if shards is None else shards
-        if leaves is not None:
-            holding = [shard for shard in chosen if len(range(*shard.within(leaves)))]
-            chosen = holding or chosen[:1]
-        table = pa.concat_tables([leaf_map.read(shard, without=unread, leaves=leaves) for shard in chosen])
+        table = pa.concat_tables([leaf_map.read(shard, without=unread) for shard in chosen])
         leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
         vector_NM = columns.matrix(table["vector"])
-        lists = LeafLists(vector_NM, leaf_N, len(leaf_map.manifest.counts), _copies(table, rank_N))
-        return cls(lists, vector_NM, leaf_N, rank_N, table.drop_columns(["vector", "leaves"]))
+        lists = LeafLists.build(vector_NM, leaf_N, len(leaf_map.manifest.counts), copies_of(table, rank_N))
+        return cls(lists, vector_NM, rank_N, table.drop_columns(["vector", "leaves"]))
 
     @property
     def result_ids(self) -> pa.ChunkedArray:
@@ -60,32 +51,8 @@ class LoadedMap:
         """Rows of rank 0: every document once."""
         return np.flatnonzero(self.rank_N == 0)
 
-    def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
-        """The best k results of each query [q, m] in its leaves [q, β], as far as they lie here."""
-        score_QK, row_QK = self.lists.search(query_QM, leaves_QB, k)
-        counts = zip(self.lists.visited(leaves_QB).tolist(), self.lists.scanned(leaves_QB).tolist(), strict=True)
-        return [
-            Partial(self._hits(rows, scores), visited, scanned)
-            for rows, scores, (visited, scanned) in zip(row_QK, score_QK, counts, strict=True)
-        ]
 
-    def _hits(self, rows: Ints, scores: Floats) -> list[Hit]:
-        found = rows >= 0
-        taken: list[dict[str, Any]] = self.table.take(rows[found]).to_pylist()
-        return [
-            Hit(
-                row.get("parent", row["doc_id"]),
-                float(score),
-                row["leaf"],
-                row.get("title", ""),
-                row.get("text", ""),
-                {name: value for name, value in row.items() if name not in OWN},
-            )
-            for row, score in zip(taken, scores[found], strict=True)
-        ]
-
-
-def _copies(table: pa.Table, rank_N: Ints) -> Copies | None:
+def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
     """Which rows are of one result; None where every row is its own."""
     several = bool((rank_N > 0).any())
     if not several and "parent" not in table.column_names:

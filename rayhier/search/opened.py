@@ -1,6 +1,7 @@
 """What `current.json` names, opened and verified."""
 
-from rayhier.spec import InputError
+from rayhier.search.lazy import LazyMap
+from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
@@ -25,3 +26,9 @@ def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -
             f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {now.artifacts.get('model')}"
         )
     return leaf_map
+
+
+def open_leaves(spec: JobSpec, leaf_map: LeafMap, leaves: range | None = None) -> LazyMap:
+    """What a search scans of it, as the spec has it: all leaves, or a range."""
+    codec = spec.search.codec
+    return LazyMap(leaf_map, None if codec == "auto" else codec, leaves)

@@ -8,8 +8,8 @@ import torch
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.answer import Answer, merge
-from rayhier.search.loaded import LoadedMap
-from rayhier.search.opened import open_leaf_map, open_model
+from rayhier.search.lazy import LazyMap
+from rayhier.search.opened import open_leaf_map, open_leaves, open_model
 from rayhier.spec import JobSpec
 from rayhier.storage import current
 from rayhier.storage.columns import Floats
@@ -19,8 +19,8 @@ from rayhier.storage.paths import Location
 class Searcher:
     """A workdir's current index, open for questions."""
 
-    def __init__(self, spec: JobSpec, encoder: TextEncoder, router: Router, loaded: LoadedMap) -> None:
-        self.spec, self.encoder, self.router, self.loaded = spec, encoder, router, loaded
+    def __init__(self, spec: JobSpec, encoder: TextEncoder, router: Router, leaves: LazyMap) -> None:
+        self.spec, self.encoder, self.router, self.leaves = spec, encoder, router, leaves
 
     @classmethod
     def open(cls, workdir: Location) -> Self:
@@ -28,17 +28,17 @@ class Searcher:
         now = current.read(workdir)
         model, leaf_map = open_model(workdir, now), open_leaf_map(workdir, now)
         encoder = TextEncoder(model.local("encoder"), now.spec.encoder)
-        return cls(now.spec, encoder, load_router(model.local("router")), LoadedMap.read(leaf_map))
+        return cls(now.spec, encoder, load_router(model.local("router")), open_leaves(now.spec, leaf_map))
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
         """The best `k` documents of each query among its `beam` most probable leaves."""
-        sizes, search = self.loaded.lists.sizes, self.spec.search
-        visited = beam or search.leaves_visited(len(sizes), int(sizes.sum()))
+        manifest, search = self.leaves.leaf_map.manifest, self.spec.search
+        visited = beam or search.leaves_visited(len(manifest.counts), manifest.rows)
         return self.search_vectors(self.encoder.encode(queries), k or search.k, visited)
 
     def search_vectors(self, query_QM: Floats, k: int, beam: int) -> list[Answer]:
         """The same for trained query vectors [q, m]."""
         leaves_QB = route_all(self.router, torch.from_numpy(query_QM), beam)[0].numpy()
-        found = self.loaded.search(query_QM, leaves_QB, k)
-        total = self.loaded.lists.documents
+        found = self.leaves.search(query_QM, leaves_QB, k)
+        total = self.leaves.leaf_map.manifest.documents
         return [merge([part], leaves.tolist(), k, total) for part, leaves in zip(found, leaves_QB, strict=True)]

@@ -1,4 +1,4 @@
-"""The deployment that scans: some of an index's leaves, in memory.
+"""The deployment that scans: some of an index's leaves, mapped into memory.
 
 Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from rayhier.cluster.library import faiss
 from rayhier.search.answer import Partial
 from rayhier.search.lists import Ints
-from rayhier.search.loaded import LoadedMap
+from rayhier.search.opened import open_leaves
 from rayhier.serve.pinned import Pinned
 from rayhier.storage.columns import Floats
 
@@ -19,14 +19,15 @@ class ShardGroup:
 
     def __init__(self, pinned: Pinned, leaves: range) -> None:
         faiss.omp_set_num_threads(1)
-        self._loaded = LoadedMap.read(pinned.leaf_map(), leaves=leaves)
+        self._leaves = open_leaves(pinned.now.spec, pinned.leaf_map(), leaves)
+        self._leaves.open()
         # One thread: faiss' lists take the beam as their state, and the replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan")
 
     async def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
         """The best k results of each query, as far as its leaves lie here."""
         return await asyncio.get_running_loop().run_in_executor(
-            self._thread, self._loaded.search, query_QM, leaves_QB, k
+            self._thread, self._leaves.search, query_QM, leaves_QB, k
         )
 
     async def ping(self) -> None:

@@ -12,7 +12,7 @@ class IndexSpec(Section):
 
     shards: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
     """Files of the leaf map; each holds a contiguous range of leaves and is made, and compacted, in memory. `auto`:
-    about 64 MiB each as they lie on storage, four at least."""
+    about 256 MiB each as they lie on storage, four at least."""
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
     """Leaves that hold a document. Each is a row of its own: two cost twice the space and find more at equal work.
     `auto`: two where the router is taught, which is taught to reach a document by either; one where it is joint."""

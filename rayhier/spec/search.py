@@ -12,6 +12,9 @@ LEAVES_A_VISITED = 20
 FEWEST_VISITED = 4
 
 
+Codec = Literal["flat", "fp16", "int8", "pq", "rabitq"]
+
+
 class NoRerank(Section):
     """Results stand as the leaf scan ranked them."""
 
@@ -25,8 +28,10 @@ class SearchSpec(Section):
     """Results a query."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     """Leaves a query visits, β. `auto`: as many as hold ten rows for each result, a twentieth of all leaves at most."""
-    codec: Literal["flat"] = "flat"
-    """How faiss holds the vectors of a leaf."""
+    codec: Codec | Literal["auto"] = "auto"
+    """How faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` an eighth of
+    one, `rabitq` as much. What loses something is scored again by the stored vectors. `auto`: as they are stored, so
+    that nothing is lost."""
     rerank: NoRerank = NoRerank(type="none")
     """What happens to the results after the scan."""
 

@@ -1,13 +1,16 @@
-"""Files of a bucket on this machine, kept by content: what was fetched once is checked, never fetched again.
+"""Files on this machine that may go at any time: what was fetched from a bucket or made of what lies on storage.
+
+They are kept by content. What was fetched once is checked, never fetched again.
 
 The folder is $RAYHIER_CACHE, else ~/.cache/rayhier. It may be removed at any time that no run is using it.
 """
 
 import hashlib
+import json
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rayhier.spec import InputError
@@ -15,20 +18,58 @@ from rayhier.storage import files
 from rayhier.storage.files import File
 from rayhier.storage.remote import Remote
 
+SIZES = "sizes.json"
+
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
     """A folder that holds these files of `root`, under their names; InputError where one is not as listed."""
     folder = home() / _key(wanted)
-    if _holds(folder, wanted):
+
+    def fill(temporary: Path) -> None:
+        for file in wanted:
+            _download(root, file, temporary / file.name)
+
+    return _filled(folder, fill, lambda: _holds(folder, wanted))
+
+
+def made(kind: str, made_of: str, fill: Callable[[Path], None]) -> Path:
+    """A folder that `fill` once wrote for what `made_of` says; InputError where the cache cannot be written.
+
+    A file that is gone or of another size than it was written with is made again, with all others.
+    """
+    folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
+
+    def complete() -> bool:
+        try:
+            listed: dict[str, int] = json.loads((folder / SIZES).read_bytes())
+            return all((folder / name).stat().st_size == size for name, size in listed.items())
+        except (OSError, ValueError):
+            return False
+
+    def fill_and_list(temporary: Path) -> None:
+        temporary.mkdir(parents=True)
+        fill(temporary)
+        (temporary / SIZES).write_text(json.dumps({path.name: path.stat().st_size for path in temporary.iterdir()}))
+
+    try:
+        return _filled(folder, fill_and_list, complete)
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or folder}: {error.strerror or error}; searches keep what they read of an index on this "
+            "machine, below $RAYHIER_CACHE, else ~/.cache/rayhier"
+        ) from None
+
+
+def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], bool]) -> Path:
+    if complete():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
-        for file in wanted:
-            _download(root, file, temporary / file.name)
+        fill(temporary)
         temporary.rename(folder)
     except OSError:
-        if not _holds(folder, wanted):  # else another process was first
+        if not complete():  # else another process was first
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -155,6 +157,15 @@ class LeafMap:
         if len(gone):
             table = table.filter(pc.invert(pc.is_in(table[key], gone)))
         return table.select(chosen)
+
+    def void(self, shard: Shard) -> npt.NDArray[np.int64]:
+        """Rows of a shard that later versions removed."""
+        gone = self._gone(shard.since)
+        if not len(gone):
+            return np.empty(0, np.int64)
+        path = self.root / shard.file.name
+        key = key_of(files.read_metadata(path).schema.to_arrow_schema().names)
+        return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], gone).to_numpy())
 
     def _gone(self, since: int) -> pa.Array:
         """Ids that versions after one removed."""

@@ -1,12 +1,16 @@
 """Where a taught router begins: k-means cells, the documents in them, and prices that keep them even."""
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 import torch
+from torch import Tensor
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.cluster.placing import place
+from rayhier.cluster.placing import chosen, place
 from rayhier.cluster.siblings import siblings
-from rayhier.cluster.spill import gaps
+from rayhier.cluster.spill import CANDIDATES
 from rayhier.evaluate.balance import balance
 from rayhier.model.router import place_all
 from rayhier.model.taught import SCALE, TaughtRouter
@@ -59,15 +63,19 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
     A leaf that is fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, until imbalance is
     low; documents at its border go elsewhere. The most even round counts. Prices, and how near a border documents have
     a second leaf, are found on a sample and stay with the router: every document is placed by itself, now or later.
+    A round looks only at the leaves that were nearest to a document before there were prices.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
     rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
     sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
     least, best = np.inf, (router.price_L.clone(), router.border.clone())
+    bidders = _Bidders.of(router, sample_NM)
     for _ in range(AUCTIONS):
+        leaf_NC, gap_N = bidders.best(router.price_L, 1 if leaves == 1 else CANDIDATES)
         if leaves > 1:
-            router.border.fill_(_border(router, sample_NM, spec.index.spilled))
-        sizes = leaf_sizes(place(router, sample_NM, leaves, spill)[0], router.n_leaves)
+            router.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
+        pick_NR = chosen(router, sample_NM, leaf_NC, leaves, spill)
+        sizes = leaf_sizes(np.take_along_axis(leaf_NC, pick_NR, axis=1), router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.price_L.clone(), router.border.clone())
         if imbalance <= EVEN:
@@ -82,11 +90,25 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
     return leaf_NR
 
 
-def _border(router: TaughtRouter, document_NM: Floats, share: float) -> float:
-    """How near to a border this share of the documents lies, in cosine after price."""
-    near_N2 = place_all(router, torch.from_numpy(document_NM), 2)[0].numpy()
-    centroid_LM, price_L = (cell.cpu().numpy() for cell in (router.centroid_LM, router.price_L))
-    return float(np.quantile(gaps(document_NM, near_N2, centroid_LM, price_L), share))
+@dataclass(frozen=True)
+class _Bidders:
+    """Documents and the leaves [n, c] near them, found once; prices change which is best."""
+
+    leaf_NC: Tensor
+    near_NC: Tensor
+    """Cosine to their centroids, but for what is the same for all leaves of a document."""
+
+    @classmethod
+    def of(cls, router: TaughtRouter, document_NM: Floats) -> Self:
+        leaf_NC, log_prob_NC = place_all(router, torch.from_numpy(document_NM), 2 * CANDIDATES)
+        return cls(leaf_NC, log_prob_NC / SCALE + router.price_L.cpu()[leaf_NC])
+
+    def best(self, price_L: Tensor, count: int) -> tuple[Ints, Floats]:
+        """The `count` best leaves [n, count] after price, and how much nearer [n] the first is than the next."""
+        near_NC = self.near_NC - price_L.cpu()[self.leaf_NC]
+        best_NC, place_NC = near_NC.topk(min(max(count, 2), near_NC.shape[1]), dim=1)
+        leaf_NC = self.leaf_NC.gather(1, place_NC[:, :count])
+        return leaf_NC.numpy(), (best_NC[:, 0] - best_NC[:, -1 if best_NC.shape[1] == 1 else 1]).numpy()
 
 
 def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:

@@ -108,7 +108,7 @@ class Trainer(PairLoop):
     def _snapshot(self) -> Snapshot:
         document_NM, dev_QM = self.side("document"), self.side("dev")
         leaves = route_all(self.router, torch.from_numpy(document_NM), 1)[0][:, 0].numpy()
-        lists = LeafLists(document_NM, leaves, self.router.n_leaves, self.examples.copies)
+        lists = LeafLists.build(document_NM, leaves, self.router.n_leaves, self.examples.copies)
         return Snapshot(self.router, document_NM, dev_QM, lists)
 
     # One step

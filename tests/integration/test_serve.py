@@ -70,7 +70,7 @@ def _says_what_it_serves(client: Client, searcher: Searcher) -> None:
     index = client.index()
     assert (index.name, index.version, index.leaves_per_document, index.shards) == ("tiny", 1, 2, 3)
     assert index.groups == ["shards-0", "shards-1"]
-    assert index.documents == searcher.loaded.lists.documents
+    assert index.documents == searcher.leaves.leaf_map.manifest.documents
     assert (index.leaves, index.dimension) == (searcher.router.n_leaves, searcher.encoder.dimension)
     assert (index.k, index.beam) == (searcher.spec.search.k, searcher.spec.search.beam)
 

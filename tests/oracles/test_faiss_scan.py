@@ -52,7 +52,7 @@ def every_leaf(count):
 @pytest.mark.parametrize("empty", [0, 9])
 def test_all_leaves_are_a_flat_index(vectors, queries, empty):
     leaves = np.random.default_rng(2).integers(empty, L, N)
-    scores, rows = LeafLists(vectors, leaves, L).search(queries, every_leaf(Q), K)
+    scores, rows = LeafLists.build(vectors, leaves, L).search(queries, every_leaf(Q), K)
     wanted_scores, wanted_rows = flat(vectors, queries, K)
     np.testing.assert_allclose(scores, wanted_scores, atol=1e-5)
     assert rows.tolist() == wanted_rows.tolist()
@@ -61,7 +61,7 @@ def test_all_leaves_are_a_flat_index(vectors, queries, empty):
 def test_equal_vectors_in_any_order_have_the_flat_scores(vectors, queries):
     doubled = np.concatenate([vectors, vectors])
     leaves = np.random.default_rng(3).integers(0, L, 2 * N)
-    scores, rows = LeafLists(doubled, leaves, L).search(queries, every_leaf(Q), K)
+    scores, rows = LeafLists.build(doubled, leaves, L).search(queries, every_leaf(Q), K)
     np.testing.assert_allclose(scores, flat(doubled, queries, K)[0], atol=1e-5)
     assert (rows % N).tolist() == np.repeat(flat(vectors, queries, K // 2)[1], 2, axis=1).tolist()
 
@@ -69,7 +69,7 @@ def test_equal_vectors_in_any_order_have_the_flat_scores(vectors, queries):
 @pytest.mark.parametrize("nprobe", [1, 3, 10, L])
 def test_nearest_centroids_as_leaves_are_faiss_ivf(vectors, queries, nprobe):
     centroids = spherical_kmeans(vectors, L, seed=4)
-    lists = LeafLists(vectors, nearest(vectors, centroids, 1)[0][:, 0], L)
+    lists = LeafLists.build(vectors, nearest(vectors, centroids, 1)[0][:, 0], L)
     scores, rows = lists.search(queries, nearest(queries, centroids, nprobe)[0], K)
     wanted_scores, wanted_rows = ivf(vectors, centroids, queries, K, nprobe)
     assert rows.tolist() == wanted_rows.tolist()
@@ -130,7 +130,7 @@ def test_given_leaves_are_a_scan_of_their_members(vectors, queries, nprobe):
     rng = np.random.default_rng(5)
     leaf_of = rng.integers(0, L, N)
     probes = np.stack([rng.permutation(L)[:nprobe] for _ in range(Q)])
-    _, rows = LeafLists(vectors, leaf_of, L).search(queries, probes, K)
+    _, rows = LeafLists.build(vectors, leaf_of, L).search(queries, probes, K)
     for query, leaves, found in zip(queries, probes, rows, strict=True):
         members = np.flatnonzero(np.isin(leaf_of, leaves))
         wanted = members[np.argsort(-(vectors[members] @ query))][:K]

@@ -135,7 +135,7 @@ ORDER = np.array([[0, 1, 2], [2, 0, 1]])
 @pytest.fixture
 def small():
     vectors = np.array([[1, 0], [0.8, 0.6], [0, 1], [0.6, 0.8]], np.float32)
-    lists = LeafLists(vectors, np.array([0, 0, 0, 2]), 3)
+    lists = LeafLists.build(vectors, np.array([0, 0, 0, 2]), 3)
     queries = Queries(["q0", "q1"], np.array([[1, 0], [0, 1]], np.float32), {"q0": {"d0": 1}, "q1": {"d2": 1}})
     ids = ["d0", "d1", "d2", "d3"]
     return system("s", lists, ids, queries, 2, lambda beam: ORDER[:, :beam], lambda beam: 2.0 * beam), queries
@@ -170,7 +170,7 @@ def test_all_leaves_are_exact(leaves):
     judge = Judge(queries, MEASURES)
     collection = in_memory(Documents(ids, vectors))
     wanted = judge.mean(collection.exact(queries.vector_QM, 100).ranking)
-    by_chance = LeafLists(vectors, rng.integers(0, leaves, 300), leaves)
+    by_chance = LeafLists.build(vectors, rng.integers(0, leaves, 300), leaves)
     orders = np.stack([rng.permutation(leaves) for _ in range(20)])
     for measured in [
         system("chance", by_chance, ids, queries, 100, lambda beam: orders[:, :beam], lambda _: 0.0),

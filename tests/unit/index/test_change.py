@@ -12,7 +12,7 @@ from rayhier.index import change
 from rayhier.index.compact import instead
 from rayhier.index.shards import ranges, write_shard
 from rayhier.index.verify import verify
-from rayhier.search.loaded import LoadedMap
+from rayhier.search.lazy import LazyMap
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap
@@ -311,5 +311,14 @@ def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, opera
         assert there.manifest.documents == len(wanted)
     verify(root)
     if state:
-        loaded = LoadedMap.read(LeafMap.open(root))
-        assert loaded.lists.documents == len(state)
+        _is_searched_whole(LeafMap.open(root), state)
+
+
+def _is_searched_whole(there, state):
+    """Every document is found by its own vector, whatever was removed and came back."""
+    names, vectors = list(state), np.array(list(state.values()), np.float32)
+    leaves = np.tile(np.arange(len(there.manifest.counts)), (len(names), 1))
+    for name, part in zip(names, LazyMap(there).search(vectors, leaves, len(names)), strict=True):
+        assert {hit.id for hit in part.hits} == set(names)
+        assert part.visited == len(names)
+        assert part.hits[0].score >= next(hit.score for hit in part.hits if hit.id == name)

@@ -374,3 +374,11 @@ def test_groups_come_back_from_the_folder(tmp_path):
     texts = unit(50, M, seed=4)
     for one, other in zip(place_all(router, texts, 4), place_all(load_router(tmp_path), texts, 4), strict=True):
         assert torch.equal(one, other)
+
+
+def test_near_groups_with_too_few_leaves_are_not_all_that_is_looked_at():
+    router, texts = grouped(leaves=60, groups=40), unit(50, M, seed=4)
+    leaves, log_probs = place_all(router, texts, 55)
+    exact, exact_log_probs = place_all(without_groups(router), texts, 55)
+    assert torch.equal(leaves, exact)
+    assert torch.allclose(log_probs, exact_log_probs)

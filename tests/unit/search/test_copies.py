@@ -26,7 +26,7 @@ def in_two_leaves(seed, n, third=False):
     lower = np.full((n * r, r - 1), -1)
     for rank in range(1, r):
         lower[n * rank : n * (rank + 1), :rank] = leaves[:, :rank]
-    lists = LeafLists(vectors[document], leaf, L, Copies(document, lower))
+    lists = LeafLists.build(vectors[document], leaf, L, Copies(document, lower))
     return vectors, leaves, lists, document
 
 
@@ -66,7 +66,7 @@ def test_passages_of_one_document_never_crowd_the_others_out():
     vectors = np.zeros((60, M), np.float32)
     vectors[:, 0], vectors[:, 1] = np.linspace(1, 0.1, 60), np.sqrt(1 - np.linspace(1, 0.1, 60) ** 2)
     parent = np.array([0] * 50 + [1] * 9 + [2])
-    lists = LeafLists(vectors, np.zeros(60, int), 1, Copies(parent))
+    lists = LeafLists.build(vectors, np.zeros(60, int), 1, Copies(parent))
     scores, rows = lists.search(np.eye(M, dtype=np.float32)[:1], np.array([[0]]), 3)
     assert parent[rows[0]].tolist() == [0, 1, 2]
     assert rows[0].tolist() == [0, 50, 59]

@@ -14,7 +14,7 @@ LEAVES = np.array([0, 2, 0, 2, 2])
 
 @pytest.fixture
 def lists():
-    return LeafLists(VECTORS, LEAVES, 4)
+    return LeafLists.build(VECTORS, LEAVES, 4)
 
 
 def search(lists, leaves, k=4):
@@ -57,7 +57,7 @@ def test_visited_is_counted(lists):
 
 def test_the_given_arrays_may_go(lists):
     vectors, leaves = VECTORS.astype(np.float64), LEAVES.astype(np.int32)
-    made = LeafLists(vectors, leaves, 4)
+    made = LeafLists.build(vectors, leaves, 4)
     vectors[:] = leaves[:] = 0
     del vectors, leaves
     gc.collect()

@@ -7,6 +7,7 @@ import torch
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.search.__main__ import main
+from rayhier.search.lazy import LazyMap
 from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
 from rayhier.spec import InputError, JobSpec
@@ -72,16 +73,16 @@ def leaf_table(vectors, leaf_of):
 
 
 @pytest.fixture(scope="module")
-def loaded(vectors, leaf_of, tmp_path_factory, write_map):
+def leaves(vectors, leaf_of, tmp_path_factory, write_map):
     root = tmp_path_factory.mktemp("map")
     table = leaf_table(vectors, leaf_of)
     write_map(root, table, L, 3)
-    return LoadedMap.read(LeafMap.open(root))
+    return LazyMap(LeafMap.open(root))
 
 
 @pytest.fixture(scope="module")
-def searcher(vectors, router, loaded):
-    return Searcher(JobSpec.model_validate(SPEC), Words(vectors), router, loaded)
+def searcher(vectors, router, leaves):
+    return Searcher(JobSpec.model_validate(SPEC), Words(vectors), router, leaves)
 
 
 def by_hand(vectors, leaf_of, row, k, beam):
@@ -112,11 +113,12 @@ def test_the_specs_k_and_beam_stand_where_none_is_given(searcher, vectors, leaf_
     assert (answer.leaves, answer.documents, [hit.id for hit in answer.hits]) == (leaves, visited, ids)
 
 
-def test_rows_of_a_loaded_map_belong_together(loaded, vectors, leaf_of):
+def test_rows_of_a_loaded_map_belong_together(leaves, vectors, leaf_of):
+    loaded = LoadedMap.read(leaves.leaf_map)
     rows = [int(name[1:]) for name in loaded.result_ids.to_pylist()]
     assert sorted(rows) == list(range(N))
     assert np.array_equal(loaded.vector_NM, vectors[rows])
-    assert loaded.leaf_N.tolist() == leaf_of[rows].tolist()
+    assert loaded.table["leaf"].to_pylist() == leaf_of[rows].tolist()
     assert loaded.lists.sizes.tolist() == np.bincount(leaf_of, minlength=L).tolist()
 
 
@@ -137,13 +139,11 @@ def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
     assert "usage: python -m rayhier.search" in capsys.readouterr().err
 
 
-def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_of, tmp_path, write_map):
+def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_of, tmp_path, write_map, monkeypatch):
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     root = tmp_path / "map"
-    table = leaf_table(vectors, leaf_of)
-    manifest = write_map(root, table, L, 3)
-    first = manifest.shards[0]
+    manifest = write_map(root, leaf_table(vectors, leaf_of), L, 3)
     (root / manifest.shards[-1].file.name).write_bytes(b"damaged")
-    loaded = LoadedMap.read(LeafMap.open(root), leaves=range(max(first.leaves) + 1))
-    assert len(loaded.leaf_N) == first.rows
+    LazyMap(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
     with pytest.raises(InputError, match="bytes"):
-        LoadedMap.read(LeafMap.open(root), leaves=range(L))
+        LazyMap(LeafMap.open(root)).open()

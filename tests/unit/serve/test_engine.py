@@ -107,7 +107,8 @@ def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, sear
     assert asyncio.run(engine.lost()) == [groups[-1].name]
 
 
-def test_a_damaged_shard_is_named(damageable):
+def test_a_damaged_shard_is_named(damageable, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     shard = next((damageable / "index").rglob("data/0.parquet"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     pinned, _ = Pinned.newest(str(damageable))

@@ -27,7 +27,7 @@ def snapshot(leaves, dev=None):
     router = EhiRouter(M, leaves, 1, "none").requires_grad_(requires_grad=False)
     router.warm_start(torch.from_numpy(unit(rng, leaves, M)))
     own = route_all(router, torch.from_numpy(documents), 1)[0][:, 0].numpy()
-    return Snapshot(router, documents, dev, LeafLists(documents, own, leaves))
+    return Snapshot(router, documents, dev, LeafLists.build(documents, own, leaves))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_passages_count_as_the_documents_they_are_of(queries):
     now = snapshot(40, queries.vector_QM)
     leaf = route_all(now.router, torch.from_numpy(now.document_NM), 1)[0][:, 0].numpy()
     rows = np.tile(np.arange(N), 2)
-    lists = LeafLists(now.document_NM[rows], leaf[rows], 40, Copies(rows))
+    lists = LeafLists.build(now.document_NM[rows], leaf[rows], 40, Copies(rows))
     halves = Snapshot(now.router, now.document_NM[rows], now.dev_QM, lists)
     whole = DevMeasure(queries, IDS)(now)
     found = DevMeasure(queries, [IDS[row] for row in rows])(halves)

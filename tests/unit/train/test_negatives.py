@@ -34,7 +34,7 @@ class Case:
         self.leaves = np.stack([rng.permutation(L)[:beam] for _ in pairs])
 
     def mine(self, top):
-        lists = LeafLists(self.documents, self.leaf_of, L)
+        lists = LeafLists.build(self.documents, self.leaf_of, L)
         return mine(within(lists, self.queries[self.query_P], self.leaves), self.query_P, self.known, top)
 
     def by_hand(self, top):
@@ -61,7 +61,7 @@ def test_chunks_make_no_difference(monkeypatch):
 def test_a_leaf_of_positives_alone_has_no_negative():
     vectors = np.eye(3, dtype=np.float32)
     known = Examples(vectors[:1], vectors, np.array([[0, 0], [0, 1]])).known()
-    lists = LeafLists(vectors, np.array([0, 0, 1]), 2)
+    lists = LeafLists.build(vectors, np.array([0, 0, 1]), 2)
     found = mine(within(lists, vectors[[0, 0]], np.array([[0], [1]])), np.array([0, 0]), known, 2)
     assert found.tolist() == [[-1, -1], [2, -1]]
 

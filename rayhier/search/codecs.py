@@ -1,0 +1,70 @@
+"""How faiss holds the vectors of a leaf: what a codec costs in memory, and what it loses.
+
+    flat     4 bytes a dimension, as float32
+    fp16     2 bytes; of a leaf map that stores float16 nothing is lost, and a scan reads half as much
+    int8     1 byte, between the least and the greatest value of a dimension
+    pq       product quantization, 4 bits for each 4 dimensions, scanned in the processor's registers (André et al., 2015)
+    rabitq   1 bit a dimension and a few numbers a vector (Gao and Long, 2024)
+
+What loses something is scored again: `again` times as many rows as are wanted, by their stored vectors.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.spec.search import Codec
+from rayhier.storage.columns import Floats
+
+AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 2, "pq": 8, "rabitq": 16}
+"""Rows scored again for each that is wanted; 0 where there is no need."""
+FEWEST = 1_000
+"""Vectors below which there is nothing to learn a code from; they are held as fp16."""
+SAMPLE = 100_000
+"""Vectors that a code is learned from."""
+PQ_DIMENSIONS = 4
+SEED = 0
+
+
+def fill(codec: Codec, vectors_NM: Floats, leaf_N: npt.NDArray[np.int64], leaves: int, mean_LM: Floats | None) -> Any:
+    """A faiss index of so many inverted lists, row for row; rabitq codes a vector relative to its leaf's mean [l, m]."""
+    m = vectors_NM.shape[1]
+    quantizer = faiss.IndexFlatIP(m)
+    if mean_LM is not None:
+        quantizer.add(mean_LM)
+    index = _empty(codec if len(vectors_NM) >= FEWEST or codec == "flat" else "fp16", quantizer, m, leaves)
+    # faiss holds no reference: what it reads needs a name that outlives the call.
+    vectors = np.ascontiguousarray(vectors_NM, dtype=np.float32)
+    lists = np.ascontiguousarray(leaf_N, dtype=np.int64)
+    if not index.is_trained:
+        rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE]
+        sample = np.ascontiguousarray(vectors[np.sort(rows)])
+        index.train(sample)
+    ivf_tools.add_preassigned(index, vectors, lists)
+    if isinstance(index, faiss.IndexIVFPQ):
+        plain, index = index, faiss.IndexIVFPQFastScan(index)
+        index.referenced_objects = [plain, quantizer]
+        return index
+    index.referenced_objects = [quantizer]
+    return index
+
+
+def _empty(codec: Codec, quantizer: Any, m: int, leaves: int) -> Any:
+    measure = faiss.METRIC_INNER_PRODUCT
+    match codec:
+        case "flat":
+            index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, measure)
+            index.is_trained = True
+        case "fp16" | "int8":
+            kind = faiss.ScalarQuantizer.QT_fp16 if codec == "fp16" else faiss.ScalarQuantizer.QT_8bit
+            index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, measure, False)
+            index.is_trained = codec == "fp16"
+        case "pq":
+            pieces = next(count for count in range(max(1, m // PQ_DIMENSIONS), 0, -1) if m % count == 0)
+            index = faiss.IndexIVFPQ(quantizer, m, leaves, pieces, 4, measure)
+            index.by_residual = False
+        case "rabitq":
+            index = faiss.IndexIVFRaBitQ(quantizer, m, leaves, measure)
+    return index

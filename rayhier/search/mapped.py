@@ -1,0 +1,109 @@
+"""One file of a leaf map, as a search needs it: faiss lists and rows in files of this machine, mapped into memory.
+
+They are made once, from the file's verified bytes, and kept by its checksum, its codec and the rows that later versions
+removed from it: whoever opens the same again reads only what a query touches, and so may search what no memory holds.
+The lists of `pq` alone are read whole; they are the smallest but one.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rayhier.cluster.library import faiss
+from rayhier.cluster.placing import leaf_means
+from rayhier.search import codecs
+from rayhier.search.lists import Copies, Ints, LeafLists
+from rayhier.search.loaded import copies_of
+from rayhier.spec.search import Codec
+from rayhier.storage import cache, columns
+from rayhier.storage.columns import Floats
+from rayhier.storage.leaf_map import LeafMap, Shard
+
+LISTS, ROWS, VECTORS, ABOUT = "lists.faiss", "rows.arrow", "vectors.npy", "about.json"
+FORMAT = 1
+FLOATS_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True)
+class MappedShard:
+    """A folder of mapped files."""
+
+    folder: Path
+    again: int
+    """Rows scored again, by their stored vectors, for each that is wanted."""
+
+    @classmethod
+    def open(cls, leaf_map: LeafMap, shard: Shard, codec: Codec) -> Self:
+        """Its rows that count at the map's version; InputError where the file is not the listed one."""
+        void_V = leaf_map.void(shard)
+        made_of = f"mapped {FORMAT} {codec} {shard.file.sha256} {void_V.tolist()}"
+        folder = cache.made("lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec))
+        return cls(folder, codecs.AGAIN[codec])
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """Every column of its rows but their vectors."""
+        return pa.ipc.open_file(pa.memory_map(str(self.folder / ROWS))).read_all()
+
+    @cached_property
+    def lists(self) -> LeafLists:
+        """Its leaves."""
+        about = json.loads((self.folder / ABOUT).read_bytes())
+        index = faiss.read_index(str(self.folder / LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        copies = None
+        if about["copies"]:
+            copies = Copies(self._array("result"), self._array("lower") if about["lower"] else None)
+        leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
+        return LeafLists(index, size_L, copies, leaf_L=leaf_L)
+
+    def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
+        """Scores [q, k] and rows [q, k] of each query's best results in its leaves, as far as they lie here."""
+        if not self.again:
+            return self.lists.search(query_QM, leaves_QB, k)
+        row_QF = self.lists.search(query_QM, leaves_QB, self.again * k)[1]
+        score_QF = np.where(row_QF < 0, -np.inf, self._exact(query_QM, row_QF)).astype(np.float32)
+        order_QK = np.argsort(-score_QF, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(score_QF, order_QK, axis=1), np.take_along_axis(row_QF, order_QK, axis=1)
+
+    def _exact(self, query_QM: Floats, row_QF: Ints) -> Floats:
+        """Scores [q, f] of rows by their stored vectors."""
+        vector_NM = self._array("vectors")
+        parts = max(1, row_QF.size * vector_NM.shape[1] // FLOATS_AT_ONCE)
+        pairs = zip(np.array_split(query_QM, parts), np.array_split(row_QF, parts), strict=True)
+        found = [np.einsum("qm,qfm->qf", query, vector_NM[rows].astype(np.float32)) for query, rows in pairs]
+        return np.concatenate(found)
+
+    def _array(self, name: str) -> npt.NDArray[np.generic]:
+        array: npt.NDArray[np.generic] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return array
+
+
+def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
+    leaf_L, list_N, size_L = np.unique(table["leaf"].to_numpy(), return_inverse=True, return_counts=True)
+    vector_NM, rank_N = columns.matrix(table["vector"]), table["rank"].to_numpy()
+    index = codecs.fill(codec, vector_NM, list_N, len(leaf_L), leaf_means(vector_NM, list_N, len(leaf_L)))
+    faiss.write_index(index, str(folder / LISTS))
+    copies = copies_of(table, rank_N.astype(np.int64))
+    if copies is not None:
+        np.save(folder / "result.npy", copies.result_N)
+    if copies is not None and copies.lower_NR is not None:
+        np.save(folder / "lower.npy", copies.lower_NR)
+    if codecs.AGAIN[codec]:
+        value = table.schema.field("vector").type.value_type.to_pandas_dtype()
+        np.save(folder / VECTORS, vector_NM.astype(value))
+    rows = table.drop_columns(["vector", "leaves"])
+    with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    about = {
+        "leaves": leaf_L.tolist(),
+        "sizes": size_L.tolist(),
+        "copies": copies is not None,
+        "lower": copies is not None and copies.lower_NR is not None,
+    }
+    (folder / ABOUT).write_text(json.dumps(about))
