@@ -197,7 +197,9 @@ def in_leaves(document_NM: Floats, leaf_NC: Ints, centroids: Floats, second: str
     n = np.arange(len(document_NM))
     other = leaf_NC[n, second_leaves(document_NM, leaf_NC, centroids, second)]
     lower = np.concatenate([np.full(len(n), -1), first])[:, None]
-    return LeafLists.build(document_NM[np.tile(n, 2)], np.concatenate([first, other]), leaves, Copies(np.tile(n, 2), lower))
+    return LeafLists.build(
+        document_NM[np.tile(n, 2)], np.concatenate([first, other]), leaves, Copies(np.tile(n, 2), lower)
+    )
 
 
 def hash_of(text: str) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-
 OWN = ("doc_id", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "title", "text")
 """Columns of every leaf map; the others are the corpus's fields."""
 

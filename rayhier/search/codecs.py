@@ -3,7 +3,7 @@
     flat     4 bytes a dimension, as float32
     fp16     2 bytes; of a leaf map that stores float16 nothing is lost, and a scan reads half as much
     int8     1 byte, between the least and the greatest value of a dimension
-    pq       product quantization, 4 bits for each 4 dimensions, scanned in the processor's registers (André et al., 2015)
+    pq       4 bits for each 4 dimensions, scanned in the processor's registers (André et al., 2015)
     rabitq   1 bit a dimension and a few numbers a vector (Gao and Long, 2024)
 
 What loses something is scored again: `again` times as many rows as are wanted, by their stored vectors.
@@ -29,12 +29,12 @@ SEED = 0
 
 
 def fill(codec: Codec, vectors_NM: Floats, leaf_N: npt.NDArray[np.int64], leaves: int, mean_LM: Floats | None) -> Any:
-    """A faiss index of so many inverted lists, row for row; rabitq codes a vector relative to its leaf's mean [l, m]."""
+    """A faiss index of so many inverted lists, row for row; rabitq codes a vector against its leaf's mean [l, m]."""
     m = vectors_NM.shape[1]
-    quantizer = faiss.IndexFlatIP(m)
+    quantizer: Any = faiss.IndexFlatIP(m)
     if mean_LM is not None:
         quantizer.add(mean_LM)
-    index = _empty(codec if len(vectors_NM) >= FEWEST or codec == "flat" else "fp16", quantizer, m, leaves)
+    index: Any = _empty(codec if len(vectors_NM) >= FEWEST or codec == "flat" else "fp16", quantizer, m, leaves)
     # faiss holds no reference: what it reads needs a name that outlives the call.
     vectors = np.ascontiguousarray(vectors_NM, dtype=np.float32)
     lists = np.ascontiguousarray(leaf_N, dtype=np.int64)
@@ -44,9 +44,7 @@ def fill(codec: Codec, vectors_NM: Floats, leaf_N: npt.NDArray[np.int64], leaves
         index.train(sample)
     ivf_tools.add_preassigned(index, vectors, lists)
     if isinstance(index, faiss.IndexIVFPQ):
-        plain, index = index, faiss.IndexIVFPQFastScan(index)
-        index.referenced_objects = [plain, quantizer]
-        return index
+        quantizer, index = (index, quantizer), faiss.IndexIVFPQFastScan(index)
     index.referenced_objects = [quantizer]
     return index
 

@@ -63,7 +63,7 @@ class LazyMap:
         q = len(query_QM)
         own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
         visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
-        parts: list[tuple[Floats, Ints, Ints]] = []
+        parts: list[tuple[Any, Any, Any]] = []
         for number, (lazy, held) in enumerate(zip(self._shards, self._held, strict=True)):
             asked = np.flatnonzero(_holds(held, own_QB).any(axis=1))
             if not len(asked):
@@ -77,14 +77,11 @@ class LazyMap:
         if not parts:
             nothing = np.full((q, k), -1)
             return Rows(np.full((q, k), -np.inf, np.float32), nothing, nothing, visited_Q, scanned_Q)
-        if len(parts) == 1:
-            score_QT, row_QT, shard_QT = parts[0]
-        else:
-            score_QT, row_QT, shard_QT = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True))
+        score_QT, row_QT, shard_QT = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True))
+        if len(parts) > 1:
             order_QT = np.argsort(-score_QT, axis=1, kind="stable")
-            score_QT, row_QT, shard_QT = (
-                np.take_along_axis(one, order_QT, axis=1) for one in (score_QT, row_QT, shard_QT)
-            )
+            score_QT = np.take_along_axis(score_QT, order_QT, axis=1)
+            row_QT, shard_QT = (np.take_along_axis(one, order_QT, axis=1) for one in (row_QT, shard_QT))
         return Rows(score_QT, np.where(row_QT < 0, -1, shard_QT), row_QT, visited_Q, scanned_Q)
 
     def _hits(self, rows: Rows, count: int) -> list[list[Hit]]:

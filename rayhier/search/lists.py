@@ -42,8 +42,9 @@ class LeafLists:
         leaf_N: Ints | None = None,
         leaf_L: Ints | None = None,
     ) -> None:
-        """Lists of so many rows [l]; list i holds leaf `leaf_L[i]`, ascending, or leaf i. Rows lie in lists `leaf_N`, or
-        one list after the other.
+        """Lists of so many rows [l]; list i holds leaf `leaf_L[i]`, ascending, or leaf i.
+
+        Row n lies in list `leaf_N[n]`; where that is not given, the rows of one list follow those of another.
         """
         self.sizes, self.copies = size_L, copies
         self._index, self._leaf_L = index, leaf_L
@@ -89,8 +90,10 @@ class LeafLists:
         """
         list_QB = self._lists(leaves_QB)
         scanned = self._scanned(list_QB)
-        return scanned if self._again is None else scanned - self._again.count(
-            list_QB, leaves_QB if elsewhere_QB is None else elsewhere_QB
+        return (
+            scanned
+            if self._again is None
+            else scanned - self._again.count(list_QB, leaves_QB if elsewhere_QB is None else elsewhere_QB)
         )
 
     def _lists(self, leaves_QB: Ints) -> Ints:

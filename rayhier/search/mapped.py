@@ -9,10 +9,9 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from rayhier.cluster.library import faiss
@@ -79,9 +78,8 @@ class MappedShard:
         found = [np.einsum("qm,qfm->qf", query, vector_NM[rows].astype(np.float32)) for query, rows in pairs]
         return np.concatenate(found)
 
-    def _array(self, name: str) -> npt.NDArray[np.generic]:
-        array: npt.NDArray[np.generic] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
-        return array
+    def _array(self, name: str) -> Any:
+        return np.load(self.folder / f"{name}.npy", mmap_mode="r")
 
 
 def _write(folder: Path, table: pa.Table, codec: Codec) -> None:

@@ -1,0 +1,204 @@
+"""Searching a leaf map that lies in mapped files, in every codec, against sums written out by hand."""
+
+import shutil
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.model.router import route_all
+from rayhier.model.taught import TaughtRouter
+from rayhier.search import codecs
+from rayhier.search.answer import best
+from rayhier.search.lazy import LazyMap
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import schemas
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, L, Q, K, BEAM = 6000, 32, 24, 20, 10, 6
+LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+CODECS = list(codecs.AGAIN)
+FOUND = {"flat": 1, "fp16": 1, "int8": 0.99, "pq": 0.9, "rabitq": 0.9}
+"""Of the ten best, of directions that are all by chance: the hardest there are to code."""
+
+
+def unit(seed, *shape):
+    found = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return found / np.linalg.norm(found, axis=-1, keepdims=True)
+
+
+def documents(ids):
+    return pa.table([ids, [f"title {n}" for n in ids], [f"text {n}" for n in ids]], schema=schemas.DOCUMENTS)
+
+
+IDS = [f"d{n:04d}" for n in range(N)]
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """As float16 stores them."""
+    return unit(0, N, M).astype(np.float16).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def assign():
+    router = TaughtRouter(M, L, 1, 0)
+    router.begin(torch.from_numpy(unit(1, L, M)))
+    router.border.fill_(0.1)
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": {"leaves_per_document": 2}})
+    return Assigner(router.requires_grad_(requires_grad=False), spec)
+
+
+@pytest.fixture(scope="module")
+def table(assign, vectors):
+    return assign(documents(IDS), vectors)
+
+
+@pytest.fixture
+def root(table, tmp_path, write_map, monkeypatch):
+    """Three shards, and a cache of the test's own."""
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    write_map(tmp_path / "map", table, L, 3, leaves_per_document=2)
+    return tmp_path / "map"
+
+
+@pytest.fixture(scope="module")
+def asked(assign):
+    query = unit(2, Q, M)
+    return query, route_all(assign.router, torch.from_numpy(query), BEAM)[0].numpy()
+
+
+def by_hand(table, vectors, query, leaves, k):
+    """Ids and scores of the best, and how many documents lie in the leaves."""
+    inside = np.isin(table["leaf"].to_numpy(), leaves)
+    rows = sorted({int(name[1:]) for name, own in zip(table["doc_id"].to_pylist(), inside, strict=True) if own})
+    scores = vectors[rows] @ query
+    order = np.argsort(-scores, kind="stable")[:k]
+    return [IDS[rows[place]] for place in order], scores[order], len(rows), int(inside.sum())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_each_codec_scores_by_the_stored_vectors(root, table, vectors, asked, codec):
+    query, leaves = asked
+    found, right = LazyMap(LeafMap.open(root), codec).search(query, leaves, K), 0
+    for part, own, probed in zip(found, query, leaves, strict=True):
+        ids, scores, visited, scanned = by_hand(table, vectors, own, probed, K)
+        assert (part.visited, part.scanned) == (visited, scanned)
+        for hit in part.hits:
+            assert hit.score == pytest.approx(vectors[int(hit.id[1:])] @ own, abs=1e-5)
+            assert hit.title == f"title {hit.id}"
+            assert hit.leaf in probed
+        assert len({hit.id for hit in part.hits}) == K
+        right += len({hit.id for hit in part.hits} & set(ids))
+        if not codecs.AGAIN[codec]:
+            np.testing.assert_allclose([hit.score for hit in part.hits], scores, atol=1e-6)
+    assert right >= FOUND[codec] * Q * K, right
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_lists_lie_in_a_file_that_is_mapped(root, codec):
+    leaves = LazyMap(LeafMap.open(root), codec)
+    leaves.open()
+    kind = type(faiss.downcast_InvertedLists(leaves._shards[0].shard.lists._index.invlists)).__name__
+    assert kind == ("BlockInvertedLists" if codec == "pq" else "OnDiskInvertedLists")
+
+
+def test_a_codec_takes_the_room_it_says(root, tmp_path):
+    """A row's code beside its id of 8 bytes, and what the lists' file holds besides."""
+    sizes = {}
+    for codec in CODECS:
+        LazyMap(LeafMap.open(root), codec).open()
+        sizes[codec] = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("lists.faiss"))
+        shutil.rmtree(tmp_path / "cache")
+    rows = LeafMap.open(root).manifest.rows
+    assert sizes["flat"] - sizes["fp16"] == pytest.approx(2 * M * rows, rel=0.01)
+    assert sizes["fp16"] - sizes["int8"] == pytest.approx(M * rows, rel=0.05)
+    assert sizes["rabitq"] < sizes["pq"] + 8 * rows < sizes["int8"] + 8 * rows
+
+
+def test_only_files_with_leaves_of_the_query_are_opened(root, asked):
+    manifest = LeafMap.open(root).manifest
+    leaves = LazyMap(LeafMap.open(root))
+    leaves.search(asked[0][:1], np.array([manifest.shards[1].leaves[:2]]), K)
+    assert [lazy._shard is not None for lazy in leaves._shards] == [False, True, False]
+
+
+def test_what_was_made_once_is_not_read_from_storage_again(root, asked):
+    first = LazyMap(LeafMap.open(root), "int8").search(*asked, K)
+    shutil.rmtree(root / "data")
+    assert LazyMap(LeafMap.open(root), "int8").search(*asked, K) == first
+
+
+@pytest.mark.parametrize("name", ["lists.faiss", "rows.arrow", "vectors.npy", "result.npy", "about.json", "sizes.json"])
+def test_a_file_that_was_cut_short_is_made_again(root, asked, tmp_path, name):
+    first = LazyMap(LeafMap.open(root), "int8").search(*asked, K)
+    for path in (tmp_path / "cache").rglob(name):
+        path.write_bytes(path.read_bytes()[:-7])
+    assert LazyMap(LeafMap.open(root), "int8").search(*asked, K) == first
+
+
+def test_a_damaged_file_on_storage_is_named_and_nothing_kept(root, asked, tmp_path):
+    shard = root / LeafMap.open(root).manifest.shards[0].file.name
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"data/0\.parquet"):
+            LazyMap(LeafMap.open(root)).open()
+    assert not list((tmp_path / "cache" / "lists").glob("*"))
+
+
+def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"file.*RAYHIER_CACHE"):
+        LazyMap(LeafMap.open(root)).open()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, vectors, asked, codec):
+    query, leaves = asked
+    before = LazyMap(LeafMap.open(root), codec).search(query, leaves, K)
+    gone = sorted({hit.id for part in before for hit in part.hits[:3]})
+    change.delete(root, gone)
+    change.add(root, assign, iter([(documents(["new"]), query[:1])]), 8.0)
+    there = LeafMap.open(root)
+    after = LazyMap(there, codec).search(query, leaves, K)
+    assert not {hit.id for part in after for hit in part.hits} & set(gone)
+    assert after[0].hits[0].id == "new"
+    rows = sum(part.scanned for part in after)
+    assert rows < sum(part.scanned for part in before) + 2 * Q
+    # The old version still has them.
+    assert LazyMap(LeafMap.open(root, 1), codec).search(query, leaves, K) == before
+
+
+@pytest.mark.parametrize("groups", [2, 5])
+def test_ranges_of_leaves_together_are_the_whole(root, asked, groups):
+    query, leaves = asked
+    cuts = np.linspace(0, L, groups + 1).astype(int)
+    whole = LazyMap(LeafMap.open(root)).search(query, leaves, K)
+    ranges = [range(first, last) for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
+    parts = [LazyMap(LeafMap.open(root), leaves=one).search(query, leaves, K) for one in ranges]
+    for number, expected in enumerate(whole):
+        own = [part[number] for part in parts]
+        assert sum(part.visited for part in own) == expected.visited
+        assert sum(part.scanned for part in own) == expected.scanned
+        best = sorted(
+            {hit.id: hit.score for part in own for hit in part.hits}.items(), key=lambda one: (-one[1], one[0])
+        )
+        assert [name for name, _ in best[:K]] == [hit.id for hit in expected.hits]
+        for one, part in zip(ranges, own, strict=True):
+            assert {hit.leaf for hit in part.hits} <= set(one)
+
+
+def test_two_threads_find_what_one_finds(root, asked):
+    query, leaves = (np.concatenate([one] * 3) for one in asked)
+    one = LazyMap(LeafMap.open(root)).search(query, leaves, K)
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(2)
+    try:
+        assert LazyMap(LeafMap.open(root)).search(query, leaves, K) == one
+    finally:
+        faiss.omp_set_num_threads(before)
