@@ -18,7 +18,7 @@ from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.spec.search import Codec
 from rayhier.storage.columns import Floats
 
-AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 2, "pq": 8, "rabitq": 16}
+AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 4, "pq": 16, "rabitq": 32}
 """Rows scored again for each that is wanted; 0 where there is no need."""
 FEWEST = 1_000
 """Vectors below which there is nothing to learn a code from; they are held as fp16."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rayhier.search import codecs
 from rayhier.search.answer import Hit, Partial, best, hit
-from rayhier.search.lists import Ints
+from rayhier.search.lists import Ints, Places
 from rayhier.search.mapped import MappedShard
 from rayhier.spec.search import Codec
 from rayhier.storage.columns import Floats
@@ -38,12 +39,14 @@ class LazyMap:
         self.codec: Codec = codec or ("fp16" if manifest.vectors == "float16" else "flat")
         self.leaves = range(len(manifest.counts)) if leaves is None else leaves
         self._shards = [_Lazy(leaf_map, shard, self.codec) for shard in manifest.shards]
-        self._held = [np.array([leaf for leaf in shard.leaves if leaf in self.leaves]) for shard in manifest.shards]
+        held = [np.array([leaf for leaf in shard.leaves if leaf in self.leaves], np.int64) for shard in manifest.shards]
+        self._place = [Places(leaves) for leaves in held]
+        self._needed = [len(leaves) > 0 for leaves in held]
 
     def open(self) -> None:
         """Every file now; InputError where one is not as it was published."""
-        for lazy, held in zip(self._shards, self._held, strict=True):
-            if len(held):
+        for lazy, needed in zip(self._shards, self._needed, strict=True):
+            if needed:
                 _ = lazy.shard.lists
 
     def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
@@ -59,30 +62,40 @@ class LazyMap:
         return [Partial(hits[:k], *cost) for hits, cost in zip(found, counts, strict=True)]
 
     def rows(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Rows:
-        """The best k rows of each query in every shard that holds some of its leaves; a result once in each shard."""
+        """At least the best k rows of each query in each shard with some of its leaves; a result once in each."""
         q = len(query_QM)
         own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
         visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
         parts: list[tuple[Any, Any, Any]] = []
-        for number, (lazy, held) in enumerate(zip(self._shards, self._held, strict=True)):
-            asked = np.flatnonzero(_holds(held, own_QB).any(axis=1))
+        fetch = k * max(1, codecs.AGAIN[self.codec])
+        for number, (lazy, place) in enumerate(zip(self._shards, self._place, strict=True)):
+            asked = np.flatnonzero((place(own_QB) >= 0).any(axis=1))
             if not len(asked):
                 continue
             whole, lists = len(asked) == q, lazy.shard.lists
             query, leaves = (query_QM, own_QB) if whole else (query_QM[asked], own_QB[asked])
-            score, row = lazy.shard.search(query, leaves, k)
-            visited_Q[asked] += lists.visited(leaves, leaves_QB[asked])
-            scanned_Q[asked] += lists.scanned(leaves)
-            parts.append((_spread(score, asked, q, -np.inf), _spread(row, asked, q, -1), np.full((q, k), number)))
+            score, row, visited, scanned = lists.answer(query, leaves, fetch, leaves_QB if whole else leaves_QB[asked])
+            visited_Q[asked] += visited
+            scanned_Q[asked] += scanned
+            parts.append((_spread(score, asked, q, -np.inf), _spread(row, asked, q, -1), np.full((q, fetch), number)))
         if not parts:
             nothing = np.full((q, k), -1)
             return Rows(np.full((q, k), -np.inf, np.float32), nothing, nothing, visited_Q, scanned_Q)
-        score_QT, row_QT, shard_QT = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True))
-        if len(parts) > 1:
-            order_QT = np.argsort(-score_QT, axis=1, kind="stable")
-            score_QT = np.take_along_axis(score_QT, order_QT, axis=1)
-            row_QT, shard_QT = (np.take_along_axis(one, order_QT, axis=1) for one in (row_QT, shard_QT))
+        found = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True))
+        score_QT, row_QT, shard_QT = found if len(parts) == 1 else _sorted(*found)
+        if codecs.AGAIN[self.codec]:
+            shard_QF, row_QF = shard_QT[:, :fetch], row_QT[:, :fetch]
+            score_QT, row_QT, shard_QT = _sorted(self._exact(query_QM, shard_QF, row_QF), row_QF, shard_QF)
         return Rows(score_QT, np.where(row_QT < 0, -1, shard_QT), row_QT, visited_Q, scanned_Q)
+
+    def _exact(self, query_QM: Floats, shard_QF: Ints, row_QF: Ints) -> Floats:
+        """Scores [q, f] of rows by their stored vectors; -inf where there is no row."""
+        score_QF = np.full(row_QF.shape, -np.inf, dtype=np.float32)
+        for number in np.unique(shard_QF[row_QF >= 0]).tolist():
+            query_A, place_A = np.nonzero((shard_QF == number) & (row_QF >= 0))
+            rows = row_QF[query_A, place_A]
+            score_QF[query_A, place_A] = self._shards[number].shard.scores(query_QM[query_A], rows)
+        return score_QF
 
     def _hits(self, rows: Rows, count: int) -> list[list[Hit]]:
         """Hits of the first `count` rows of every query, each result once."""
@@ -118,12 +131,11 @@ class _Lazy:
         return self._shard
 
 
-def _holds(held: Ints, leaves_QB: Ints) -> np.ndarray:
-    """Which leaves [q, β] are among those held, ascending."""
-    if not len(held):
-        return np.zeros(leaves_QB.shape, dtype=bool)
-    place_QB = np.minimum(np.searchsorted(held, leaves_QB), len(held) - 1)
-    return np.asarray(held[place_QB] == leaves_QB)
+def _sorted(score_QT: Floats, row_QT: Ints, shard_QT: Ints) -> tuple[Floats, Ints, Ints]:
+    """All three with the best scores of every query first."""
+    order_QT = np.argsort(-score_QT, axis=1, kind="stable")
+    taken = (np.take_along_axis(one, order_QT, axis=1) for one in (row_QT, shard_QT))
+    return np.take_along_axis(score_QT, order_QT, axis=1), *taken
 
 
 def _spread(value_AK: np.ndarray, asked: Ints, q: int, rest: float) -> np.ndarray:

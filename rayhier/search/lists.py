@@ -31,6 +31,20 @@ class Copies:
     """Leaves in which a row's document lies with a lower rank, -1 where there are fewer: [n, r - 1]."""
 
 
+class Places:
+    """Where some leaves come among themselves: those that one file holds, say."""
+
+    def __init__(self, leaf_L: Ints) -> None:
+        """Leaves, ascending."""
+        # The last one stays -1: it is where leaf -1, and every leaf beyond, points.
+        self._place = np.full(int(leaf_L.max(initial=-1)) + 2, -1)
+        self._place[leaf_L] = np.arange(len(leaf_L))
+
+    def __call__(self, leaves: Ints) -> Ints:
+        """The place of each leaf, -1 of one that is not among them."""
+        return np.asarray(self._place[np.minimum(leaves, len(self._place) - 1)])
+
+
 class LeafLists:
     """Rows in the inverted lists of a faiss index. A document in r leaves is r rows."""
 
@@ -39,18 +53,18 @@ class LeafLists:
         index: Any,
         size_L: Ints,
         copies: Copies | None = None,
-        leaf_N: Ints | None = None,
-        leaf_L: Ints | None = None,
+        list_N: Ints | None = None,
+        place: Places | None = None,
     ) -> None:
-        """Lists of so many rows [l]; list i holds leaf `leaf_L[i]`, ascending, or leaf i.
+        """Lists of so many rows [l]; they hold the leaves that have a place, or list i leaf i.
 
-        Row n lies in list `leaf_N[n]`; where that is not given, the rows of one list follow those of another.
+        Row n lies in list `list_N[n]`; where that is not given, the rows of one list follow those of another.
         """
         self.sizes, self.copies = size_L, copies
-        self._index, self._leaf_L = index, leaf_L
+        self._index, self._place = index, place
         self._again = None
         if copies is not None and copies.lower_NR is not None:
-            lists_N = np.repeat(np.arange(len(size_L)), size_L) if leaf_N is None else leaf_N
+            lists_N = np.repeat(np.arange(len(size_L)), size_L) if list_N is None else list_N
             self._again = _Again.of(lists_N, copies.lower_NR, len(size_L))
 
     @classmethod
@@ -69,7 +83,27 @@ class LeafLists:
 
         Where the leaves hold fewer than k, the rest is row -1 and score -inf. Leaf -1 is none.
         """
+        return self._search(query_QM, self._lists(leaves_QB), k)
+
+    def scanned(self, leaves_QB: Ints) -> Ints:
+        """Rows scored for each query [q]."""
+        return self._scanned(self._lists(leaves_QB))
+
+    def visited(self, leaves_QB: Ints) -> Ints:
+        """Distinct documents scored for each query [q]: counted, not estimated."""
         list_QB = self._lists(leaves_QB)
+        return self._scanned(list_QB) - self._repeated(list_QB, leaves_QB)
+
+    def answer(self, query_QM: Floats, leaves_QB: Ints, k: int, elsewhere_QB: Ints) -> tuple[Floats, Ints, Ints, Ints]:
+        """All of it at once: scores and rows [q, k], documents visited [q] and rows scored [q].
+
+        A document does not count as visited that another of the query's leaves `elsewhere_QB` holds at a lower rank.
+        """
+        list_QB = self._lists(leaves_QB)
+        scanned_Q = self._scanned(list_QB)
+        return *self._search(query_QM, list_QB, k), scanned_Q - self._repeated(list_QB, elsewhere_QB), scanned_Q
+
+    def _search(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
         if self.copies is None:
             return self._best(query_QM, list_QB, k)
         fetch = k * (1 if self.copies.lower_NR is None else 1 + self.copies.lower_NR.shape[1])
@@ -79,35 +113,18 @@ class LeafLists:
                 return scores, rows
             fetch *= 2
 
-    def scanned(self, leaves_QB: Ints) -> Ints:
-        """Rows scored for each query [q]."""
-        return self._scanned(self._lists(leaves_QB))
-
-    def visited(self, leaves_QB: Ints, elsewhere_QB: Ints | None = None) -> Ints:
-        """Distinct documents scored for each query [q]: counted, not estimated.
-
-        Less those that the query's leaves hold at a lower rank, `elsewhere_QB` where it visits more than `leaves_QB`.
-        """
-        list_QB = self._lists(leaves_QB)
-        scanned = self._scanned(list_QB)
-        return (
-            scanned
-            if self._again is None
-            else scanned - self._again.count(list_QB, leaves_QB if elsewhere_QB is None else elsewhere_QB)
-        )
+    def _repeated(self, list_QB: Ints, leaves_QB: Ints) -> Ints | int:
+        return 0 if self._again is None else self._again.count(list_QB, leaves_QB)
 
     def _lists(self, leaves_QB: Ints) -> Ints:
         """The lists that hold these leaves, -1 where none does."""
-        if self._leaf_L is None:
-            return leaves_QB
-        place_QB = np.minimum(np.searchsorted(self._leaf_L, leaves_QB), len(self._leaf_L) - 1)
-        return np.where(self._leaf_L[place_QB] == leaves_QB, place_QB, -1)
+        return leaves_QB if self._place is None else self._place(leaves_QB)
 
     def _scanned(self, list_QB: Ints) -> Ints:
         return np.asarray(np.where(list_QB < 0, 0, self.sizes[list_QB]).sum(axis=1))
 
     def _best(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        if self._leaf_L is not None:
+        if self._place is not None:
             # Those that are here first: faiss takes no more columns than there are lists.
             here = max(1, int((list_QB >= 0).sum(axis=1).max(initial=0)))
             order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, :here]
@@ -164,21 +181,22 @@ class _Again:
 
     begin_L: Ints
     """Where each list's rows begin in `lower_AR`, and their number last."""
-    leaf_U: Ints
-    """Leaves of lower rank, ascending, each once."""
+    leaves: int
+    """Leaves of lower rank, each once."""
+    place: Places
+    """Theirs among themselves."""
     lower_AR: Ints
-    """Those of a row, by their place in `leaf_U`; -1 where there are fewer."""
+    """Those of a row, by their place; -1 where there are fewer."""
 
     @classmethod
     def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int) -> "_Again":
         rows = np.flatnonzero((lower_NR >= 0).any(axis=1))
         rows = rows[np.argsort(list_N[rows], kind="stable")]
         counts = np.bincount(list_N[rows], minlength=n_lists)
-        leaf_U, place = np.unique(lower_NR[rows], return_inverse=True)
-        none = int(np.searchsorted(leaf_U, 0))
-        place_AR = place.reshape(-1, lower_NR.shape[1]) - none
+        leaf_U = np.unique(lower_NR[rows])
+        place = Places(leaf_U[leaf_U >= 0])
         begin_L = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(begin_L, leaf_U[none:], np.where(place_AR < 0, -1, place_AR))
+        return cls(begin_L, int((leaf_U >= 0).sum()), place, place(lower_NR[rows]))
 
     def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
         """Rows of each query's lists [q, β] whose document another of its leaves [q, β] holds at a lower rank."""
@@ -191,11 +209,10 @@ class _Again:
         q = len(leaves_QB)
         if not size_QB.any():
             return np.zeros(q, dtype=np.int64)
-        place_QB = np.minimum(np.searchsorted(self.leaf_U, leaves_QB), len(self.leaf_U) - 1)
-        # One more column stays False: it is where -1 points.
-        probed = np.zeros((q, len(self.leaf_U) + 1), dtype=bool)
-        there = self.leaf_U[place_QB] == leaves_QB
-        probed[np.nonzero(there)[0], place_QB[there]] = True
+        # The last column is where -1 points; it stays False.
+        probed = np.zeros((q, self.leaves + 1), dtype=bool)
+        np.put_along_axis(probed, self.place(leaves_QB), values=True, axis=1)
+        probed[:, -1] = False
         begin, size = self.begin_L[list_QB].reshape(-1), size_QB.reshape(-1)
         query_A = np.repeat(np.repeat(np.arange(q), leaves_QB.shape[1]), size)
         row_A = np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size)
