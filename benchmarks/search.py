@@ -185,7 +185,7 @@ def size_of(index: Any) -> int:
 
 def faiss_lists(vector_NM: Floats, leaves: int) -> Iterator[System]:
     """IVF with exact scores, and with product quantization in registers and a second look."""
-    n, m = vector_NM.shape
+    m = vector_NM.shape[1]
     set_threads(2)
     began = time.monotonic()
     centroid_LM = spherical_kmeans(vector_NM, leaves, 0)

@@ -15,8 +15,10 @@ import ray.data
 
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import TrainWorkers, Workers
+from rayhier.storage.files import no_room
 
 ANSWER_SECONDS = 10.0
+ERROR = "error"
 PARTS = 4
 """Decimals Ray counts resources in: a hundred times 0.07 GPUs are seven."""
 
@@ -115,17 +117,20 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 def stream(
     items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], workers: Workers
 ) -> Iterator[dict[str, Any]]:
-    """What `actor(**arguments)(item)` returns for each item, as it comes, from a pool of so many actors."""
+    """What `actor(**arguments)(item)` returns for each item, as it comes, from a pool of so many actors.
+
+    InputError where one of them raises it, or finds no room to write.
+    """
     if not items:
         return
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     size = min(workers.workers, len(items))
-    yield from (
+    rows = (
         ray.data.from_items(list(items), override_num_blocks=len(items))
         .map(
-            actor,
+            _telling(actor),
             fn_constructor_kwargs=arguments,
             compute=ray.data.ActorPoolStrategy(size=size),
             num_cpus=workers.cpus,
@@ -133,3 +138,29 @@ def stream(
         )
         .iter_rows()
     )
+    yield from map(_told, rows)
+
+
+def _telling(actor: type) -> type:
+    """The actor, whose mistakes of the user's come back as rows: Ray would bury them in a trace of its own."""
+
+    class Telling(actor):  # type: ignore[misc]
+        def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return {ERROR: "", **super().__call__(item)}
+            except InputError as error:
+                return {ERROR: str(error)}
+            except OSError as error:
+                if (said := no_room(error)) is None:
+                    raise
+                return {ERROR: said}
+
+    Telling.__name__ = Telling.__qualname__ = actor.__name__
+    return Telling
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """What an actor answered; InputError where that is a mistake."""
+    if row[ERROR]:
+        raise InputError(row[ERROR])
+    return row

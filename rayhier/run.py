@@ -40,6 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if (said := files.no_room(error)) is None:
+            raise
+        print(f"error: {said}", file=sys.stderr)
+        return 2
     return 0
 
 

@@ -185,10 +185,9 @@ def test_ranges_of_leaves_together_are_the_whole(root, asked, groups):
         own = [part[number] for part in parts]
         assert sum(part.visited for part in own) == expected.visited
         assert sum(part.scanned for part in own) == expected.scanned
-        best = sorted(
-            {hit.id: hit.score for part in own for hit in part.hits}.items(), key=lambda one: (-one[1], one[0])
-        )
-        assert [name for name, _ in best[:K]] == [hit.id for hit in expected.hits]
+        assert [hit.id for hit in best(hit for part in own for hit in part.hits)[:K]] == [
+            hit.id for hit in expected.hits
+        ]
         for one, part in zip(ranges, own, strict=True):
             assert {hit.leaf for hit in part.hits} <= set(one)
 

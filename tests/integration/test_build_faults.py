@@ -1,0 +1,151 @@
+"""An index build that finds no room, a lost ledger, or numbers that are none: said clearly, nothing lost.
+
+The real run command over real artifacts; the actors run in this process, where their faults can be arranged.
+"""
+
+import errno
+import shutil
+
+import numpy as np
+import pytest
+
+from rayhier import ray as adapter
+from rayhier.index import ray as building
+from rayhier.index.__main__ import main as index
+from rayhier.index.verify import verify
+from rayhier.run import main as run
+from rayhier.storage import current, files
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.ledger import Ledger
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+@pytest.fixture
+def work(built, tmp_path):
+    """A copy of a run's workdir."""
+    return shutil.copytree(built / "work", tmp_path / "work")
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Actors in this process; their errors come back as they do from others."""
+
+    def stream(items, actor, arguments, _workers):
+        one = adapter._telling(actor)(**arguments) if items else None
+        for item in items:
+            yield adapter._told(one(item))
+
+    monkeypatch.setattr(building, "stream", stream)
+
+
+def build(built, work, *overrides):
+    """An index of four shards beside the one of three that is there."""
+    sets = [part for one in (f"workdir={work}", "index.shards=4", *overrides) for part in ("--set", one)]
+    return run([str(built / "spec.yaml"), "--stage", "index", *sets])
+
+
+def leaf_map(work):
+    return LeafMap.open(current.artifact(work, current.read(work), "index").root)
+
+
+def full_after(monkeypatch, count):
+    """No room from the next write after `count` on."""
+    write, written = files.write_parquet, []
+
+    def fails(root, name, groups, schema):
+        if len(written) == count:
+            raise OSError(errno.ENOSPC, "No space left on device", str(root / name))
+        written.append(name)
+        return write(root, name, groups, schema)
+
+    monkeypatch.setattr(files, "write_parquet", fails)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("count", [0, 1, 3, 5])
+def test_no_room_while_an_index_is_built(count, built, work, capsys, monkeypatch):
+    before = leaf_map(work).manifest
+    with monkeypatch.context() as patched:
+        full_after(patched, count)
+        assert build(built, work) == 2
+    said = capsys.readouterr().err
+    assert "No space left on device; what was finished stays: make room and run again" in said
+    assert str(work) in said
+    assert leaf_map(work).manifest == before
+    verify(current.artifact(work, current.read(work), "index").root)
+    # With room it goes on from where it was.
+    routed = list(work.glob("index/*/*/scratch/routed/*.parquet"))
+    kept = {path: path.stat().st_mtime_ns for path in routed}
+    monkeypatch.setattr(files, "remove", lambda _folder: None)
+    assert build(built, work) == 0
+    assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
+    assert (leaf_map(work).manifest.documents, len(leaf_map(work).manifest.shards)) == (before.documents, 4)
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(("key", "what"), [("routed-", "documents"), ("shard-", "rows")])
+def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
+    """Its entry is gone after the output was noted: nobody vouches for it, so nothing is published."""
+    before, enter = leaf_map(work).manifest, Ledger.enter
+
+    def forgets(ledger, name, entry):
+        made = enter(ledger, name, entry)
+        if name.startswith(key):
+            (ledger.folder / f"{name}.json").unlink()
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "enter", forgets)
+        assert build(built, work) == 2
+    assert f"{what} are noted as done; nothing is published; run again" in capsys.readouterr().err
+    assert leaf_map(work).manifest == before
+    assert build(built, work) == 0
+    assert leaf_map(work).manifest.documents == before.documents
+
+
+@pytest.mark.usefixtures("here")
+def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
+    before = leaf_map(work).manifest
+
+    class Broken:
+        @classmethod
+        def open(cls, *_of):
+            return lambda base_NM, _texts: np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM)
+
+    monkeypatch.setattr(building, "TrainedEncoder", Broken)
+    assert build(built, work) == 2
+    assert "vectors: 1 of " in (said := capsys.readouterr().err)
+    assert "hold NaN or infinity" in said
+    assert leaf_map(work).manifest == before
+
+
+@pytest.mark.parametrize("command", ["add", "delete", "compact"])
+@pytest.mark.usefixtures("here")
+def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monkeypatch):
+    (tmp_path / "new.jsonl").write_text('{"_id": "new", "title": "new", "text": "oak elm"}\n')
+    given = {"add": [str(tmp_path / "new.jsonl")], "delete": ["d1"], "compact": []}[command]
+    before = leaf_map(work).manifest
+    full_after(monkeypatch, 0)
+    assert index([command, str(work), *given]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert leaf_map(work).manifest == before
+    verify(current.artifact(work, current.read(work), "index").root)
+
+
+def test_actors_of_a_cluster_say_so_too(cluster):
+    """The same from a real actor, through Ray Data."""
+    from rayhier.spec import InputError
+    from rayhier.spec.cluster import Workers
+
+    class Full:
+        def __call__(self, _item):
+            raise OSError(errno.ENOSPC, "No space left on device", "/full")
+
+    class Broken:
+        def __call__(self, _item):
+            raise InputError("vectors: 1 of 2 hold NaN")
+
+    for actor, said in ((Full, "/full: No space left on device; what"), (Broken, "vectors: 1 of 2 hold NaN")):
+        with pytest.raises(InputError, match=said):
+            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, Workers(workers=1)))
