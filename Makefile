@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-incremental bench-scale bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-incremental bench-scale bench-search bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -69,6 +69,10 @@ bench-incremental: setup  ## documents added after training: recall of old and o
 
 bench-scale: setup  ## a leaf map of synthetic vectors: time, memory, bytes, growth; 10,000,000 with --documents
 	$(BIN)/python benchmarks/scale.py
+
+bench-search: setup  ## faiss, ScaNN, hnswlib, LanceDB and the leaf map over the same vectors
+	@$(PIP) -e ".[peers]"
+	@$(BIN)/python benchmarks/search.py
 
 bench-workers: setup  ## training steps a second, one worker and two, and whether their gradients agree
 	$(BIN)/python benchmarks/workers.py

@@ -134,8 +134,8 @@ class _Lazy:
 def _sorted(score_QT: Floats, row_QT: Ints, shard_QT: Ints) -> tuple[Floats, Ints, Ints]:
     """All three with the best scores of every query first."""
     order_QT = np.argsort(-score_QT, axis=1, kind="stable")
-    taken = (np.take_along_axis(one, order_QT, axis=1) for one in (row_QT, shard_QT))
-    return np.take_along_axis(score_QT, order_QT, axis=1), *taken
+    rows, shards = (np.take_along_axis(one, order_QT, axis=1) for one in (row_QT, shard_QT))
+    return np.take_along_axis(score_QT, order_QT, axis=1), rows, shards
 
 
 def _spread(value_AK: np.ndarray, asked: Ints, q: int, rest: float) -> np.ndarray:
