@@ -46,7 +46,7 @@ def local(work: Path, tmp_path: Path) -> Iterator[Local]:
     serve.shutdown()
 
 
-def test_served(local: Local, work: Path, built: Path) -> None:
+def test_served(local: Local, work: Path, built: Path, cache: Path) -> None:
     deploy(local)
     searcher, client = Searcher.open(work), Client(local.url, TOKEN)
     _says_what_it_serves(client, searcher)
@@ -54,7 +54,7 @@ def test_served(local: Local, work: Path, built: Path) -> None:
     _answers_as_offline_search_does(client, searcher, _texts(built / "corpus"))
     _refuses(local)
     _a_second_server_is_refused(local, work)
-    damaged = _loses_a_shard(client, searcher, work)
+    damaged = _loses_a_shard(client, searcher, work, cache)
     serve.shutdown()
     with pytest.raises(InputError, match=rf"not deployed: .*{damaged.name}: SHA-256"):
         deploy(local)
@@ -143,12 +143,13 @@ def _a_second_server_is_refused(local: Local, work: Path) -> None:
         deploy(local)
 
 
-def _loses_a_shard(client: Client, searcher: Searcher, work: Path) -> Path:
-    """Kill the replica of a group that cannot come back: its file is no longer what was published."""
+def _loses_a_shard(client: Client, searcher: Searcher, work: Path, cache: Path) -> Path:
+    """Kill the replica of a group that cannot come back: its file is no longer what was published, nor kept here."""
     whole = client.search("river stone", 1_000, searcher.router.n_leaves)
     assert not whole.partial
     damaged = max((work / "index").rglob("data/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    shutil.rmtree(cache / "lists")
     names = [actor["name"] for actor in list_named_actors(all_namespaces=True) if "#shards-1#" in actor["name"]]
     for name in names:
         ray.kill(ray.get_actor(name, namespace="serve"))
