@@ -13,9 +13,8 @@ from typing import Any
 import ray
 import ray.data
 
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import TrainWorkers, Workers
-from rayhier.storage.files import no_room
 
 ANSWER_SECONDS = 10.0
 ERROR = "error"

@@ -11,7 +11,7 @@ from rayhier.corpus import fits
 from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
-from rayhier.spec import InputError, JobSpec, load
+from rayhier.spec import InputError, JobSpec, load, no_room
 from rayhier.storage import current, files, leaf_map
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        if (said := files.no_room(error)) is None:
+        if (said := no_room(error)) is None:
             raise
         print(f"error: {said}", file=sys.stderr)
         return 2

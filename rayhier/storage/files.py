@@ -27,7 +27,6 @@ from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
 
 CHUNK = 1 << 20
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 T = TypeVar("T")
 
 
@@ -127,13 +126,6 @@ def probe(folder: Location) -> None:
             raise OSError(errno.ENOTSUP, "it does not honour put-if-absent (If-None-Match), which publishing needs")
     finally:
         path.unlink(missing_ok=True)
-
-
-def no_room(error: OSError) -> str | None:
-    """What to say of a device that takes no more; None of any other error."""
-    if error.errno not in FULL:
-        return None
-    return f"{error.filename or 'storage'}: {error.strerror}; what was finished stays: make room and run again"
 
 
 def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:
