@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-incremental bench-scale bench-search bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-quality bench-beam bench-incremental bench-scale bench-search bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -66,6 +66,9 @@ bench-quality: setup  ## documents visited against recall, every system beside i
 
 bench-incremental: setup  ## documents added after training: recall of old and of new queries, time a document
 	$(BIN)/python benchmarks/incremental.py
+
+bench-beam: setup  ## a beam of its own for every query beside one for all, at equal recall
+	$(BIN)/python benchmarks/beam.py
 
 bench-scale: setup  ## a leaf map of synthetic vectors: time, memory, bytes, growth; 10,000,000 with --documents
 	$(BIN)/python benchmarks/scale.py

@@ -20,7 +20,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 1, "embed": 1, "train": 3, "index": 3, "evaluate": 3}
+CODE = {"corpus": 1, "embed": 1, "train": 4, "index": 3, "evaluate": 3}
 """Raised when a stage's code changes what it makes of the same input."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Where a corpus lies: never part of a fingerprint, its content is."""

@@ -72,7 +72,7 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
         visited_mean=float(visited.mean()),
         visited_p95=float(np.quantile(visited, 0.95)),
         cost_mean=float(found.scanned_Q.mean() + system.routing(beam)) / system.documents,
-        leaves_mean=float(found.leaves),
+        leaves_mean=found.leaves,
         measures=means(values),
         values=values,
     )

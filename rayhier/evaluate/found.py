@@ -31,14 +31,19 @@ class Found:
     """Distinct documents scored."""
     scanned_Q: Ints
     """Scores computed: a document in two searched leaves counts twice."""
-    leaves: int = 0
-    """Leaves searched for each query; a graph has none."""
+    leaves: float = 0.0
+    """Leaves searched for a query, in the mean; a graph has none."""
 
 
 def scan(lists: LeafLists, ids: Names, query_QM: Floats, leaves_QB: Ints, k: int) -> Found:
     """Search each query's leaves [q, β] of lists whose rows are results `ids` [n]."""
     ranking = Ranking(*lists.search(query_QM, leaves_QB, k), ids)
-    return Found(ranking, lists.visited(leaves_QB), lists.scanned(leaves_QB), leaves_QB.shape[1])
+    return Found(ranking, lists.visited(leaves_QB), lists.scanned(leaves_QB), mean_leaves(leaves_QB))
+
+
+def mean_leaves(leaves_QB: Ints) -> float:
+    """Leaves [q, β] of a query, in the mean; -1 is none."""
+    return float((leaves_QB >= 0).sum(axis=1).mean())
 
 
 def merge(parts: Sequence[Found], k: int) -> Found:

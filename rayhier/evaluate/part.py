@@ -12,7 +12,7 @@ import pyarrow as pa
 from rayhier.cluster.kmeans import nearest
 from rayhier.cluster.library import faiss
 from rayhier.cluster.spill import CANDIDATES, second_leaves
-from rayhier.evaluate.found import Found, Names, Ranking
+from rayhier.evaluate.found import Found, Names, Ranking, mean_leaves
 from rayhier.evaluate.held import Held, hash_ids
 from rayhier.search.lists import Copies, Ints, LeafLists, once
 from rayhier.search.loaded import LoadedMap
@@ -88,7 +88,7 @@ class Part:
         """The best k results of each query [q, m] in its leaves [q, β], as far as they lie here."""
         lists, ids = self._lists[name]
         ranking = named(*lists.search(query_QM, leaves_QB, k), ids)
-        return Found(ranking, lists.visited(leaves_QB), lists.scanned(leaves_QB), leaves_QB.shape[1])
+        return Found(ranking, lists.visited(leaves_QB), lists.scanned(leaves_QB), mean_leaves(leaves_QB))
 
     def exact(self, query_QM: Floats, k: int) -> Found:
         """The same among all documents here; a shard of second rows alone has none."""

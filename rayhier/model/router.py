@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from rayhier.model.cells import Cells
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
+from rayhier.model.sparing import Sparing
 from rayhier.model.taught import TaughtRouter
 
 
@@ -72,6 +73,13 @@ def load_router(folder: Path) -> Router:
             raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'taught'")
     router.load_state_dict(load_file(folder / WEIGHTS))
     return router.eval().requires_grad_(requires_grad=False)
+
+
+def sparing(router: Router, target: float) -> Router:
+    """The router, its queries stopping where an answer is improbable; ValueError where it was not taught how."""
+    if not isinstance(router, TaughtRouter):
+        raise ValueError("only a taught router knows how probable an answer is")
+    return Sparing(router, target)
 
 
 FLOATS_AT_ONCE = 1 << 26

@@ -29,8 +29,11 @@ SCALE = 20.0
 """Of the centroids at the start: p = softmax(20 cos)."""
 SHORTLIST = 4
 """Leaves scored in full for each one that is visited."""
+SHARES = 100
+"""Shares of the dev queries' answers at which it is noted how dense their leaves are."""
 PROBES = 16
 """Groups of centroids in which a document's leaves are looked for."""
+AT_ONCE = 1024
 WIDER = 2
 """Inner nodes kept at each level for each leaf that is visited."""
 
@@ -46,6 +49,7 @@ class TaughtRouter(nn.Module):
     screened_LP: Tensor
     group_GM: Tensor
     group_L: Tensor
+    reach_T: Tensor
 
     def __init__(
         self, dimension: int, branching: int, height: int, rank: int, screen: int = 0, groups: int = 0
@@ -66,6 +70,7 @@ class TaughtRouter(nn.Module):
         self.register_buffer("log_size_L", torch.zeros(sizes[-1]))
         self.register_buffer("screen_PM", torch.zeros(self.screen, dimension))
         self.register_buffer("screened_LP", torch.zeros(sizes[-1], self.screen))
+        self.register_buffer("reach_T", torch.full((SHARES + 1,), torch.inf))
         self.register_buffer("group_GM", torch.zeros(groups, dimension))
         self.register_buffer("group_L", torch.zeros(sizes[-1] if groups else 0, dtype=torch.long))
 
@@ -119,6 +124,25 @@ class TaughtRouter(nn.Module):
             directions_MM = torch.linalg.eigh(W.T @ W).eigenvectors.flip(1)
             self.screen_PM.copy_(directions_MM[:, : self.screen].T)
             self.screened_LP.copy_(self.W[-1] @ self.screen_PM.T)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether it knows how dense the leaves of dev queries' answers are."""
+        return bool(self.reach_T.isfinite().all())
+
+    @torch.no_grad()
+    def calibrate(self, x_NM: Tensor, row_P: Tensor, leaf_PR: Tensor) -> None:
+        """Note the log-density, log p / n, of the leaf by which each answer is reached, least dense first.
+
+        Pairs of a query, a row of `x_NM`, and an answer, in leaves [p, r].
+        """
+        if len(row_P):
+            density_P = torch.empty(len(row_P))
+            for part_P in torch.split(torch.arange(len(row_P)), AT_ONCE):
+                log_p_PL = self.log_probs(x_NM[row_P[part_P]].to(self.device))[-1] - self.log_size_L
+                density_P[part_P] = log_p_PL.gather(1, leaf_PR[part_P].to(self.device)).max(dim=1).values.cpu()
+            shares = torch.linspace(0, 1, SHARES + 1)
+            self.reach_T.copy_(torch.quantile(density_P, shares))
 
     def bend(self, x_NM: Tensor) -> Tensor:
         """What a query is compared by: x + U ReLU(V x)."""

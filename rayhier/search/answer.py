@@ -60,9 +60,10 @@ class Answer:
 
 
 def merge(parts: Sequence[Partial], leaves: list[int], k: int, total: int) -> Answer:
-    """One query's answer from every part's; `total` documents in the corpus. Ties go by id."""
+    """One query's answer from every part's; `total` documents in the corpus. Ties go by id; leaf -1 is none."""
     visited = sum(part.visited for part in parts)
-    return Answer(best(hit for part in parts for hit in part.hits)[:k], leaves, visited, visited / total)
+    hits = best(hit for part in parts for hit in part.hits)[:k]
+    return Answer(hits, [leaf for leaf in leaves if leaf >= 0], visited, visited / total)
 
 
 def best(hits: Iterable[Hit]) -> list[Hit]:

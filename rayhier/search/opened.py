@@ -1,7 +1,9 @@
 """What `current.json` names, opened and verified."""
 
+from rayhier.model.router import Router, load_router, sparing
 from rayhier.search.lazy import LazyMap
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.search import MassBeam
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
@@ -14,6 +16,17 @@ def open_model(workdir: Location, now: Current) -> Artifact:
     model = current.artifact(workdir, now, "model")
     model.verify()
     return model
+
+
+def open_router(model: Artifact, spec: JobSpec) -> Router:
+    """The router as a search takes it; InputError where it was not taught what the spec wants of it."""
+    router = load_router(model.local("router"))
+    if not isinstance(spec.search.beam, MassBeam):
+        return router
+    try:
+        return sparing(router, spec.search.beam.target)
+    except ValueError as error:
+        raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
 
 def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:

@@ -6,10 +6,10 @@ from typing import Self
 import torch
 
 from rayhier.embed.encode import TextEncoder
-from rayhier.model.router import Router, load_router, route_all
+from rayhier.model.router import Router, route_all
 from rayhier.search.answer import Answer, merge
 from rayhier.search.lazy import LazyMap
-from rayhier.search.opened import open_leaf_map, open_leaves, open_model
+from rayhier.search.opened import open_leaf_map, open_leaves, open_model, open_router
 from rayhier.spec import JobSpec
 from rayhier.storage import current
 from rayhier.storage.columns import Floats
@@ -28,10 +28,10 @@ class Searcher:
         now = current.read(workdir)
         model, leaf_map = open_model(workdir, now), open_leaf_map(workdir, now)
         encoder = TextEncoder(model.local("encoder"), now.spec.encoder)
-        return cls(now.spec, encoder, load_router(model.local("router")), open_leaves(now.spec, leaf_map))
+        return cls(now.spec, encoder, open_router(model, now.spec), open_leaves(now.spec, leaf_map))
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
-        """The best `k` documents of each query among its `beam` most probable leaves."""
+        """The best `k` documents of each query among its `beam` densest leaves, or fewer where the spec spares some."""
         manifest, search = self.leaves.leaf_map.manifest, self.spec.search
         visited = beam or search.leaves_visited(len(manifest.counts), manifest.rows)
         return self.search_vectors(self.encoder.encode(queries), k or search.k, visited)
@@ -41,4 +41,4 @@ class Searcher:
         leaves_QB = route_all(self.router, torch.from_numpy(query_QM), beam)[0].numpy()
         found = self.leaves.search(query_QM, leaves_QB, k)
         total = self.leaves.leaf_map.manifest.documents
-        return [merge([part], leaves.tolist(), k, total) for part, leaves in zip(found, leaves_QB, strict=True)]
+        return [merge([part], leaves, k, total) for part, leaves in zip(found, leaves_QB.tolist(), strict=True)]

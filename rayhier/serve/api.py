@@ -155,7 +155,7 @@ def _questions(app: FastAPI, engine: Engine, ask: _Ask, index: IndexResponse) ->
     async def route(asked: RouteRequest) -> RouteResponse:
         led = await engine.route(ask.one(asked), ask.beam(asked.beam))
         pairs = zip(led.leaves_QB[0].tolist(), led.log_prob_QB[0].tolist(), strict=True)
-        leaves = [RoutedLeaf(leaf=leaf, log_prob=log_prob) for leaf, log_prob in pairs]
+        leaves = [RoutedLeaf(leaf=leaf, log_prob=log_prob) for leaf, log_prob in pairs if leaf >= 0]
         return RouteResponse(leaves=leaves, version=index.version)
 
     @app.get("/v1/index", summary="What is served", tags=["index"])

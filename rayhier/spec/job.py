@@ -12,7 +12,7 @@ from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import EvaluateSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import RouterSpec
-from rayhier.spec.search import SearchSpec
+from rayhier.spec.search import MassBeam, SearchSpec
 from rayhier.spec.section import Section
 from rayhier.spec.train import TrainSpec
 
@@ -52,6 +52,11 @@ class JobSpec(Section):
     def rows_per_document(self) -> float:
         """The same in the mean."""
         return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.training == "taught" else 1)
+
+    def check_beam(self) -> None:
+        """InputError where queries are to stop by probabilities that the router does not know."""
+        if isinstance(self.search.beam, MassBeam) and self.router.training != "taught":
+            raise InputError("search.beam: got type mass with router.training joint; allowed: auto or a whole number")
 
     def check_leaves(self, documents: int) -> None:
         """InputError where the tree has more leaves than there are documents."""

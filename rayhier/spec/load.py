@@ -35,9 +35,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
         key = _set(tree, override)
         sources[key] = f"--set {_cut(override)}"
     try:
-        return JobSpec.model_validate(tree)
+        spec = JobSpec.model_validate(tree)
     except ValidationError as error:
         raise InputError("\n".join(_messages(error, tree, str(file), lines, sources))) from None
+    spec.check_beam()
+    return spec
 
 
 # YAML

@@ -127,6 +127,8 @@ def train_worker(config: dict[str, Any]) -> None:
             teacher = build_teacher(spec, contrast, examples, judged_pairs(dev, documents).pair_P2)
             router = teacher.router
             run(ROUTER, teacher)
+            if run.group.rank == 0:
+                teacher.calibrate()
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:

@@ -95,6 +95,11 @@ class Teacher(Loop):
             total += float(reach_loss(log_p_BL, row_P, self.dev_PR[pair_P], torch.from_numpy(dev.weight_P)[pair_P]))
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
+    def calibrate(self) -> None:
+        """Tell the router, at the end, how dense the leaves of dev queries' answers are; on the first worker."""
+        query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
+        self.router.calibrate(torch.from_numpy(self.dev.vector_TM), query_P, self.dev_PR)
+
     def _changed(self) -> None:
         self.router.finish()
 

@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from rayhier.model.ehi import EhiRouter
+from rayhier.model.router import sparing
+from rayhier.model.taught import TaughtRouter
 from rayhier.search.__main__ import main
 from rayhier.search.lazy import LazyMap
 from rayhier.search.loaded import LoadedMap
@@ -147,3 +149,22 @@ def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_
     LazyMap(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
     with pytest.raises(InputError, match="bytes"):
         LazyMap(LeafMap.open(root)).open()
+
+
+def test_a_query_that_spares_leaves_names_and_counts_those_it_visits(vectors, leaf_of, leaves):
+    """A search of a taught router by mass: what is left out is neither scanned nor shown."""
+    router = TaughtRouter(M, L, 1, 0)
+    router.begin(torch.from_numpy(vectors[:L]))
+    rows = torch.arange(N)
+    router.calibrate(torch.from_numpy(vectors), rows, torch.from_numpy(leaf_of)[:, None])
+    spares = sparing(router.requires_grad_(requires_grad=False), 0.5)
+    searcher = Searcher(JobSpec.model_validate(SPEC), Words(vectors), spares, leaves)
+    numbers = [str(row) for row in range(N)]
+    found, all_of_them = searcher.search(numbers, 5, L), Searcher(searcher.spec, Words(vectors), router, leaves)
+    fewer = 0
+    for answer, whole in zip(found, all_of_them.search(numbers, 5, L), strict=True):
+        assert answer.leaves == whole.leaves[: len(answer.leaves)]
+        assert answer.documents == np.isin(leaf_of, answer.leaves).sum()
+        assert {hit.leaf for hit in answer.hits} <= set(answer.leaves)
+        fewer += answer.documents < whole.documents
+    assert fewer > N / 2

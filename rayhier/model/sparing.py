@@ -1,0 +1,72 @@
+"""A router that stops where an answer has become improbable (ours).
+
+A query pays for the documents of a leaf, so it should visit leaves while one of their documents is its answer with at
+least some probability p / n, p the leaf's and n its size: of all ways to spend as many documents over all queries, the
+one that reaches most, as far as the probabilities are true. Queries that are sure of themselves visit few leaves, the
+others more. Which probability is enough is read off dev queries.
+
+(Stopping at a share of the mass itself, the sum of p, visits twice as much at equal recall: docs/LOG.md.)
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rayhier.model.cells import Cells
+from rayhier.model.encoded import Encoded
+from rayhier.model.taught import TaughtRouter
+
+NONE = -1
+"""Where a query visits no further leaf."""
+
+
+class Sparing:
+    """A taught router whose queries leave out leaves below a density; in all else as it."""
+
+    def __init__(self, router: TaughtRouter, target: float) -> None:
+        """Leaves enough for this share of the dev queries' answers; ValueError where no dev query was judged."""
+        if not router.calibrated:
+            raise ValueError("the router was trained without judged dev queries")
+        self.router = router
+        self.floor = float(torch.quantile(router.reach_T, 1 - target))
+
+    @property
+    def n_leaves(self) -> int:
+        """The router's."""
+        return self.router.n_leaves
+
+    @property
+    def levels(self) -> int:
+        """The router's."""
+        return self.router.levels
+
+    @property
+    def reads(self) -> Literal["vectors"]:
+        """The router's."""
+        return self.router.reads
+
+    @property
+    def device(self) -> torch.device:
+        """The router's."""
+        return self.router.device
+
+    @property
+    def cells(self) -> Cells:
+        """The router's."""
+        return self.router.cells
+
+    def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
+        """At most `beam` leaves [n, beam], densest first, then -1, and log-probabilities [n, beam]; one at least."""
+        leaf_NK, log_p_NK = self.router.route(encoded, beam)
+        out_NK = log_p_NK - self.router.log_size_L[leaf_NK] < self.floor
+        out_NK[:, 0] = False
+        return leaf_NK.masked_fill(out_NK, NONE), log_p_NK.masked_fill(out_NK, -torch.inf)
+
+    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
+        """The router's."""
+        return self.router.place(encoded, count)
+
+    def multiply_adds(self, beam: int) -> int:
+        """Of the widest query."""
+        return self.router.multiply_adds(beam)
