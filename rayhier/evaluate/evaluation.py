@@ -20,11 +20,12 @@ from rayhier.evaluate.measures import Judge, Queries, Values, means
 from rayhier.evaluate.part import ROUTER, Part
 from rayhier.evaluate.parts import Here, Make, Workshop
 from rayhier.evaluate.scann_tree import ScannTree
-from rayhier.model.router import Router, load_router, route_all, sparing
+from rayhier.model.router import Router, load_router, route_all
 from rayhier.progress import Bar
 from rayhier.search.lists import Ints
+from rayhier.search.opened import spared
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import MassBeam
+from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
@@ -80,9 +81,9 @@ class Trained:
         """The same queries under the trained encoder."""
         return queries.with_vectors(self.encoder(queries.vector_QM, lambda: queries.texts))
 
-    def system(self, name: str, queries: Queries, k: int, target: float | None = None) -> System:
-        """The router over its leaf map; with a target, its queries stop where an answer is improbable."""
-        router = self.router if target is None else sparing(self.router, target)
+    def system(self, name: str, queries: Queries, k: int, search: SearchSpec | None = None) -> System:
+        """The router over its leaf map; as a search takes it, where there is one."""
+        router = self.router if search is None else spared(self.router, search)
         dimension = queries.vector_QM.shape[1]
 
         def probe(beam: int) -> Ints:
@@ -168,10 +169,8 @@ class _Work:
         sizes = trained.collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
         router = self.spec.router.type
-        beam = self.spec.search.beam
-        target = beam.target if isinstance(beam, MassBeam) else None
-        spares = None if target is None else (lambda: trained.system(router, queries, self.k, target))
-        self._curve(result, router, lambda: trained.system(router, queries, self.k), spares)
+        asked = trained.system(router, queries, self.k, self.spec.search)
+        self._curve(result, router, lambda: trained.system(router, queries, self.k), asked)
         for name in baselines(self.spec):
             match name:
                 case "exact":
@@ -266,10 +265,8 @@ class _Work:
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began
 
-    def _curve(
-        self, result: SeedResult, name: str, make: Callable[[], System], spares: Callable[[], System] | None = None
-    ) -> None:
-        """A system's curve, and where it stands; `spares` makes it as the spec searches it, where that is another."""
+    def _curve(self, result: SeedResult, name: str, make: Callable[[], System], asked: System | None = None) -> None:
+        """A system's curve, and where it stands: there `asked`, the router as the spec has it searched."""
         began = time.perf_counter()
         system = make()
         curve = list(measure_curve(system, self.judge))
@@ -279,7 +276,7 @@ class _Work:
         else:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
-        point, ranking = measure_at(spares() if spares else system, self.judge, beam)
+        point, ranking = measure_at(asked or system, self.judge, beam)
         result.curves[name], result.points[name] = curve, point
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began

@@ -69,7 +69,8 @@ def _systems(evaluation: Evaluation) -> dict[str, dict[str, float]]:
         for result in evaluation.seeds:
             if name in result.points:
                 point = result.points[name]
-                rows.append({**point.measures, "visited": point.visited_mean, "beam": float(point.beam)})
+                where = {"visited": point.visited_mean, "beam": float(point.beam), "leaves": point.leaves_mean}
+                rows.append({**point.measures, **where})
             else:
                 rows.append({**result.exact[name], "visited": 1.0})
         systems[name] = _mean(rows)

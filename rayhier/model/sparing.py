@@ -25,9 +25,9 @@ class Sparing:
     """A taught router whose queries leave out leaves below a density; in all else as it."""
 
     def __init__(self, router: TaughtRouter, target: float) -> None:
-        """Leaves enough for this share of the dev queries' answers; ValueError where no dev query was judged."""
+        """Leaves enough for this share of the dev queries' answers; ValueError where no query was judged."""
         if not router.calibrated:
-            raise ValueError("the router was trained without judged dev queries")
+            raise ValueError("the router was trained without judged queries")
         self.router = router
         self.floor = float(torch.quantile(router.reach_T, 1 - target))
 

@@ -1,9 +1,9 @@
 """What `current.json` names, opened and verified."""
 
-from rayhier.model.router import Router, load_router, sparing
+from rayhier.model.router import Router, sparing
 from rayhier.search.lazy import LazyMap
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import MassBeam
+from rayhier.spec.search import MassBeam, SearchSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
@@ -18,13 +18,12 @@ def open_model(workdir: Location, now: Current) -> Artifact:
     return model
 
 
-def open_router(model: Artifact, spec: JobSpec) -> Router:
-    """The router as a search takes it; InputError where it was not taught what the spec wants of it."""
-    router = load_router(model.local("router"))
-    if not isinstance(spec.search.beam, MassBeam):
+def spared(router: Router, search: SearchSpec) -> Router:
+    """A router as a search takes it; InputError where it was not taught what the spec wants of it."""
+    if not isinstance(search.beam, MassBeam):
         return router
     try:
-        return sparing(router, spec.search.beam.target)
+        return sparing(router, search.beam.target)
     except ValueError as error:
         raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 

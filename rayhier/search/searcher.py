@@ -6,10 +6,10 @@ from typing import Self
 import torch
 
 from rayhier.embed.encode import TextEncoder
-from rayhier.model.router import Router, route_all
+from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.answer import Answer, merge
 from rayhier.search.lazy import LazyMap
-from rayhier.search.opened import open_leaf_map, open_leaves, open_model, open_router
+from rayhier.search.opened import open_leaf_map, open_leaves, open_model, spared
 from rayhier.spec import JobSpec
 from rayhier.storage import current
 from rayhier.storage.columns import Floats
@@ -28,7 +28,8 @@ class Searcher:
         now = current.read(workdir)
         model, leaf_map = open_model(workdir, now), open_leaf_map(workdir, now)
         encoder = TextEncoder(model.local("encoder"), now.spec.encoder)
-        return cls(now.spec, encoder, open_router(model, now.spec), open_leaves(now.spec, leaf_map))
+        router = spared(load_router(model.local("router")), now.spec.search)
+        return cls(now.spec, encoder, router, open_leaves(now.spec, leaf_map))
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
         """The best `k` documents of each query among its `beam` densest leaves, or fewer where the spec spares some."""

@@ -12,9 +12,10 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from rayhier.embed.encode import TextEncoder
+from rayhier.model.router import load_router
 from rayhier.search.answer import Partial
 from rayhier.search.lists import Ints
-from rayhier.search.opened import open_router
+from rayhier.search.opened import spared
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs, read_token
 from rayhier.serve.engine import Engine, LostError
@@ -89,7 +90,7 @@ class Ingress:
         self._token = None if args.token_file is None else read_token(args.token_file)
         model = pinned.model()
         encoder = TextEncoder(model.local("encoder"), pinned.now.spec.encoder)
-        router = open_router(model, pinned.now.spec)
+        router = spared(load_router(model.local("router")), pinned.now.spec.search)
         groups = [
             HandleGroup(part.name, part.leaves, handle, args.shard_seconds)
             for part, handle in zip(parts, handles, strict=True)

@@ -127,7 +127,7 @@ def train_worker(config: dict[str, Any]) -> None:
             teacher = build_teacher(spec, contrast, examples, judged_pairs(dev, documents).pair_P2)
             router = teacher.router
             run(ROUTER, teacher)
-            if run.group.rank == 0:
+            if run.group.rank == 0 and not examples.same:
                 teacher.calibrate()
     if run.group.rank > 0:
         return

@@ -1,14 +1,20 @@
 """Actors that hold parts of an evaluation."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from rayhier import run
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.ray import Actors
+from rayhier.search.searcher import Searcher
 from rayhier.spec import InputError
 from rayhier.spec.cluster import Workers
+
+from ..conftest import TEXT
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -30,3 +36,17 @@ def test_actors_hold_several_parts_and_let_them_go(tmp_path: Path) -> None:
         with pytest.raises(InputError) as refused:
             actors.start(Part.of_shards, [(str(tmp_path / "none"), [0])])
         assert str(refused.value) == f"{tmp_path / 'none'}: nothing is published there"
+
+
+def test_queries_with_beams_of_their_own(built: Path, tmp_path: Path) -> None:
+    """Measured, and searched, as the spec has it: some visit fewer leaves than the most."""
+    work = shutil.copytree(built / "work", tmp_path / "work")
+    beam = "search.beam={type: mass, target: 0.8}"
+    assert run.main([str(built / "spec.yaml"), "--set", f"workdir={work}", "--set", beam]) == 0
+    point = json.loads((work / "report.json").read_text())["systems"]["ehi"]
+    assert 1 <= point["leaves"] < point["beam"] == 4
+    answers = Searcher.open(work).search(TEXT.split())
+    counts = {len(answer.leaves) for answer in answers}
+    assert max(counts) <= 4
+    assert len(counts) > 1
+    assert all(hit.leaf in answer.leaves for answer in answers for hit in answer.hits)

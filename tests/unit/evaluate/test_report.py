@@ -37,7 +37,7 @@ def test_a_curve_is_the_mean_over_seeds_with_each_seed_beside_it(report):
 
 def test_systems_stand_where_they_were_measured(report):
     assert report["systems"]["ehi"] == pytest.approx(
-        {"nDCG@10": 0.85, "R@10": 0.425, "R@100": 0.2125, "visited": 0.6, "beam": 2}
+        {"nDCG@10": 0.85, "R@10": 0.425, "R@100": 0.2125, "visited": 0.6, "beam": 2, "leaves": 2}
     )
     assert report["systems"]["exact"] == pytest.approx({"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.225, "visited": 1})
 

@@ -83,7 +83,7 @@ def test_what_it_knows_comes_back_from_the_folder(router, tmp_path):
 
 
 def test_a_router_that_was_not_taught_how_is_refused():
-    with pytest.raises(ValueError, match="without judged dev queries"):
+    with pytest.raises(ValueError, match="without judged queries"):
         sparing(made(), 0.9)
     with pytest.raises(ValueError, match="only a taught router"):
         sparing(EhiRouter(M, L, 1, "none"), 0.9)
