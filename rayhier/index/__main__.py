@@ -63,10 +63,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {value}; allowed: 1 or more")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 or more")
+    return int(text)
 
 
 def _run(given: argparse.Namespace) -> list[str]:
@@ -96,7 +95,7 @@ def _run(given: argparse.Namespace) -> list[str]:
         case "verify":
             began = time.monotonic()
             read = verify(there.root, given.version)
-            return [f"whole: versions {', '.join(map(str, read))}, {time.monotonic() - began:.1f} s"]
+            return [f"whole: versions {', '.join(map(str, read))} ({time.monotonic() - began:.1f} s)"]
         case "export":
             from rayhier.index.export import ROWS, export
 

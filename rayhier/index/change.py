@@ -112,7 +112,7 @@ def _ids(documents: pa.Table, before: Sequence[pa.Array]) -> pa.Array:
 
 def _check_new(now: LeafMap, ids: pa.Array) -> None:
     found = find(now, ids)["id"].unique().sort().to_pylist()
-    _refuse(found, f"in the index already (version {now.manifest.version})", "new ids, or upsert to replace")
+    _refuse(found, f"in the index already (version {now.manifest.version})", "new ids, or add --upsert to replace")
 
 
 def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
-SHOWN = 100
+SHOWN, LEAVES, MOST = 100, 10, 10_000
+"""Characters of a hit's line, leaves that are named, and what -k and --beam may be."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if not given.question.strip() or not given.question.isprintable():
             raise InputError("question: got no words, or none that can be printed; allowed: any text")
-        answer = Searcher.open(locate(given.workdir)).search([given.question], given.k, given.beam)[0]
+        searcher = Searcher.open(locate(given.workdir))
+        answer = searcher.search([given.question], given.k, given.beam)[0]
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -31,16 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown = hit.title or " ".join(hit.text.split())
         name = shown if shown == hit.id else f"{hit.id}  {shown}"
         print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:SHOWN]}")
-    leaves = ", ".join(str(leaf) for leaf in answer.leaves)
-    print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in leaves {leaves}")
+    named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
+    where = f"{len(answer.leaves)} of {searcher.router.n_leaves:,} leaves: {', '.join(named)}"
+    print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in {where}")
     return 0
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 10_000:
-        raise argparse.ArgumentTypeError(f"got {value}; allowed: 1 to 10000")
-    return value
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 to {MOST}")
+    return int(text)
 
 
 if __name__ == "__main__":

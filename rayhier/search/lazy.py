@@ -73,6 +73,8 @@ class LazyMap:
             if not len(asked):
                 continue
             whole, lists = len(asked) == q, lazy.shard.lists
+            if not len(lists.sizes):  # all that it held was removed
+                continue
             query, leaves = (query_QM, own_QB) if whole else (query_QM[asked], own_QB[asked])
             score, row, visited, scanned = lists.answer(query, leaves, fetch, leaves_QB if whole else leaves_QB[asked])
             visited_Q[asked] += visited

@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
 from rayhier import run
+from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
@@ -71,7 +72,8 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     texts = ["leaf river 3", "ash elm wolf"]
     wanted = SentenceTransformer(str(model(work).path("encoder")), device="cpu").encode(texts)
     np.testing.assert_allclose(searcher.encoder.encode(texts), wanted, atol=1e-5)
-    row = searcher.loaded.table.slice(0, 1).to_pylist()[0]
+    loaded = LoadedMap.read(searcher.leaves.leaf_map)
+    row = loaded.table.slice(0, 1).to_pylist()[0]
     found = searcher.encoder.encode([f"{row['title']} {row['text']}".strip()])
-    np.testing.assert_allclose(found[0], searcher.loaded.vector_NM[0], atol=1e-5)
+    np.testing.assert_allclose(found[0], loaded.vector_NM[0], atol=1e-5)
     assert current.read(work).spec.encoder.train == "last_layer"

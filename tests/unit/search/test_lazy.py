@@ -174,6 +174,15 @@ def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, vecto
     assert LazyMap(LeafMap.open(root, 1), codec).search(query, leaves, K) == before
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_file_of_which_all_was_removed(root, assign, asked, codec):
+    query, leaves = asked
+    before = LazyMap(LeafMap.open(root), codec).search(query, leaves, K)
+    change.add(root, assign, iter([(documents(["new1", "new2"]), query[:2])]), 8.0)
+    change.delete(root, ["new1", "new2"])
+    assert LazyMap(LeafMap.open(root), codec).search(query, leaves, K) == before
+
+
 @pytest.mark.parametrize("groups", [2, 5])
 def test_ranges_of_leaves_together_are_the_whole(root, asked, groups):
     query, leaves = asked
