@@ -97,7 +97,8 @@ def measure(name: str, seeds: int, workdir: Path) -> list[str]:
         most = router.n_leaves // 2
         fixed.append([asking.at(router, beam) for beam in beams(router.n_leaves) if beam <= most])
         spared.append([asking.at(Sparing(router, target), most) for target in TARGETS])
-        auto = bench.data.spec.search.leaves_visited(router.n_leaves, int((taught.leaf_NR[:, 1] >= 0).sum()))
+        rows = len(taught.leaf_NR) + int((taught.leaf_NR[:, 0] != taught.leaf_NR[:, -1]).sum())
+        auto = bench.data.spec.search.leaves_visited(router.n_leaves, rows)
         shipped.append(asking.at(Sparing(router, SHIPPED), auto))
         exact.append(asking.judged.exact())
         print(f"{name}: seed {seed}", file=sys.stderr, flush=True)
