@@ -23,7 +23,7 @@ from quality_scan import Asked, Judged, Places
 
 from rayhier.cluster.library import faiss
 from rayhier.evaluate.curve import beams
-from rayhier.model.encoded import Encoded
+from rayhier.model.router import Router, route_all
 from rayhier.model.sparing import Sparing
 from rayhier.search.lists import Ints
 from rayhier.storage.columns import Floats
@@ -54,11 +54,9 @@ class Asking:
         self.places = Places(taught.leaf_NR, taught.router.n_leaves)
         self.documents = len(taught.leaf_NR)
 
-    def at(self, router: object, beam: int) -> Setting:
+    def at(self, router: Router, beam: int) -> Setting:
         """One setting."""
-        with torch.inference_mode():
-            leaves = [router.route(Encoded(part), beam)[0] for part in torch.split(self.x_QM, 512)]  # type: ignore[attr-defined]
-        return self._of(torch.cat(leaves).numpy())
+        return self._of(route_all(router, self.x_QM, beam)[0].numpy())
 
     def _of(self, leaves_QB: Ints) -> Setting:
         probed = np.zeros((len(leaves_QB), self.router.n_leaves + 1), dtype=bool)

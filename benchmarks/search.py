@@ -347,7 +347,7 @@ def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
     loaded = LoadedMap.read(ours.there, texts=False)
     beam = max(1, round(PROBED * ours.router.n_leaves))
     leaves_QB = ours.route(query_QM, beam)
-    index = loaded.lists._index  # noqa: SLF001
+    index = loaded.lists.index
     lines = [
         f"| the same {beam} of {ours.router.n_leaves:,} lists | 1 thread | 2 threads |",
         "|---|---:|---:|",

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 import threading
 import urllib.request
 import uuid
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 import rayhier  # noqa: F401  before torch, so that OpenMP waits as it does in a run
+from rayhier.storage import current
+from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location, locate
 
 ROOT = Path(__file__).parents[1]
@@ -226,6 +229,17 @@ def built(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: P
     stages = [part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)]
     assert run.main([str(spec), *stages]) == 0
     return folder
+
+
+@pytest.fixture
+def work(built: Path, tmp_path: Path) -> Path:
+    """A copy of that run's workdir, to be changed."""
+    return shutil.copytree(built / "work", tmp_path / "work")
+
+
+def leaf_map_of(work: Path, version: int | None = None) -> LeafMap:
+    """The leaf map that a workdir's current.json names, its newest version where none is given."""
+    return LeafMap.open(current.artifact(work, current.read(work), "index").root, version)
 
 
 @pytest.fixture(scope="session")

@@ -61,7 +61,7 @@ class LeafLists:
         Row n lies in list `list_N[n]`; where that is not given, the rows of one list follow those of another.
         """
         self.sizes, self.copies = size_L, copies
-        self._index, self._place = index, place
+        self.index, self._place = index, place
         self._again = None
         if copies is not None and copies.lower_NR is not None:
             lists_N = np.repeat(np.arange(len(size_L)), size_L) if list_N is None else list_N
@@ -129,10 +129,10 @@ class LeafLists:
             here = max(1, int((list_QB >= 0).sum(axis=1).max(initial=0)))
             order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, :here]
             list_QB = np.take_along_axis(list_QB, order_QB, axis=1)
-        self._index.nprobe = list_QB.shape[1]
+        self.index.nprobe = list_QB.shape[1]
         queries = np.ascontiguousarray(query_QM, dtype=np.float32)
         lists = np.ascontiguousarray(list_QB, dtype=np.int64)
-        scores, rows = _in_threads(self._index, queries, lists, k)
+        scores, rows = _in_threads(self.index, queries, lists, k)
         scores[rows < 0] = -np.inf
         return scores, rows
 

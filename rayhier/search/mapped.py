@@ -25,7 +25,7 @@ from rayhier.storage import cache, columns
 from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap, Shard
 
-LISTS, ROWS, VECTORS, ABOUT = "lists.faiss", "rows.arrow", "vectors.npy", "about.json"
+LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
 FORMAT = 1
 
 
@@ -53,9 +53,8 @@ class MappedShard:
         """Its leaves."""
         about = json.loads((self.folder / ABOUT).read_bytes())
         index = faiss.read_index(str(self.folder / LISTS), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
-        copies = None
-        if about["copies"]:
-            copies = Copies(self._array("result"), self._array("lower") if about["lower"] else None)
+        result_N, lower_NR = self._array("result"), self._array("lower")
+        copies = None if result_N is None else Copies(result_N, lower_NR)
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
         return LeafLists(index, size_L, copies, place=Places(leaf_L))
 
@@ -70,7 +69,9 @@ class MappedShard:
         return self._array("vectors")
 
     def _array(self, name: str) -> Any:
-        return np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        """Mapped; None where there was no need of it."""
+        path = self.folder / f"{name}.npy"
+        return np.load(path, mmap_mode="r") if path.exists() else None
 
 
 def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
@@ -85,14 +86,8 @@ def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
         np.save(folder / "lower.npy", copies.lower_NR)
     if codecs.AGAIN[codec]:
         value = table.schema.field("vector").type.value_type.to_pandas_dtype()
-        np.save(folder / VECTORS, vector_NM.astype(value))
+        np.save(folder / "vectors.npy", vector_NM.astype(value))
     rows = table.drop_columns(["vector", "leaves"])
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
-    about = {
-        "leaves": leaf_L.tolist(),
-        "sizes": size_L.tolist(),
-        "copies": copies is not None,
-        "lower": copies is not None and copies.lower_NR is not None,
-    }
-    (folder / ABOUT).write_text(json.dumps(about))
+    (folder / ABOUT).write_text(json.dumps({"leaves": leaf_L.tolist(), "sizes": size_L.tolist()}))

@@ -4,7 +4,6 @@ The real run command over real artifacts; the actors run in this process, where 
 """
 
 import errno
-import shutil
 
 import numpy as np
 import pytest
@@ -15,16 +14,11 @@ from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
 from rayhier.run import main as run
 from rayhier.storage import current, files
-from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.ledger import Ledger
 
+from ..conftest import leaf_map_of
+
 pytestmark = pytest.mark.usefixtures("cluster")
-
-
-@pytest.fixture
-def work(built, tmp_path):
-    """A copy of a run's workdir."""
-    return shutil.copytree(built / "work", tmp_path / "work")
 
 
 @pytest.fixture
@@ -45,10 +39,6 @@ def build(built, work, *overrides):
     return run([str(built / "spec.yaml"), "--stage", "index", *sets])
 
 
-def leaf_map(work):
-    return LeafMap.open(current.artifact(work, current.read(work), "index").root)
-
-
 def full_after(monkeypatch, count):
     """No room from the next write after `count` on."""
     write, written = files.write_parquet, []
@@ -65,14 +55,14 @@ def full_after(monkeypatch, count):
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("count", [0, 1, 3, 5])
 def test_no_room_while_an_index_is_built(count, built, work, capsys, monkeypatch):
-    before = leaf_map(work).manifest
+    before = leaf_map_of(work).manifest
     with monkeypatch.context() as patched:
         full_after(patched, count)
         assert build(built, work) == 2
     said = capsys.readouterr().err
     assert "No space left on device; what was finished stays: make room and run again" in said
     assert str(work) in said
-    assert leaf_map(work).manifest == before
+    assert leaf_map_of(work).manifest == before
     verify(current.artifact(work, current.read(work), "index").root)
     # With room it goes on from where it was.
     routed = list(work.glob("index/*/*/scratch/routed/*.parquet"))
@@ -80,14 +70,14 @@ def test_no_room_while_an_index_is_built(count, built, work, capsys, monkeypatch
     monkeypatch.setattr(files, "remove", lambda _folder: None)
     assert build(built, work) == 0
     assert all(path.stat().st_mtime_ns == made for path, made in kept.items())
-    assert (leaf_map(work).manifest.documents, len(leaf_map(work).manifest.shards)) == (before.documents, 4)
+    assert (leaf_map_of(work).manifest.documents, len(leaf_map_of(work).manifest.shards)) == (before.documents, 4)
 
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(("key", "what"), [("routed-", "documents"), ("shard-", "rows")])
 def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
     """Its entry is gone after the output was noted: nobody vouches for it, so nothing is published."""
-    before, enter = leaf_map(work).manifest, Ledger.enter
+    before, enter = leaf_map_of(work).manifest, Ledger.enter
 
     def forgets(ledger, name, entry):
         made = enter(ledger, name, entry)
@@ -99,14 +89,14 @@ def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
         patched.setattr(Ledger, "enter", forgets)
         assert build(built, work) == 2
     assert f"{what} are noted as done; nothing is published; run again" in capsys.readouterr().err
-    assert leaf_map(work).manifest == before
+    assert leaf_map_of(work).manifest == before
     assert build(built, work) == 0
-    assert leaf_map(work).manifest.documents == before.documents
+    assert leaf_map_of(work).manifest.documents == before.documents
 
 
 @pytest.mark.usefixtures("here")
 def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
-    before = leaf_map(work).manifest
+    before = leaf_map_of(work).manifest
 
     class Broken:
         @classmethod
@@ -117,7 +107,7 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     assert build(built, work) == 2
     assert "vectors: 1 of " in (said := capsys.readouterr().err)
     assert "hold NaN or infinity" in said
-    assert leaf_map(work).manifest == before
+    assert leaf_map_of(work).manifest == before
 
 
 @pytest.mark.parametrize("command", ["add", "delete", "compact"])
@@ -125,11 +115,11 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
 def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monkeypatch):
     (tmp_path / "new.jsonl").write_text('{"_id": "new", "title": "new", "text": "oak elm"}\n')
     given = {"add": [str(tmp_path / "new.jsonl")], "delete": ["d1"], "compact": []}[command]
-    before = leaf_map(work).manifest
+    before = leaf_map_of(work).manifest
     full_after(monkeypatch, 0)
     assert index([command, str(work), *given]) == 2
     assert "No space left on device" in capsys.readouterr().err
-    assert leaf_map(work).manifest == before
+    assert leaf_map_of(work).manifest == before
     verify(current.artifact(work, current.read(work), "index").root)
 
 

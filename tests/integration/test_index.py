@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -14,26 +13,16 @@ from rayhier.run import main as run
 from rayhier.search.__main__ import main as search
 from rayhier.search.searcher import Searcher
 from rayhier.storage import current
-from rayhier.storage.leaf_map import LeafMap
+
+from ..conftest import leaf_map_of
 
 pytestmark = pytest.mark.usefixtures("cluster")
-
-
-@pytest.fixture
-def work(built, tmp_path):
-    """A copy of a run's workdir."""
-    return shutil.copytree(built / "work", tmp_path / "work")
 
 
 @pytest.fixture
 def corpus(built):
     """The documents it was built of."""
     return [json.loads(line) for line in (built / "corpus" / "corpus.jsonl").read_text().splitlines()]
-
-
-def leaf_map(work, version=None):
-    now = current.read(work)
-    return LeafMap.open(current.artifact(work, now, "index").root, version)
 
 
 def ok(capsys, *arguments):
@@ -53,7 +42,7 @@ def write(path, rows):
 
 def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     new = [{"_id": f"n{n}", "title": f"new {n}", "text": corpus[n]["text"] + " zebra"} for n in range(30)]
-    built = leaf_map(work).manifest
+    built = leaf_map_of(work).manifest
 
     said = ok(capsys, "add", work, write(tmp_path / "new.jsonl", new))
     assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 4 files", said)
@@ -78,22 +67,22 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     assert len(ok(capsys, "versions", work).splitlines()) == 5
 
     assert "version 6 (rollback): 240 documents (-28)" in ok(capsys, "rollback", work, 1)
-    assert leaf_map(work).manifest.counts == built.counts
+    assert leaf_map_of(work).manifest.counts == built.counts
     assert "removed versions: 1, 2, 3, 4" in ok(capsys, "vacuum", work, "--keep", 2)
     assert "whole: versions 5, 6" in ok(capsys, "verify", work)
     out = ok(capsys, "export", work, tmp_path / "plain.faiss")
-    assert f"{leaf_map(work).manifest.rows:,} rows in 8 lists" in out
+    assert f"{leaf_map_of(work).manifest.rows:,} rows in 8 lists" in out
     assert search([str(work), "oak leaf", "-k", "3"]) == 0
 
 
 def test_an_index_that_grew_is_the_index_of_all(work, corpus, tmp_path, capsys):
     """What is added lies where a build of everything puts it, and a compaction is that build's rows."""
-    whole = rows_of(leaf_map(work))
+    whole = rows_of(leaf_map_of(work))
     gone = [f"d{n}" for n in range(100, 140)]
     ok(capsys, "delete", work, *gone)
     ok(capsys, "add", work, write(tmp_path / "again.jsonl", corpus[100:140]))
     ok(capsys, "compact", work)
-    found = rows_of(leaf_map(work))
+    found = rows_of(leaf_map_of(work))
     assert found.keys() == whole.keys()
     for key, row in whole.items():
         own = found[key]
@@ -113,7 +102,7 @@ def test_a_parquet_file_may_bring_its_vectors(work, tmp_path, capsys):
     ids = [f"v{n}" for n in range(5)]
     pq.write_table(pa.table({"_id": ids, "text": ids, "vector": list(vectors)}), tmp_path / "new.parquet")
     ok(capsys, "add", work, tmp_path / "new.parquet")
-    rows = rows_of(leaf_map(work))
+    rows = rows_of(leaf_map_of(work))
     for name, vector in zip(ids, vectors, strict=True):
         np.testing.assert_allclose(rows[name, 0]["vector"], vector, atol=1e-6)
 
@@ -151,7 +140,7 @@ def test_bad_input_changes_nothing(work, tmp_path, capsys):
         error = refused(capsys, *(one.format(work=work, tmp=tmp_path) for one in arguments))
         assert said in error, name
         assert error.startswith("error: "), name
-    assert leaf_map(work).manifest.version == 1
+    assert leaf_map_of(work).manifest.version == 1
     assert "whole: versions 1" in ok(capsys, "verify", work)
 
 
@@ -165,7 +154,7 @@ def test_another_models_index_is_refused(work, capsys):
 def test_a_cap_on_leaves(built, work, capsys):
     spec = ["--set", f"workdir={work}", "--set", "index.max_leaf_factor=1"]
     assert run([str(built / "spec.yaml"), *spec, "--stage", "index"]) == 0
-    manifest = leaf_map(work).manifest
+    manifest = leaf_map_of(work).manifest
     assert max(manifest.counts) <= -(-manifest.rows // 8)
     assert manifest.moved > 0
     assert current.artifact(work, current.read(work), "index").record.counts["moved"] == manifest.moved

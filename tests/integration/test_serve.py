@@ -30,11 +30,6 @@ MOST_TRIES = 1_000
 
 
 @pytest.fixture
-def work(built: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(built / "work", tmp_path / "work")
-
-
-@pytest.fixture
 def local(work: Path, tmp_path: Path) -> Iterator[Local]:
     (tmp_path / "token").write_text(TOKEN)
     with socket.socket() as free:

@@ -103,7 +103,7 @@ def test_each_codec_scores_by_the_stored_vectors(root, table, vectors, asked, co
 def test_lists_lie_in_a_file_that_is_mapped(root, codec):
     leaves = LazyMap(LeafMap.open(root), codec)
     leaves.open()
-    kind = type(faiss.downcast_InvertedLists(leaves._shards[0].shard.lists._index.invlists)).__name__
+    kind = type(faiss.downcast_InvertedLists(leaves._shards[0].shard.lists.index.invlists)).__name__
     assert kind == ("BlockInvertedLists" if codec == "pq" else "OnDiskInvertedLists")
 
 
