@@ -7,6 +7,9 @@ from rayhier.cluster.spill import CANDIDATES, Spill, second_leaves
 from rayhier.model.router import Router, place_all
 from rayhier.storage.columns import Floats
 
+AT_ONCE = 16_384
+"""Documents whose candidate leaves are in memory together."""
+
 Placed = tuple[np.ndarray, Floats]
 
 
@@ -15,6 +18,13 @@ def place(router: Router, document_NM: Floats, leaves: int, spill: Spill) -> Pla
 
     A document without a second leaf has its first again.
     """
+    parts = range(0, max(1, len(document_NM)), AT_ONCE)
+    placed = [_place(router, document_NM[i : i + AT_ONCE], leaves, spill) for i in parts]
+    leaf_NR, log_prob_NR = (np.concatenate(found) for found in zip(*placed, strict=True))
+    return leaf_NR, log_prob_NR
+
+
+def _place(router: Router, document_NM: Floats, leaves: int, spill: Spill) -> Placed:
     count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
     leaf_NC, log_prob_NC = (found.numpy() for found in place_all(router, torch.from_numpy(document_NM), count))
     pick_NR = chosen(router, document_NM, leaf_NC, leaves, spill)

@@ -166,15 +166,18 @@ def _route(
         "model": str(model.folder),
         "scratch": str(attempt.scratch),
     }
-    missing = [name for name in names if ledger.done(part_key(name)) is None]
+    done = {name: entry.counts["documents"] for name in names if (entry := ledger.done(part_key(name)))}
+    missing = [{"part": name} for name in names if name not in done]
     with Bar("route", documents, "documents") as bar:
-        bar.advance(sum(e.counts["documents"] for name in names if (e := ledger.done(part_key(name)))))
-        for row in stream([{"part": name} for name in missing], RoutePart, arguments, spec.cluster.index):
+        bar.advance(sum(done.values()))
+        for row in stream(missing, RoutePart, arguments, spec.cluster.index):
             bar.advance(row["rows"])
-    entries = [entry for name in names if (entry := ledger.done(part_key(name)))]
-    _whole(attempt.root, sum(entry.counts["documents"] for entry in entries), documents, "documents")
-    counts: list[int] = np.sum([entry.counts["leaves"] for entry in entries], axis=0).tolist()
-    return [attempt.scratch / ROUTED / Path(name).name for name in names], counts
+    found, count_L = 0, np.zeros(1, np.int64)
+    for name in names:  # one entry at a time: together they are as many numbers as parts times leaves
+        if entry := ledger.done(part_key(name)):
+            found, count_L = found + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
+    _whole(attempt.root, found, documents, "documents")
+    return [attempt.scratch / ROUTED / Path(name).name for name in names], count_L.tolist()
 
 
 def _cap(

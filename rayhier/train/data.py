@@ -37,11 +37,21 @@ def sampled(corpus: Artifact, most: int) -> Kept | None:
     return kept
 
 
-def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:
-    """Judged pairs, or every document with its nearest neighbours, as `train.objective` says."""
+def load_examples(
+    spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents, *, joint: bool = True
+) -> Examples:
+    """Judged pairs, or every document with its nearest neighbours, as `train.objective` says.
+
+    Only joint training learns from those neighbours; for any other the documents come without, as to find them costs
+    n² comparisons.
+    """
     queries = load_queries(corpus, vectors, "train")
-    supervised = spec.objective == "supervised" or (spec.objective == "auto" and queries.answered)
-    return judged_pairs(queries, documents) if supervised else document_pairs(documents)
+    if spec.objective == "supervised" or (spec.objective == "auto" and queries.answered):
+        return judged_pairs(queries, documents)
+    if joint:
+        return document_pairs(documents)
+    none_P2 = np.empty((0, 2), dtype=np.int64)
+    return Examples(documents.vector_NM, documents.vector_NM, none_P2, same=True, copies=documents.copies)
 
 
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:

@@ -111,7 +111,7 @@ def train_worker(config: dict[str, Any]) -> None:
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
     documents = load_documents(corpus, vectors, sampled(corpus, spec.train.most_documents))
     dev = load_dev(corpus, vectors, in_memory(documents))
-    examples = load_examples(spec.train, corpus, vectors, documents)
+    examples = load_examples(spec.train, corpus, vectors, documents, joint=spec.router.training == "joint")
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
     with ExitStack() as stack:
         run = Run(spec, epochs(spec, not examples.same), config["progress"], root, stack)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.cluster.placing import chosen, place
+from rayhier.cluster.placing import AT_ONCE, chosen, place
 from rayhier.cluster.siblings import siblings
-from rayhier.cluster.spill import CANDIDATES
+from rayhier.cluster.spill import CANDIDATES, Spill
 from rayhier.evaluate.balance import balance
 from rayhier.model.router import place_all
 from rayhier.model.taught import SCALE, TaughtRouter
@@ -69,13 +69,13 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
     rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
     sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
     least, best = np.inf, (router.price_L.clone(), router.border.clone())
-    bidders = _Bidders.of(router, sample_NM)
+    bidders = [_Bidders.of(router, sample_NM[i : i + AT_ONCE]) for i in range(0, len(sample_NM), AT_ONCE)]
     for _ in range(AUCTIONS):
-        leaf_NC, gap_N = bidders.best(router.price_L, 1 if leaves == 1 else CANDIDATES)
         if leaves > 1:
+            gap_N = np.concatenate([own.gaps(router.price_L) for own in bidders])
             router.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
-        pick_NR = chosen(router, sample_NM, leaf_NC, leaves, spill)
-        sizes = leaf_sizes(np.take_along_axis(leaf_NC, pick_NR, axis=1), router.n_leaves)
+        leaf_NR = np.concatenate([own.leaves(router, leaves, spill) for own in bidders])
+        sizes = leaf_sizes(leaf_NR, router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.price_L.clone(), router.border.clone())
         if imbalance <= EVEN:
@@ -92,23 +92,34 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
 
 @dataclass(frozen=True)
 class _Bidders:
-    """Documents and the leaves [n, c] near them, found once; prices change which is best."""
+    """Some documents [n, m] and the leaves [n, c] near them, found once; prices change which is best."""
 
+    document_NM: Floats
     leaf_NC: Tensor
+    """In 32 bits: of a million documents they are most of what settling holds beside the vectors."""
     near_NC: Tensor
     """Cosine to their centroids, but for what is the same for all leaves of a document."""
 
     @classmethod
     def of(cls, router: TaughtRouter, document_NM: Floats) -> Self:
         leaf_NC, log_prob_NC = place_all(router, torch.from_numpy(document_NM), 2 * CANDIDATES)
-        return cls(leaf_NC, log_prob_NC / SCALE + router.price_L.cpu()[leaf_NC])
+        return cls(document_NM, leaf_NC.int(), log_prob_NC / SCALE + router.price_L.cpu()[leaf_NC])
 
-    def best(self, price_L: Tensor, count: int) -> tuple[Ints, Floats]:
-        """The `count` best leaves [n, count] after price, and how much nearer [n] the first is than the next."""
-        near_NC = self.near_NC - price_L.cpu()[self.leaf_NC]
-        best_NC, place_NC = near_NC.topk(min(max(count, 2), near_NC.shape[1]), dim=1)
-        leaf_NC = self.leaf_NC.gather(1, place_NC[:, :count])
-        return leaf_NC.numpy(), (best_NC[:, 0] - best_NC[:, -1 if best_NC.shape[1] == 1 else 1]).numpy()
+    def gaps(self, price_L: Tensor) -> Floats:
+        """How much nearer [n] the best leaf is than the next, after price."""
+        best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
+        return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
+
+    def leaves(self, router: TaughtRouter, leaves: int, spill: Spill) -> Ints:
+        """The leaves [n, r] in which they lie at the router's prices."""
+        count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
+        place_NC = self._after(router.price_L).topk(count, dim=1).indices
+        leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
+        pick_NR = chosen(router, self.document_NM, leaf_NC, leaves, spill)
+        return np.asarray(np.take_along_axis(leaf_NC, pick_NR, axis=1))
+
+    def _after(self, price_L: Tensor) -> Tensor:
+        return self.near_NC - price_L.cpu()[self.leaf_NC]
 
 
 def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:

@@ -117,6 +117,10 @@ def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
     found = load_examples(TrainSpec(objective=objective), *published(tmp_path, documents, grade), documents)
     wanted = [[0, 3]] if supervised else document_pairs(documents).pair_P2.tolist()
     assert found.pair_P2.tolist() == wanted
+    taught = load_examples(
+        TrainSpec(objective=objective), *published(tmp_path, documents, grade), documents, joint=False
+    )
+    assert (taught.same, taught.pair_P2.tolist()) == (not supervised, wanted if supervised else [])
 
 
 def test_two_documents_ask_for_each_other(documents):
