@@ -3,11 +3,13 @@
     python benchmarks/scale.py --documents 100_000 1_000_000 10_000_000
 
 Vectors are synthetic, and say so: a mixture of 5,000 directions in 384 dimensions, queries near documents. They go
-through the index stage as it ships, on Ray Data; leaves and router come from a sample, as training has them. Memory is
-the proportional set size (PSS) of every process below this one, the largest and their sum, watched twice a second.
+through the index stage as it ships, on Ray Data; leaves and router come from a sample, as training has them. Then they
+are searched where they lie, at the least beam that reaches 95% of the exact ten nearest. Memory is the proportional set
+size (PSS) of every process below this one, the largest and their sum, watched twice a second.
 """
 
 import argparse
+import io
 import json
 import os
 import shutil
@@ -23,14 +25,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from matplotlib.figure import Figure
 
 from rayhier.cluster.library import faiss
+from rayhier.evaluate.balance import balance
 from rayhier.evaluate.curve import beams
 from rayhier.index.ray import build
 from rayhier.index.verify import verify
 from rayhier.model.router import route_all, save_router
 from rayhier.model.taught import TaughtRouter
 from rayhier.ray import join
+from rayhier.search.lazy import LazyMap
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Kind, Place
@@ -45,7 +50,8 @@ DIMENSION, CENTRES, SPREAD, NEAR = 384, 5_000, 0.7, 0.35
 PART = 65_536
 SAMPLE = 1_000_000
 QUERIES, K = 500, 10
-RECALL = 0.95
+BATCH = 64
+RECALL, GROWTH = 0.95, 0.6
 BILLION = 1_000_000_000
 EVERY = 0.5
 
@@ -196,7 +202,7 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
     def made(attempt: Attempt) -> Made:
         centre_CM = centres()
         kept = [int(rows * min(1.0, SAMPLE / documents)) for _, rows in parts(documents)]
-        sample_NM = np.empty((sum(kept), DIMENSION), np.float32)
+        sample_NM = np.empty((sum(kept), DIMENSION), np.float16)
         begins = np.cumsum([0, *kept])
         for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
             sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
@@ -238,9 +244,8 @@ class Work:
     routing: float
 
 
-def work(router: TaughtRouter, leaf_map: LeafMap, documents: int) -> Work:
+def work(router: TaughtRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: np.ndarray) -> Work:
     """Counted from where the nearest documents lie; nothing is scanned."""
-    query_QM, near_QK = asked(documents)
     leaves = leaves_of(leaf_map, np.unique(near_QK))
     sizes = np.array(leaf_map.manifest.counts)
     for beam in beams(router.n_leaves):
@@ -253,6 +258,24 @@ def work(router: TaughtRouter, leaf_map: LeafMap, documents: int) -> Work:
             scanned = float(sizes[probed_QB].sum(axis=1).mean())
             return Work(beam, scanned, router.multiply_adds(beam) / router.dimension)
     raise RuntimeError(f"{RECALL:.0%} of the nearest documents are never reached")
+
+
+def latency(router: TaughtRouter, leaves: LazyMap, query_QM: Floats, near_QK: np.ndarray, beam: int) -> dict[str, Any]:
+    """Recall of the exact ten, and milliseconds a query, alone and in batches: medians, once all was asked before."""
+
+    def ask(batch: int) -> tuple[list[set[int]], float]:
+        found, spent = [], []
+        for begin in range(0, len(query_QM), batch):
+            part_QM, began = query_QM[begin : begin + batch], time.perf_counter()
+            probed_QB = route_all(router, torch.from_numpy(part_QM), beam)[0].numpy()
+            answers = leaves.search(part_QM, probed_QB, K)
+            spent.append(1e3 * (time.perf_counter() - began) / len(part_QM))
+            found += [{int(hit.id[1:]) for hit in answer.hits} for answer in answers]
+        return found, float(np.median(spent))
+
+    found, _ = ask(BATCH)
+    recall = np.mean([len(own & set(near)) / K for own, near in zip(found, near_QK.tolist(), strict=True)])
+    return {"recall": float(recall), "batch": ask(BATCH)[1], "alone": ask(1)[1]}
 
 
 def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
@@ -284,22 +307,32 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
         verify(index.root)
     leaf_map = LeafMap.open(index.root)
     router = load(made)
-    with stages.of("queries"):
-        asks = work(router, leaf_map, documents)
+    with stages.of("neighbours"):
+        query_QM, near_QK = asked(documents)
+        asks = work(router, leaf_map, query_QM, near_QK)
+    os.environ["RAYHIER_CACHE"] = str(folder / "cache")
+    leaves = LazyMap(leaf_map)
+    with stages.of("map"):
+        leaves.open()
+    with stages.of("search"):
+        answered = latency(router, leaves, query_QM, near_QK, asks.beam)
     found = {
         "documents": documents,
         "rows": leaf_map.manifest.rows,
         "leaves": len(leaf_map.manifest.counts),
+        "imbalance": balance(np.array(leaf_map.manifest.counts))["imbalance"],
         "shards": len(leaf_map.manifest.shards),
         "bytes": sum(file.bytes for file in leaf_map.manifest.files),
         "seconds": stages.seconds,
-        "process": max(memory.process for memory in stages.memory.values()),
-        "total": max(memory.total for memory in stages.memory.values()),
+        "process": {name: memory.process for name, memory in stages.memory.items()},
+        "total": {name: memory.total for name, memory in stages.memory.items()},
         "beam": asks.beam,
         "visited": asks.visited,
         "routing": asks.routing,
+        **answered,
     }
     assert leaf_map.manifest.documents == documents
+    assert sum(leaf_map.manifest.counts) == sum(shard.rows for shard in leaf_map.manifest.shards)
     if not keep:
         shutil.rmtree(folder)
     return found
@@ -315,38 +348,81 @@ def load(made: Artifact) -> TaughtRouter:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """What was measured, and how it grows."""
-    head = [
-        "documents",
-        "leaves",
-        "shards",
-        *(f"{name}, s" for name in ("synthesise", "leaves", "index", "verify")),
-        "index, µs a document",
-        "largest process, GB",
-        "all, GB",
-        "bytes a document",
-        f"rows scored + routing for {RECALL:.0%} of the {K} nearest",
+    """What was measured, a column for each size, and how it grows."""
+
+    def line(name: str, cell: Callable[[dict[str, Any]], str]) -> str:
+        return f"| {name} | {' | '.join(cell(row) for row in rows)} |"
+
+    stages = list(rows[0]["seconds"])
+    lines = [
+        line("documents", lambda row: f"{row['documents']:,}"),
+        f"|---|{'---:|' * len(rows)}",
+        line("rows, leaves, shards", lambda row: f"{row['rows']:,}, {row['leaves']:,}, {row['shards']}"),
+        line("imbalance", lambda row: f"{row['imbalance']:.2f}"),
+        *(
+            line(
+                f"{name}: s, largest process, all, GB",
+                lambda row, name=name: (
+                    f"{row['seconds'][name]:.0f}, {row['process'][name] / 1e9:.2f}, {row['total'][name] / 1e9:.2f}"
+                ),
+            )
+            for name in stages
+        ),
+        line("index, µs a document", lambda row: f"{1e6 * row['seconds']['index'] / row['documents']:.0f}"),
+        line("bytes a document", lambda row: f"{row['bytes'] / row['documents']:.0f}"),
+        line(f"leaves visited for {RECALL:.0%} of the {K} nearest", lambda row: f"{row['beam']:,}"),
+        line("rows scored", lambda row: f"{row['visited']:,.0f}"),
+        line("routing, in rows", lambda row: f"{row['routing']:,.0f}"),
+        line(f"recall@{K} found", lambda row: f"{row['recall']:.3f}"),
+        line("ms a query, alone", lambda row: f"{row['alone']:.2f}"),
+        line(f"ms a query, in batches of {BATCH}", lambda row: f"{row['batch']:.2f}"),
     ]
-    lines = [f"| {' | '.join(head)} |", f"|{'---:|' * len(head)}"]
-    for row in rows:
-        n, seconds = row["documents"], row["seconds"]
-        lines.append(
-            f"| {n:,} | {row['leaves']:,} | {row['shards']} | {seconds['synthesise']:.0f} | {seconds['leaves']:.0f} | "
-            f"{seconds['index']:.0f} | {seconds['verify']:.0f} | {1e6 * seconds['index'] / n:.0f} | "
-            f"{row['process'] / 1e9:.2f} | {row['total'] / 1e9:.2f} | {row['bytes'] / n:.0f} | "
-            f"{row['visited']:,.0f} + {row['routing']:,.0f} |"
-        )
     if len(rows) > 1:
-        sizes = np.log([row["documents"] for row in rows])
-        costs = np.log([row["visited"] + row["routing"] for row in rows])
-        lines += ["", f"work of a query grows as N^{np.polyfit(sizes, costs, 1)[0]:.2f} (asked: at most N^0.6)"]
+        lines += ["", *growth(rows)]
     last = rows[-1]
     hours = BILLION * last["seconds"]["index"] / last["documents"] / 3600
     lines.append(
-        f"a billion, at the rate of the last line: {hours:,.0f} h of these two cores, "
+        f"a billion, at the rate of the last column: {hours:,.0f} h of these two cores, "
         f"{BILLION * last['bytes'] / last['documents'] / 1e12:.1f} TB"
     )
     return "\n".join(lines)
+
+
+def costs(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """What grows, by name."""
+    return {
+        "rows scored + routing": [row["visited"] + row["routing"] for row in rows],
+        "ms a query, alone": [row["alone"] for row in rows],
+        f"ms a query, batches of {BATCH}": [row["batch"] for row in rows],
+    }
+
+
+def growth(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The exponent in N of each cost."""
+    sizes = np.log([row["documents"] for row in rows])
+    found = {name: np.polyfit(sizes, np.log(values), 1)[0] for name, values in costs(rows).items()}
+    return [f"{name}: grows as N^{power:.2f} (asked of the first: at most N^{GROWTH})" for name, power in found.items()]
+
+
+def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Work and latency against documents, beside the growth that is asked."""
+    sizes = [row["documents"] for row in rows]
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
+    work_axes, time_axes = figure.subplots(1, 2)
+    for name, values in costs(rows).items():
+        axes = time_axes if name.startswith("ms") else work_axes
+        axes.plot(sizes, values, marker="o", label=name)
+    for axes in (work_axes, time_axes):
+        first = axes.lines[0].get_ydata()[0]
+        axes.plot(sizes, [first * (n / sizes[0]) ** GROWTH for n in sizes], ":", color="gray", label=f"N^{GROWTH}")
+        axes.set(xscale="log", yscale="log", xlabel="documents")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend()
+    figure.suptitle(f"A query for {RECALL:.0%} of its exact {K} nearest (synthetic vectors)")
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=110)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.getvalue())
 
 
 def main() -> int:
@@ -356,6 +432,7 @@ def main() -> int:
         "--documents", type=lambda text: int(text.replace("_", "")), nargs="+", default=[100_000, 1_000_000]
     )
     parser.add_argument("--workdir", type=Path, default=ROOT / "runs" / "scale")
+    parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "scale.png")
     parser.add_argument("--keep", action="store_true", help="leave the artifacts")
     given = parser.parse_args()
     threads = min(2, os.cpu_count() or 1)
@@ -368,6 +445,8 @@ def main() -> int:
         workdir.mkdir(parents=True, exist_ok=True)
         (workdir / "scale.json").write_text(json.dumps(rows, indent=1))
         print(table(rows), flush=True)
+        if len(rows) > 1:
+            draw(rows, given.figure)
     return 0
 
 

@@ -11,10 +11,12 @@ FLAT = 2_000_000_000
 """Vectors times clusters up to which one flat k-means is affordable: ten minutes on two cores at 384 dimensions."""
 SAMPLE = 256
 """Vectors a cluster that faiss, too, trains on at most."""
+AT_ONCE = 65_536
+"""Vectors that are brought to 32 bits together."""
 
 
 def spherical_kmeans(vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS) -> Floats:
-    """Unit centroids [k, m] of unit vectors [n, m]; ValueError where k exceeds n.
+    """Unit centroids [k, m] of unit vectors [n, m], in 32 bits or in 16; ValueError where k exceeds n.
 
     Where vectors times clusters are many, in two steps: about √k clusters, then each of them cut into as many as its
     share of the vectors, so that the work grows with n √k.
@@ -44,8 +46,11 @@ def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
 
 
 def _in_two_steps(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
-    coarse_CM = _flat(vectors_NM, round(k**0.5), seed, iterations)
-    cell_N = nearest(vectors_NM, coarse_CM, 1)[0][:, 0]
+    n, coarse = len(vectors_NM), round(k**0.5)
+    sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE * coarse])
+    coarse_CM = _flat(vectors_NM[sample], coarse, seed, iterations)
+    batches = np.array_split(vectors_NM, -(-n // AT_ONCE))
+    cell_N = np.concatenate([nearest(batch.astype(np.float32), coarse_CM, 1)[0][:, 0] for batch in batches])
     order = np.argsort(cell_N, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(cell_N, minlength=len(coarse_CM)))[:-1])
     shares = divide(np.array([len(own) for own in rows]), k)

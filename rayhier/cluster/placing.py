@@ -13,13 +13,26 @@ AT_ONCE = 16_384
 Placed = tuple[np.ndarray, Floats]
 
 
+def parts(n: int) -> list[slice]:
+    """Batches of n documents, at least one.
+
+    >>> parts(20_000)
+    [slice(0, 16384, None), slice(16384, 20000, None)]
+    """
+    return [slice(begin, min(begin + AT_ONCE, n)) for begin in range(0, max(1, n), AT_ONCE)]
+
+
+def single(vector_NM: np.ndarray) -> Floats:
+    """In 32 bits."""
+    return np.asarray(vector_NM, dtype=np.float32)
+
+
 def place(router: Router, document_NM: Floats, leaves: int, spill: Spill) -> Placed:
     """Leaves [n, r] where documents belong, first leaf first, and their log-probabilities; r = `leaves`, 1 or 2.
 
-    A document without a second leaf has its first again.
+    A document without a second leaf has its first again. Vectors may be of 16 bits: batches of them become 32.
     """
-    parts = range(0, max(1, len(document_NM)), AT_ONCE)
-    placed = [_place(router, document_NM[i : i + AT_ONCE], leaves, spill) for i in parts]
+    placed = [_place(router, single(document_NM[part]), leaves, spill) for part in parts(len(document_NM))]
     leaf_NR, log_prob_NR = (np.concatenate(found) for found in zip(*placed, strict=True))
     return leaf_NR, log_prob_NR
 

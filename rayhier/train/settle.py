@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.cluster.placing import AT_ONCE, chosen, place
+from rayhier.cluster.placing import chosen, parts, place, single
 from rayhier.cluster.siblings import siblings
 from rayhier.cluster.spill import CANDIDATES, Spill
 from rayhier.evaluate.balance import balance
@@ -30,7 +30,7 @@ SAMPLE = 256
 
 
 def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:
-    """A router that is k-means IVF of these documents [n, m]."""
+    """A router that is k-means IVF of these documents [n, m], in 32 bits or in 16."""
     n, m = document_NM.shape
     branching = round(spec.leaves(n) ** (1 / spec.height))
     router = empty_router(spec, n, m, seed)
@@ -41,7 +41,7 @@ def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:
         router.group_GM.copy_(torch.from_numpy(group_GM))
         router.group_L.copy_(torch.from_numpy(nearest(centroid_LM, group_GM, 1)[0][:, 0]))
     # 20 x cosine, also where vectors are longer than 1.
-    length = float(np.linalg.norm(document_NM[:: max(1, n // 10_000)], axis=1).mean())
+    length = float(np.linalg.norm(single(document_NM[:: max(1, n // 10_000)]), axis=1).mean())
     router.begin(torch.from_numpy(centroid_LM), SCALE / max(length, 1e-6))
     return router
 
@@ -69,7 +69,7 @@ def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) 
     rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
     sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
     least, best = np.inf, (router.price_L.clone(), router.border.clone())
-    bidders = [_Bidders.of(router, sample_NM[i : i + AT_ONCE]) for i in range(0, len(sample_NM), AT_ONCE)]
+    bidders = _Bidders.of(router, sample_NM)
     for _ in range(AUCTIONS):
         if leaves > 1:
             gap_N = np.concatenate([own.gaps(router.price_L) for own in bidders])
@@ -101,9 +101,15 @@ class _Bidders:
     """Cosine to their centroids, but for what is the same for all leaves of a document."""
 
     @classmethod
-    def of(cls, router: TaughtRouter, document_NM: Floats) -> Self:
-        leaf_NC, log_prob_NC = place_all(router, torch.from_numpy(document_NM), 2 * CANDIDATES)
-        return cls(document_NM, leaf_NC.int(), log_prob_NC / SCALE + router.price_L.cpu()[leaf_NC])
+    def of(cls, router: TaughtRouter, document_NM: Floats) -> list[Self]:
+        """All of them in batches, which lie in two arrays: made one by one they would scatter over memory."""
+        n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
+        leaf_NC, near_NC = torch.empty(n, count, dtype=torch.int32), torch.empty(n, count)
+        for part in parts(n):
+            found_NC, log_prob_NC = place_all(router, torch.from_numpy(single(document_NM[part])), count)
+            leaf_NC[part] = found_NC.int()
+            near_NC[part] = log_prob_NC / SCALE + router.price_L.cpu()[found_NC]
+        return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
 
     def gaps(self, price_L: Tensor) -> Floats:
         """How much nearer [n] the best leaf is than the next, after price."""
@@ -115,7 +121,7 @@ class _Bidders:
         count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
         place_NC = self._after(router.price_L).topk(count, dim=1).indices
         leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
-        pick_NR = chosen(router, self.document_NM, leaf_NC, leaves, spill)
+        pick_NR = chosen(router, single(self.document_NM), leaf_NC, leaves, spill)
         return np.asarray(np.take_along_axis(leaf_NC, pick_NR, axis=1))
 
     def _after(self, price_L: Tensor) -> Tensor:
