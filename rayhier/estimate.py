@@ -111,7 +111,8 @@ def tokens(spec: JobSpec, mean_bytes: float) -> float:
 def _encoding(spec: JobSpec, work: Work, workers: Workers | TrainWorkers) -> float:
     """Seconds to encode every document and query once; tokenising is a CPU's work and goes on beside."""
     count = work.documents * tokens(spec, work.document_bytes) + work.queries * tokens(spec, work.query_bytes)
-    return max(_forward(work, count) / _rate(spec, workers), count / (TOKENISED * workers.cpus * workers.workers))
+    own = spec.cluster.tokenise or workers
+    return max(_forward(work, count) / _rate(spec, workers), count / (TOKENISED * own.cpus * own.workers))
 
 
 def _forward(work: Work, count: float) -> float:

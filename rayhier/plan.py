@@ -10,7 +10,7 @@ from typing import Any
 
 from rayhier.estimate import Cost, Work, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import TrainWorkers, Workers
+from rayhier.spec.cluster import CpuWorkers, TrainWorkers, Workers
 from rayhier.storage import model_folder, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.fingerprint import fingerprint
@@ -143,6 +143,8 @@ def _steps(plan: Plan) -> list[Step]:
         made = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
         workers = getattr(cluster, stage, None)
         resources = _resources(workers) if workers else "this process"
+        if cluster.tokenise and stage in spec.encoding:
+            resources += f" + {_resources(cluster.tokenise)} for tokens"
         cost = stage_cost(stage, spec, work)
         return Step(stage, kind, Place(plan.workdir / kind / made), inputs, resources, size, cost, seed)
 
@@ -227,8 +229,8 @@ def _work(plan: Plan) -> Work:
     )
 
 
-def _resources(workers: Workers | TrainWorkers) -> str:
-    gpus = f", {workers.gpus:g} GPU" if workers.gpus else ""
+def _resources(workers: CpuWorkers | TrainWorkers) -> str:
+    gpus = f", {workers.gpus:g} GPU" if isinstance(workers, Workers | TrainWorkers) and workers.gpus else ""
     return f"{workers.workers} x {workers.cpus} CPU{gpus}"
 
 

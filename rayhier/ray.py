@@ -7,6 +7,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import ray
 import ray.data
 
 from rayhier.spec import InputError, JobSpec, no_room
-from rayhier.spec.cluster import TrainWorkers, Workers
+from rayhier.spec.cluster import CpuWorkers, TrainWorkers, Workers
 
 ANSWER_SECONDS = 10.0
 ERROR = "error"
@@ -88,12 +89,24 @@ def check_resources(spec: JobSpec) -> None:
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:
                 _check(f"cluster.{stage}", least or workers.workers, each, kind, [node.get(kind, 0) for node in nodes])
+    _check_tokenise(spec, sum(node.get("CPU", 0) for node in nodes))
+
+
+def _check_tokenise(spec: JobSpec, has: float) -> None:
+    """Two pools that both wait for the other's CPUs would wait for ever."""
+    if (own := spec.cluster.tokenise) is None:
+        return
+    for stage in spec.encoding:
+        other = getattr(spec.cluster, stage)
+        asked = own.workers * own.cpus + other.workers * other.cpus
+        if asked > has:
+            where = f"cluster.tokenise: got {own.workers} workers x {own.cpus} CPUs beside cluster.{stage}"
+            raise InputError(f"{where}, together {asked:g}; allowed: at most the cluster's {has:g} CPUs")
 
 
 def _check_device(spec: JobSpec) -> None:
     """A process that Ray gives no GPU sees none."""
-    stages = ["embed", "train", *(["index"] if spec.encoder.train != "head" else [])]
-    for stage in stages if spec.encoder.device == "cuda" else ():
+    for stage in [*spec.encoding, "train"] if spec.encoder.device == "cuda" else ():
         if not getattr(spec.cluster, stage).gpus:
             raise InputError(
                 f"cluster.{stage}.gpus: got 0 with encoder.device cuda; allowed: above 0, or encoder.device auto or cpu"
@@ -113,31 +126,43 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
         raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
 
 
+@dataclass(frozen=True)
+class Pool:
+    """Actors of one kind, `actor(**arguments)`."""
+
+    actor: type
+    arguments: dict[str, Any]
+    workers: CpuWorkers
+
+
 def stream(
-    items: Sequence[dict[str, Any]], actor: type, arguments: dict[str, Any], workers: Workers
+    items: Sequence[dict[str, Any]],
+    actor: type,
+    arguments: dict[str, Any],
+    workers: CpuWorkers,
+    ahead: Pool | None = None,
 ) -> Iterator[dict[str, Any]]:
     """What `actor(**arguments)(item)` returns for each item, as it comes, from a pool of so many actors.
 
-    InputError where one of them raises it, or finds no room to write.
+    Where there is a pool `ahead`, of what that makes of the item; both work at a time. InputError where one of them
+    raises it, or finds no room to write.
     """
     if not items:
         return
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    size = min(workers.workers, len(items))
-    rows = (
-        ray.data.from_items(list(items), override_num_blocks=len(items))
-        .map(
-            _telling(actor),
-            fn_constructor_kwargs=arguments,
-            compute=ray.data.ActorPoolStrategy(size=size),
-            num_cpus=workers.cpus,
-            num_gpus=workers.gpus or None,
-        )
-        .iter_rows()
-    )
-    yield from map(_told, rows)
+    rows = ray.data.from_items(list(items), override_num_blocks=len(items))
+    for pool in (ahead, Pool(actor, arguments, workers)):
+        if pool is not None:
+            rows = rows.map(
+                _telling(pool.actor),
+                fn_constructor_kwargs=pool.arguments,
+                compute=ray.data.ActorPoolStrategy(size=min(pool.workers.workers, len(items))),
+                num_cpus=pool.workers.cpus,
+                num_gpus=getattr(pool.workers, "gpus", 0) or None,
+            )
+    yield from map(_told, rows.iter_rows())
 
 
 def _telling(actor: type) -> type:
@@ -145,6 +170,8 @@ def _telling(actor: type) -> type:
 
     class Telling(actor):  # type: ignore[misc]
         def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
+            if item.get(ERROR):  # of the pool ahead
+                return {ERROR: item[ERROR]}
             try:
                 return {ERROR: "", **super().__call__(item)}
             except InputError as error:

@@ -1,6 +1,6 @@
 """Texts -> vectors, in batches of texts of like length."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from rayhier.embed.tokeniser import Tokeniser, Tokens
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import Device, EncoderSpec
@@ -30,6 +31,9 @@ class TextEncoder:
         self.dtype = resolve(spec.precision, self.device)
         self.encoder = Encoder(folder, self.dtype, spec.similarity).to(self.device)
         self.max_length = min(spec.max_length, self.encoder.longest)
+        self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout.prompt, self.max_length)
+        self.seen = 0
+        """Tokens encoded since it was opened."""
         self.batch_size = spec.batch_size
         self.tokens = CPU_TOKENS if self.device.type == "cpu" else self.batch_size * self.max_length
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
@@ -39,16 +43,29 @@ class TextEncoder:
         """m, the size of a vector."""
         return self.encoder.dimension
 
+    @property
+    def parameters(self) -> int:
+        """Of transformer and head, those that only look tokens up left out."""
+        looked_up = sum(one.weight.numel() for one in self.encoder.modules() if isinstance(one, torch.nn.Embedding))
+        return sum(one.numel() for one in self.encoder.parameters()) - looked_up
+
     def encode(self, texts: Sequence[str]) -> Floats:
         """Vectors [n, m], float32, in the order of the texts; unit vectors for cosine."""
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        return self._filled(len(texts), self._tokenised(texts))
+
+    def encode_tokens(self, tokens: Tokens) -> Floats:
+        """The same of texts that `tokenise` was given elsewhere."""
+        return self._filled(len(tokens), (tokens[start : start + CHUNK] for start in range(0, len(tokens), CHUNK)))
+
+    def _filled(self, n: int, chunks: Iterable[Tokens]) -> Floats:
+        vectors = np.empty((n, self.dimension), dtype=np.float32)
         done = 0
-        for tokens in self._tokenised(texts):
+        for tokens in chunks:
             vectors[done : done + len(tokens)] = self._encode(tokens)
             done += len(tokens)
         return vectors
 
-    def _tokenised(self, texts: Sequence[str]) -> Iterator[list[list[int]]]:
+    def _tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
         """Token ids of the texts, chunk by chunk, the next one made while the last is used."""
         chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
         if len(chunks) < 2:
@@ -61,30 +78,18 @@ class TextEncoder:
                 yield tokens
             yield ahead.result()
 
-    def tokenise(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, cut to the greatest length."""
-        prompted = [self.encoder.layout.prompt + text for text in texts]
-        found: list[list[int]] = self.encoder.tokenizer(
-            prompted,
-            truncation=True,
-            max_length=self.max_length,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
-        return found
-
     @torch.inference_mode()
-    def _encode(self, tokens: Sequence[Sequence[int]]) -> Floats:
+    def _encode(self, tokens: Tokens) -> Floats:
         """Vectors of one chunk: on a GPU nothing waits for a batch before all are under way."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         batches = self._batches([tokens[row] for row in order])
         parts = [self.encoder(*self.padded(batch)) for batch in batches]
+        self.seen += sum(map(len, tokens))
         vectors = np.empty((len(tokens), self.dimension), dtype=np.float32)
         vectors[order] = torch.cat(parts).cpu().numpy()
         return vectors
 
-    def _batches(self, tokens: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
+    def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
         """Texts sorted by length, the longest first, so many at a time as both limits let."""
         start = 0
         while start < len(tokens):
@@ -92,7 +97,7 @@ class TextEncoder:
             yield tokens[start : start + size]
             start += size
 
-    def padded(self, batch: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
         """Ids and mask [n, t] of texts, the longest first, padded on the right."""
         ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)

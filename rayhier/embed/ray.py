@@ -7,10 +7,12 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import TextEncoder, document_texts
+from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.model.encoder import Encoder
-from rayhier.progress import Bar
-from rayhier.ray import stream
+from rayhier.progress import Bar, say
+from rayhier.ray import Pool, stream
 from rayhier.spec import JobSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files, schemas
@@ -18,34 +20,57 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.ledger import Entry, Ledger
 from rayhier.storage.model_folder import ModelFolder
-from rayhier.storage.paths import locate
+from rayhier.storage.paths import Location, locate
 
 QUERIES = "queries.parquet"
+
+
+def read_texts(corpus: Location, name: str) -> tuple[pa.Table, list[str]]:
+    """The ids of a part of the corpus, and what is encoded of each row."""
+    if name == QUERIES:
+        table = columns.read([corpus / name], ["query_id", "text"])
+        return table.select(["query_id"]), table["text"].to_pylist()
+    table = columns.read([corpus / name], ["doc_id", "title", "text"])
+    return table.select(["doc_id"]), document_texts(table)
+
+
+class TokenisePart:
+    """An actor that makes tokens of parts, so that those who encode them need not."""
+
+    def __init__(self, model: str, max_length: int, corpus: str, cpus: int) -> None:
+        _threads(cpus)
+        self.corpus = locate(corpus)
+        self.tokenise = Tokeniser.open(Path(model), max_length)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The part `row["part"]` with its tokens."""
+        name = str(row["part"])
+        return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name)[1]))}
 
 
 class EmbedPart:
     """An actor that encodes parts: reads texts of `corpus`, writes vectors below `root`."""
 
     def __init__(self, model: str, spec: dict[str, Any], corpus: str, root: str, ledger: str, cpus: int) -> None:
-        torch.set_num_threads(cpus)
-        os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
+        _threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
         self.ledger = Ledger(locate(ledger), self.root)
         self.encoder = TextEncoder(Path(model), EncoderSpec(**spec))
+        self.clock = Clock(self.encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Encode the part `row["part"]`; returns how many texts it holds."""
+        """Encode the part `row["part"]`, of its tokens where they came; returns how many texts it holds."""
         name = str(row["part"])
-        key = "query_id" if name == QUERIES else "doc_id"
-        table = columns.read([self.corpus / name], [key, "text"] if name == QUERIES else [key, "title", "text"])
-        texts = table["text"].to_pylist() if name == QUERIES else document_texts(table)
-        vectors = self.encoder.encode(texts)
+        ids, texts = read_texts(self.corpus, name)
+        with self.clock.working():
+            vectors = self.encoder.encode_tokens(unpacked(row)) if "ids" in row else self.encoder.encode(texts)
+        key = ids.column_names[0]
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())
-        made = files.write_parquet(self.root, name, [pa.table([table[key], column], schema=schema)], schema)
+        made = files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)
         precision = str(self.encoder.dtype).removeprefix("torch.")
         self.ledger.enter(ledger_key(name), Entry((made,), {"rows": len(texts), "precision": precision}))
-        return {"rows": len(texts)}
+        return {"rows": len(texts), **self.clock.lap()}
 
 
 def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Made:
@@ -56,7 +81,7 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
         encoder.trainable(spec.encoder.train)
     names = [*corpus.names("documents/"), QUERIES]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
-    missing = [name for name in names if ledger.done(ledger_key(name)) is None]
+    missing = [{"part": name} for name in names if ledger.done(ledger_key(name)) is None]
     total = corpus.record.counts["rows"] + corpus.record.counts["queries"]["accepted"]
     arguments = {
         "model": str(model.path),
@@ -66,10 +91,15 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
         "ledger": str(ledger.folder),
         "cpus": spec.cluster.embed.cpus,
     }
+    used = Utilisation()
     with Bar("embed", total, "texts") as bar:
         bar.advance(sum(entry.counts["rows"] for name in names if (entry := ledger.done(ledger_key(name)))))
-        for row in stream([{"part": name} for name in missing], EmbedPart, arguments, spec.cluster.embed):
+        ahead = tokenisers(spec, model.path, corpus)
+        for row in stream(missing, EmbedPart, arguments, spec.cluster.embed, ahead):
             bar.advance(row["rows"])
+            used.note(row)
+    if missing:
+        say(str(used))
     entries = [entry for name in names if (entry := ledger.done(ledger_key(name)))]
     rows = sum(entry.counts["rows"] for entry in entries)
     if rows != total:
@@ -80,6 +110,25 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
         "precision": sorted({entry.counts["precision"] for entry in entries}),
     }
     return Made(counts, tuple(file for entry in entries for file in entry.files))
+
+
+def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact) -> Pool | None:
+    """Those that go ahead of encoders, where the spec wants them."""
+    workers = spec.cluster.tokenise
+    if workers is None:
+        return None
+    arguments = {
+        "model": str(folder),
+        "max_length": spec.encoder.max_length,
+        "corpus": str(corpus.root),
+        "cpus": workers.cpus,
+    }
+    return Pool(TokenisePart, arguments, workers)
+
+
+def _threads(cpus: int) -> None:
+    torch.set_num_threads(cpus)
+    os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
 
 
 def ledger_key(name: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from rayhier.embed.encode import TextEncoder
+from rayhier.embed.tokeniser import Tokens
 from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
@@ -27,10 +28,10 @@ class TrainedEncoder:
         folder = model.local("encoder")
         return cls(load_head(folder), None) if spec.train == "head" else cls(None, TextEncoder(folder, spec))
 
-    def __call__(self, base_NM: Floats, texts: Callable[[], Sequence[str]]) -> Floats:
-        """Trained vectors [n, m] of texts whose base vectors [n, m] are stored."""
+    def __call__(self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None) -> Floats:
+        """Trained vectors [n, m] of texts whose base vectors [n, m] are stored; of their `tokens` where there are."""
         if self.encoder is not None:
-            return self.encoder.encode(texts())
+            return self.encoder.encode(texts()) if tokens is None else self.encoder.encode_tokens(tokens)
         return base_NM if self.head is None else encode_all(self.head, base_NM)
 
 

@@ -9,16 +9,21 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import document_texts
+from rayhier.embed.ray import tokenisers
+from rayhier.embed.tokeniser import unpacked
 from rayhier.embed.trained import TrainedEncoder
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
 from rayhier.index.shards import ranges, shard_count, write_shard
+from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.cluster import CpuWorkers
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
@@ -41,7 +46,9 @@ class RoutePart:
         self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
         made = Artifact.open(locate(model))
         self.encode = TrainedEncoder.open(made, job.encoder)
-        self.assign = Assigner(load_router(made.local("router")), job)
+        device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
+        self.assign = Assigner(load_router(made.local("router"), device), job)
+        self.clock = Clock(self.encode.encoder)
         self.scratch = locate(scratch)
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
@@ -49,7 +56,9 @@ class RoutePart:
         """Route the part `row["part"]`; returns how many documents it holds."""
         name = str(row["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
-        table = self.assign(documents, self.encode(base_NM, lambda: document_texts(documents)))
+        tokens = unpacked(row) if "ids" in row else None
+        with self.clock.working():
+            table = self.assign(documents, self.encode(base_NM, lambda: document_texts(documents), tokens))
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
         counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
         entry = Entry(
@@ -57,7 +66,7 @@ class RoutePart:
             {"leaves": counts, "documents": documents.num_rows},
         )
         self.ledger.enter(part_key(name), entry)
-        return {"rows": documents.num_rows}
+        return {"rows": documents.num_rows, **self.clock.lap()}
 
 
 class Source(Protocol):
@@ -168,10 +177,15 @@ def _route(
     }
     done = {name: entry.counts["documents"] for name in names if (entry := ledger.done(part_key(name)))}
     missing = [{"part": name} for name in names if name not in done]
+    ahead = None if spec.encoder.train == "head" else tokenisers(spec, model.local("encoder"), corpus)
+    used = Utilisation()
     with Bar("route", documents, "documents") as bar:
         bar.advance(sum(done.values()))
-        for row in stream(missing, RoutePart, arguments, spec.cluster.index):
+        for row in stream(missing, RoutePart, arguments, spec.cluster.index, ahead):
             bar.advance(row["rows"])
+            used.note(row)
+    if used.tokens:
+        say(str(used))
     found, count_L = 0, np.zeros(1, np.int64)
     for name in names:  # one entry at a time: together they are as many numbers as parts times leaves
         if entry := ledger.done(part_key(name)):
@@ -216,7 +230,8 @@ def _gather(
     arguments = {"root": root, "source": source, "counts": counts, "ledger": folder}
     with Bar("gather", rows, "rows") as bar:
         bar.advance(sum(e.counts["shard"]["rows"] for key in plan if (e := ledger.done(key))))
-        for row in stream(missing, GatherShard, arguments, spec.cluster.index):
+        without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
+        for row in stream(missing, GatherShard, arguments, without_gpus):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := ledger.done(key))]
     _whole(root, sum(shard.rows for shard in shards), rows, "rows")

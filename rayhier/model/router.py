@@ -60,8 +60,8 @@ def save_router(router: EhiRouter | TaughtRouter, folder: Path) -> None:
     save_file({name: tensor.contiguous() for name, tensor in router.state_dict().items()}, folder / WEIGHTS)
 
 
-def load_router(folder: Path) -> Router:
-    """The router a train step saved, ready to route."""
+def load_router(folder: Path, device: torch.device | None = None) -> Router:
+    """The router a train step saved, ready to route on a device; on the CPU where none is named."""
     config = json.loads((folder / CONFIG).read_text())
     router: nn.Module
     match config.pop("type"):
@@ -72,7 +72,7 @@ def load_router(folder: Path) -> Router:
         case other:
             raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'taught'")
     router.load_state_dict(load_file(folder / WEIGHTS))
-    return router.eval().requires_grad_(requires_grad=False)
+    return router.to(device).eval().requires_grad_(requires_grad=False)
 
 
 def sparing(router: Router, target: float) -> Router:

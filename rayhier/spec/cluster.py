@@ -7,13 +7,18 @@ from pydantic import Field, field_validator, model_validator
 from rayhier.spec.section import Section
 
 
-class Workers(Section):
-    """Processes of a stage and what each has."""
+class CpuWorkers(Section):
+    """Processes that need no GPU."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Processes."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
     """CPUs, and threads, of each."""
+
+
+class Workers(CpuWorkers):
+    """Processes of a stage and what each has."""
+
     gpus: Annotated[float, Field(ge=0, le=64)] = 0
     """GPUs of each; below 1, so many share one."""
 
@@ -55,6 +60,9 @@ class ClusterSpec(Section):
     """Reading and checking the source."""
     embed: Workers = Workers()
     """Encoding."""
+    tokenise: CpuWorkers | None = None
+    """Making tokens beside `embed`, and beside `index` where a transformer was trained, so that GPUs need not wait for
+    them; `null`: each encoder makes its own, in a thread."""
     train: TrainWorkers = TrainWorkers()
     """Training."""
     index: Workers = Workers()

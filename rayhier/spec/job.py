@@ -53,6 +53,11 @@ class JobSpec(Section):
         """The same in the mean."""
         return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.training == "taught" else 1)
 
+    @property
+    def encoding(self) -> list[str]:
+        """Stages that encode texts."""
+        return ["embed", *(["index"] if self.encoder.train != "head" else [])]
+
     def check_beam(self) -> None:
         """InputError where queries are to stop by probabilities that the router does not know."""
         if isinstance(self.search.beam, MassBeam) and self.router.training != "taught":

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 def here(monkeypatch):
     """Actors in this process; their errors come back as they do from others."""
 
-    def stream(items, actor, arguments, _workers):
+    def stream(items, actor, arguments, *_):
         one = adapter._telling(actor)(**arguments) if items else None
         for item in items:
             yield adapter._told(one(item))
@@ -99,9 +99,14 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     before = leaf_map_of(work).manifest
 
     class Broken:
+        encoder = None
+
         @classmethod
         def open(cls, *_of):
-            return lambda base_NM, _texts: np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM)
+            return cls()
+
+        def __call__(self, base_NM, *_):
+            return np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM)
 
     monkeypatch.setattr(building, "TrainedEncoder", Broken)
     assert build(built, work) == 2

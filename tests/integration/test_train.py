@@ -1,5 +1,6 @@
 """The train stage on Ray Train: what trains, and that the number of workers changes nothing but the time."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
 from rayhier import run
+from rayhier.embed import ray as embedding
 from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
 from rayhier.storage import current, files
@@ -59,6 +61,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
         router=f"{{type: ehi, training: {training}, branching: 3, height: 2}}",
+        cluster="{train: {workers: 1}, tokenise: {workers: 2, cpus: 1}}",
     )
     assert run.main([str(spec)]) == 0
     before, after = (
@@ -77,3 +80,20 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     found = searcher.encoder.encode([f"{row['title']} {row['text']}".strip()])
     np.testing.assert_allclose(found[0], loaded.vector_NM[0], atol=1e-5)
     assert current.read(work).spec.encoder.train == "last_layer"
+
+
+def test_tokens_may_be_made_by_others(
+    tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokenisers ahead of the encoders change nothing but who does the work, and it is said how much that was."""
+    said: list[str] = []
+    monkeypatch.setattr(embedding, "say", said.append)
+    vectors = []
+    for name, sets in (("own", []), ("ahead", ["--set", "cluster.tokenise={workers: 2, cpus: 1}"])):
+        work = tmp_path / name
+        assert run.main([str(tiny_spec()), *STAGES[:4], "--set", f"workdir={work}", *sets]) == 0
+        made = Artifact.open(next((work / "vectors").iterdir()))
+        vectors.append([(file.name, file.sha256) for file in made.record.files])
+    assert vectors[0] == vectors[1]
+    assert len(said) == 2
+    assert all(re.fullmatch(r"  encoders: [\d,]+ tokens, at work \d+% of their time, .* each", one) for one in said)

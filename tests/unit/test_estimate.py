@@ -58,6 +58,8 @@ def test_a_small_encoder_on_a_gpu_waits_for_its_tokens(spec: Callable[..., JobSp
     one, more = (spec(*lines, f"cluster.embed.cpus={cpus}") for cpus in (1, 4))
     work = dataclasses.replace(SCIFACT, queries=0)
     assert work.documents / seconds("embed", one, work) == pytest.approx(480e3 / 128)
+    beside = spec(*lines, "cluster.tokenise={workers: 3, cpus: 2}")
+    assert seconds("embed", beside, work) == pytest.approx(seconds("embed", one, work) / 6)
     assert seconds("embed", more, work) == pytest.approx(seconds("embed", one, work) / 4)
 
 

@@ -33,6 +33,8 @@ GIVEN = {
     "cluster.index={workers: 1, gpus: 5}": "allowed: at most 4 GPUs a worker, the largest node's",
     "cluster.train={workers: 6, gpus: 1}": "cluster.train: got 6 workers x 1 GPUs = 6",
     "cluster.train={workers: 6, least_workers: 5, gpus: 1}": None,
+    "cluster.tokenise={workers: 8}": None,
+    "cluster.tokenise={workers: 3, cpus: 3}": "3 workers x 3 CPUs beside cluster.embed, together 11; allowed",
     "cluster.train={workers: 2, cpus: 9}": "cluster.train: got 2 workers x 9 CPUs = 18",
 }
 

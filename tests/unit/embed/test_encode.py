@@ -6,6 +6,7 @@ import torch
 
 from rayhier.embed import encode
 from rayhier.embed.encode import TextEncoder, document_text
+from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.spec.encoder import EncoderSpec
 
 
@@ -38,6 +39,22 @@ def test_chunks_do_not_matter(tiny_model, texts, monkeypatch):
     whole = encoder.encode(texts)
     monkeypatch.setattr(encode, "CHUNK", 7)
     np.testing.assert_allclose(encoder.encode(texts), whole, atol=1e-6)
+
+
+def test_tokens_made_elsewhere_and_sent_give_the_same_vectors(tiny_model, texts, monkeypatch):
+    encoder = tiny(tiny_model, max_length=8)
+    elsewhere = Tokeniser.open(tiny_model, 8)
+    assert elsewhere(texts) == encoder.tokenise(texts)
+    assert max(map(len, elsewhere(texts))) == 8
+    monkeypatch.setattr(encode, "CHUNK", 7)
+    sent = unpacked(packed(elsewhere(texts)))
+    np.testing.assert_array_equal(encoder.encode_tokens(sent), encoder.encode(texts))
+    assert encoder.seen == 2 * sum(map(len, sent))
+    assert encoder.encode_tokens(unpacked(packed([]))).shape == (0, encoder.dimension)
+
+
+def test_texts_end_where_the_transformer_does(tiny_model):
+    assert Tokeniser.open(tiny_model, 10_000).max_length == tiny(tiny_model, max_length=8192).max_length
 
 
 @pytest.mark.parametrize(("batch_size", "tokens", "most"), [(4, 10_000, 4), (64, 40, 20), (64, 1, 1)])

@@ -1,0 +1,61 @@
+"""Texts -> token ids, with no weights in sight: what CPUs do while a GPU encodes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import AutoConfig, AutoModel
+
+from rayhier.model.encoder import LOCAL, load_tokenizer, positions
+from rayhier.storage.model_layout import read_layout
+
+Ids = Sequence[int] | npt.NDArray[np.int32]
+Tokens = Sequence[Ids]
+"""Token ids of texts."""
+
+
+class Tokeniser:
+    """The tokenizer of an encoder folder, with its prompt."""
+
+    def __init__(self, tokenizer: Any, prompt: str, max_length: int) -> None:
+        self.tokenizer, self.prompt, self.max_length = tokenizer, prompt, max_length
+
+    @classmethod
+    def open(cls, folder: Path, max_length: int) -> Self:
+        """That of a folder; texts are cut at `max_length` tokens, or where its transformer ends."""
+        layout = read_layout(folder)
+        with torch.device("meta"):
+            transformer = AutoModel.from_config(AutoConfig.from_pretrained(layout.transformer, **LOCAL))
+        return cls(load_tokenizer(layout), layout.prompt, min(max_length, positions(transformer)))
+
+    def __call__(self, texts: Sequence[str]) -> Tokens:
+        """Token ids of each text, cut to the greatest length."""
+        found: Tokens = self.tokenizer(
+            [self.prompt + text for text in texts],
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["input_ids"]
+        return found
+
+
+def packed(tokens: Tokens) -> dict[str, bytes]:
+    """Token ids as they travel between processes."""
+    ids = np.fromiter((one for ids in tokens for one in ids), dtype=np.int32)
+    ends = np.cumsum([len(ids) for ids in tokens], dtype=np.int64)
+    return {"ids": ids.tobytes(), "ends": ends.tobytes()}
+
+
+def unpacked(row: dict[str, Any]) -> Tokens:
+    """What `packed` made of them.
+
+    >>> [ids.tolist() for ids in unpacked(packed([[5, 6], [], [7]]))]
+    [[5, 6], [], [7]]
+    """
+    ids, ends = np.frombuffer(row["ids"], np.int32), np.frombuffer(row["ends"], np.int64)
+    return list(np.split(ids, ends[:-1])) if len(ends) else []
