@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from rayhier.cluster import kmeans
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 
 
@@ -68,3 +69,14 @@ def test_nearest_is_an_argsort(vectors):
     order = np.argsort(-products, axis=1)[:, :4]
     assert found.tolist() == order.tolist()
     np.testing.assert_allclose(scores, np.take_along_axis(products, order, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [7, 10_000])
+def test_two_steps_read_vectors_of_16_bits_in_batches(vectors, monkeypatch, at_once):
+    monkeypatch.setattr(kmeans, "FLAT", 0)
+    half = vectors.astype(np.float16)
+    whole = spherical_kmeans(half.astype(np.float32), 20, seed=0)
+    monkeypatch.setattr(kmeans, "AT_ONCE", at_once)
+    np.testing.assert_array_equal(spherical_kmeans(half, 20, seed=0), whole)
+    flat = spherical_kmeans(vectors, 20, seed=0)
+    assert (vectors @ whole.T).max(axis=1).mean() > (vectors @ flat.T).max(axis=1).mean() - 0.05

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rayhier.cluster import placing
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.cluster.placing import place
 from rayhier.evaluate.balance import balance
@@ -118,6 +119,20 @@ def test_documents_settle_in_leaves(problem, router, leaves):
         assert (two == (gap <= float(made.border) + 1e-6)).mean() > 0.99
         assert two.mean() == pytest.approx(spec.index.spilled, abs=0.1)
     assert np.array_equal(place(made, problem.documents, leaves, "soar")[0], leaf_NR)
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
+    """A sample in 16 bits, looked at some documents at a time, is a sample."""
+    half = problem.documents.astype(np.float16)
+    spec = job(leaves_per_document=leaves)
+    whole = make_router(FLAT, half.astype(np.float32), 0)
+    wanted = settle(whole, half.astype(np.float32), spec, 0)
+    monkeypatch.setattr(placing, "AT_ONCE", 17)
+    made = make_router(FLAT, half, 0)
+    assert np.array_equal(settle(made, half, spec, 0), wanted)
+    for name, tensor in made.state_dict().items():
+        torch.testing.assert_close(tensor, whole.state_dict()[name])
 
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
