@@ -97,16 +97,16 @@ def pss(pid: int) -> int:
     return 0
 
 
-@dataclass
 class Stages:
-    """Seconds and memory of each stage."""
+    """Seconds and bytes of each stage, kept beside what it made: a run that finds that there says what it took."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
-    memory: dict[str, Memory] = field(default_factory=dict)
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "stages.json"
+        self.took: dict[str, dict[str, float]] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
     @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        """Measure a block."""
+    def of(self, name: str, *, there: bool = False) -> Iterator[None]:
+        """Measure a block, unless what it makes is there."""
         memory, began = Memory(), time.monotonic()
         thread = threading.Thread(target=memory.watch, daemon=True)
         thread.start()
@@ -115,8 +115,13 @@ class Stages:
         finally:
             memory.over.set()
             thread.join()
-            self.seconds[name], self.memory[name] = time.monotonic() - began, memory
-            print(f"  {name}: {self.seconds[name]:.0f} s, {memory.process / 1e9:.2f} GB", file=sys.stderr, flush=True)
+        if not (there and name in self.took):
+            seconds = time.monotonic() - began
+            self.took[name] = {"seconds": seconds, "process": memory.process, "total": memory.total}
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps(self.took, indent=1))
+        took = self.took[name]
+        print(f"  {name}: {took['seconds']:.0f} s, {took['process'] / 1e9:.2f} GB", file=sys.stderr, flush=True)
 
 
 def centres() -> Floats:
@@ -138,13 +143,22 @@ def parts(documents: int) -> list[tuple[int, int]]:
     return [(number, min(PART, documents - first)) for number, first in enumerate(range(0, documents, PART))]
 
 
-def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Any) -> Artifact:
+def place_of(folder: Path, kind: Kind) -> Place:
+    """Where an artifact lies."""
+    return Place(folder / kind / "synthetic000")
+
+
+def is_there(folder: Path, kind: Kind) -> bool:
+    """Whether it does."""
+    return place_of(folder, kind).published() is not None
+
+
+def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Callable[[Attempt], Made]) -> Artifact:
     """An artifact that `made(attempt)` writes, unless it is there."""
-    place = Place(folder / kind / "synthetic000")
-    found = place.published()
+    found = place_of(folder, kind).published()
     if found is not None:
         return found
-    with Attempt.start(place) as attempt:
+    with Attempt.start(place_of(folder, kind)) as attempt:
         return attempt.publish(kind, inputs, made(attempt))
 
 
@@ -293,16 +307,15 @@ def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
 def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     """One size: all stages, then what a query costs."""
     print(f"{documents:,} synthetic vectors", file=sys.stderr, flush=True)
-    folder, stages = workdir / str(documents), Stages()
-    spec = job(folder)
-    with stages.of("synthesise"):
+    folder = workdir / str(documents)
+    stages, spec = Stages(folder), job(folder)
+    with stages.of("synthesise", there=is_there(folder, "vectors")):
         corpus, vectors = synthetic(folder, documents)
-    with stages.of("leaves"):
+    with stages.of("leaves", there=is_there(folder, "model")):
         made = model(folder, spec, documents)
-    with stages.of("start"):
-        join(spec)
-    with stages.of("index"), Attempt.start(Place(folder / "index" / "synthetic000")) as attempt:
-        index = attempt.publish("index", {}, build(spec, corpus, vectors, made, attempt))
+    join(spec)
+    with stages.of("index", there=is_there(folder, "index")):
+        index = publish(folder, "index", {}, lambda attempt: build(spec, corpus, vectors, made, attempt))
     with stages.of("verify"):
         verify(index.root)
     leaf_map = LeafMap.open(index.root)
@@ -312,7 +325,7 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
         asks = work(router, leaf_map, query_QM, near_QK)
     os.environ["RAYHIER_CACHE"] = str(folder / "cache")
     leaves = LazyMap(leaf_map)
-    with stages.of("map"):
+    with stages.of("map", there=(folder / "cache").exists()):
         leaves.open()
     with stages.of("search"):
         answered = latency(router, leaves, query_QM, near_QK, asks.beam)
@@ -323,9 +336,7 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
         "imbalance": balance(np.array(leaf_map.manifest.counts))["imbalance"],
         "shards": len(leaf_map.manifest.shards),
         "bytes": sum(file.bytes for file in leaf_map.manifest.files),
-        "seconds": stages.seconds,
-        "process": {name: memory.process for name, memory in stages.memory.items()},
-        "total": {name: memory.total for name, memory in stages.memory.items()},
+        "took": stages.took,
         "beam": asks.beam,
         "visited": asks.visited,
         "routing": asks.routing,
@@ -353,7 +364,6 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     def line(name: str, cell: Callable[[dict[str, Any]], str]) -> str:
         return f"| {name} | {' | '.join(cell(row) for row in rows)} |"
 
-    stages = list(rows[0]["seconds"])
     lines = [
         line("documents", lambda row: f"{row['documents']:,}"),
         f"|---|{'---:|' * len(rows)}",
@@ -362,13 +372,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         *(
             line(
                 f"{name}: s, largest process, all, GB",
-                lambda row, name=name: (
-                    f"{row['seconds'][name]:.0f}, {row['process'][name] / 1e9:.2f}, {row['total'][name] / 1e9:.2f}"
-                ),
+                lambda row, name=name: shown(row["took"][name]),
             )
-            for name in stages
+            for name in rows[0]["took"]
         ),
-        line("index, µs a document", lambda row: f"{1e6 * row['seconds']['index'] / row['documents']:.0f}"),
+        line("index, µs a document", lambda row: f"{1e6 * row['took']['index']['seconds'] / row['documents']:.0f}"),
         line("bytes a document", lambda row: f"{row['bytes'] / row['documents']:.0f}"),
         line(f"leaves visited for {RECALL:.0%} of the {K} nearest", lambda row: f"{row['beam']:,}"),
         line("rows scored", lambda row: f"{row['visited']:,.0f}"),
@@ -380,12 +388,17 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     if len(rows) > 1:
         lines += ["", *growth(rows)]
     last = rows[-1]
-    hours = BILLION * last["seconds"]["index"] / last["documents"] / 3600
+    hours = BILLION * last["took"]["index"]["seconds"] / last["documents"] / 3600
     lines.append(
         f"a billion, at the rate of the last column: {hours:,.0f} h of these two cores, "
         f"{BILLION * last['bytes'] / last['documents'] / 1e12:.1f} TB"
     )
     return "\n".join(lines)
+
+
+def shown(took: dict[str, float]) -> str:
+    """One stage."""
+    return f"{took['seconds']:.0f}, {took['process'] / 1e9:.2f}, {took['total'] / 1e9:.2f}"
 
 
 def costs(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
