@@ -261,7 +261,8 @@ def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
     """w·y + b [N, S] of given nodes of a level; of many texts one product with all nodes is faster than gathering."""
     if node_NS.numel() >= len(W):
         return (y_NM @ W.T + b).gather(1, node_NS)
-    return torch.einsum("nm,nsm->ns", y_NM, W[node_NS]) + b[node_NS]
+    # Of one query twice as fast as W[node_NS] and an einsum.
+    return torch.bmm(F.embedding(node_NS, W), y_NM.unsqueeze(2)).squeeze(2) + b[node_NS]
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:

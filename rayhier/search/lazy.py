@@ -11,7 +11,7 @@ import numpy as np
 
 from rayhier.search import codecs
 from rayhier.search.answer import Hit, Partial, best, hit
-from rayhier.search.lists import Ints, Places
+from rayhier.search.lists import Ints, Places, at
 from rayhier.search.mapped import MappedShard
 from rayhier.spec.search import Codec
 from rayhier.storage.columns import Floats
@@ -136,8 +136,7 @@ class _Lazy:
 def _sorted(score_QT: Floats, row_QT: Ints, shard_QT: Ints) -> tuple[Floats, Ints, Ints]:
     """All three with the best scores of every query first."""
     order_QT = np.argsort(-score_QT, axis=1, kind="stable")
-    rows, shards = (np.take_along_axis(one, order_QT, axis=1) for one in (row_QT, shard_QT))
-    return np.take_along_axis(score_QT, order_QT, axis=1), rows, shards
+    return at(score_QT, order_QT), at(row_QT, order_QT), at(shard_QT, order_QT)
 
 
 def _spread(value_AK: np.ndarray, asked: Ints, q: int, rest: float) -> np.ndarray:

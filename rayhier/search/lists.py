@@ -124,11 +124,10 @@ class LeafLists:
         return np.asarray(np.where(list_QB < 0, 0, self.sizes[list_QB]).sum(axis=1))
 
     def _best(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        if self._place is not None:
-            # Those that are here first: faiss takes no more columns than there are lists.
-            here = max(1, int((list_QB >= 0).sum(axis=1).max(initial=0)))
-            order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, :here]
-            list_QB = np.take_along_axis(list_QB, order_QB, axis=1)
+        if list_QB.shape[1] > len(self.sizes):
+            # faiss takes no more columns than there are lists: those that are here first.
+            order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, : len(self.sizes)]
+            list_QB = at(list_QB, order_QB)
         self.index.nprobe = list_QB.shape[1]
         queries = np.ascontiguousarray(query_QM, dtype=np.float32)
         lists = np.ascontiguousarray(list_QB, dtype=np.int64)
@@ -162,17 +161,20 @@ def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats
     """The best k of fetched rows [q, f], best first, each result by its first row alone."""
     result_QF = np.where(row_QF >= 0, result_N[row_QF], -1)
     order = np.argsort(result_QF, axis=1, kind="stable")
-    ranked = np.take_along_axis(result_QF, order, axis=1)
-    repeated = np.zeros_like(ranked, dtype=bool)
-    repeated[:, 1:] = ranked[:, 1:] == ranked[:, :-1]
-    dropped = np.empty_like(repeated)
-    np.put_along_axis(dropped, order, repeated, axis=1)
-    dropped |= row_QF < 0
+    ranked = at(result_QF, order)
+    dropped = row_QF < 0
+    query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
+    dropped[query, order[query, place + 1]] = True
     kept = np.argsort(dropped, axis=1, kind="stable")[:, :k]
-    gone = np.take_along_axis(dropped, kept, axis=1)
-    rows = np.where(gone, -1, np.take_along_axis(row_QF, kept, axis=1))
-    scores = np.where(gone, -np.inf, np.take_along_axis(score_QF, kept, axis=1))
+    gone = at(dropped, kept)
+    rows = np.where(gone, -1, at(row_QF, kept))
+    scores = np.where(gone, -np.inf, at(score_QF, kept))
     return scores.astype(np.float32), rows
+
+
+def at(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
+    """What `np.take_along_axis` gives along the second axis; of one query in a third of the time."""
+    return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class _Again:
             return np.zeros(q, dtype=np.int64)
         # The last column is where -1 points; it stays False.
         probed = np.zeros((q, self.leaves + 1), dtype=bool)
-        np.put_along_axis(probed, self.place(leaves_QB), values=True, axis=1)
+        probed[np.arange(q)[:, None], self.place(leaves_QB)] = True
         probed[:, -1] = False
         begin, size = self.begin_L[list_QB].reshape(-1), size_QB.reshape(-1)
         query_A = np.repeat(np.repeat(np.arange(q), leaves_QB.shape[1]), size)
