@@ -3,9 +3,10 @@
     python benchmarks/scale.py --documents 100_000 1_000_000 10_000_000
 
 Vectors are synthetic, and say so: a mixture of 5,000 directions in 384 dimensions, queries near documents. They go
-through the index stage as it ships, on Ray Data; leaves and router come from a sample, as training has them. Then they
-are searched where they lie, at the least beam that reaches 95% of the exact ten nearest. Memory is the proportional set
-size (PSS) of every process below this one, the largest and their sum, watched twice a second.
+through the index stage as it ships, on Ray Data; leaves and router come from a sample of at most a million, as many as
+training takes, here in 16 bits and without an encoder to train. Then they are searched where they lie, at the least
+beam that reaches 95% of the exact ten nearest. Memory is the proportional set size (PSS) of every process below this
+one, the largest and their sum, watched twice a second.
 """
 
 import argparse
@@ -65,8 +66,10 @@ class Memory:
     over: threading.Event = field(default_factory=threading.Event)
 
     def watch(self) -> None:
-        """Until told to stop."""
-        while not self.over.wait(EVERY):
+        """Until told to stop, and once more."""
+        last = False
+        while not last:
+            last = self.over.wait(EVERY)
             held = [pss(pid) for pid in below(os.getpid())]
             self.process, self.total = max(self.process, *held), max(self.total, sum(held))
 
@@ -105,8 +108,11 @@ class Stages:
         self.took: dict[str, dict[str, float]] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
     @contextmanager
-    def of(self, name: str, *, there: bool = False) -> Iterator[None]:
-        """Measure a block, unless what it makes is there."""
+    def of(self, name: str, *makes: str) -> Iterator[None]:
+        """Measure a block, unless the folders it makes are there; what an interrupted one left of them goes first."""
+        there = bool(makes) and name in self.took and all((self._path.parent / one).exists() for one in makes)
+        for one in () if there else makes:
+            shutil.rmtree(self._path.parent / one, ignore_errors=True)
         memory, began = Memory(), time.monotonic()
         thread = threading.Thread(target=memory.watch, daemon=True)
         thread.start()
@@ -115,7 +121,7 @@ class Stages:
         finally:
             memory.over.set()
             thread.join()
-        if not (there and name in self.took):
+        if not there:
             seconds = time.monotonic() - began
             self.took[name] = {"seconds": seconds, "process": memory.process, "total": memory.total}
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,22 +149,13 @@ def parts(documents: int) -> list[tuple[int, int]]:
     return [(number, min(PART, documents - first)) for number, first in enumerate(range(0, documents, PART))]
 
 
-def place_of(folder: Path, kind: Kind) -> Place:
-    """Where an artifact lies."""
-    return Place(folder / kind / "synthetic000")
-
-
-def is_there(folder: Path, kind: Kind) -> bool:
-    """Whether it does."""
-    return place_of(folder, kind).published() is not None
-
-
 def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Callable[[Attempt], Made]) -> Artifact:
     """An artifact that `made(attempt)` writes, unless it is there."""
-    found = place_of(folder, kind).published()
+    place = Place(folder / kind / "synthetic000")
+    found = place.published()
     if found is not None:
         return found
-    with Attempt.start(place_of(folder, kind)) as attempt:
+    with Attempt.start(place) as attempt:
         return attempt.publish(kind, inputs, made(attempt))
 
 
@@ -221,8 +218,9 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
             sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
         own = spec.router.over(documents).model_copy(update={"residual": "none"})
-        router = make_router(own, sample_NM, 0)
-        settle(router, sample_NM, spec, 0)
+        sampled = len(sample_NM) < documents
+        router = make_router(own, sample_NM, 0, sampled=sampled)
+        settle(router, sample_NM, spec, 0, sampled=sampled)
         save_router(router, attempt.root / "router")
         (attempt.root / "encoder").mkdir()
         (attempt.root / "encoder" / "none").write_text("vectors are what they are\n")
@@ -309,12 +307,12 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     print(f"{documents:,} synthetic vectors", file=sys.stderr, flush=True)
     folder = workdir / str(documents)
     stages, spec = Stages(folder), job(folder)
-    with stages.of("synthesise", there=is_there(folder, "vectors")):
+    with stages.of("synthesise", "corpus", "vectors"):
         corpus, vectors = synthetic(folder, documents)
-    with stages.of("leaves", there=is_there(folder, "model")):
+    with stages.of("leaves", "model"):
         made = model(folder, spec, documents)
     join(spec)
-    with stages.of("index", there=is_there(folder, "index")):
+    with stages.of("index", "index"):
         index = publish(folder, "index", {}, lambda attempt: build(spec, corpus, vectors, made, attempt))
     with stages.of("verify"):
         verify(index.root)
@@ -325,7 +323,7 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
         asks = work(router, leaf_map, query_QM, near_QK)
     os.environ["RAYHIER_CACHE"] = str(folder / "cache")
     leaves = LazyMap(leaf_map)
-    with stages.of("map", there=(folder / "cache").exists()):
+    with stages.of("map", "cache"):
         leaves.open()
     with stages.of("search"):
         answered = latency(router, leaves, query_QM, near_QK, asks.beam)

@@ -89,13 +89,15 @@ def check_resources(spec: JobSpec) -> None:
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:
                 _check(f"cluster.{stage}", least or workers.workers, each, kind, [node.get(kind, 0) for node in nodes])
-    _check_tokenise(spec, sum(node.get("CPU", 0) for node in nodes))
+    _check_tokenise(spec, [node.get("CPU", 0) for node in nodes])
 
 
-def _check_tokenise(spec: JobSpec, has: float) -> None:
+def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
     """Two pools that both wait for the other's CPUs would wait for ever."""
     if (own := spec.cluster.tokenise) is None:
         return
+    _check("cluster.tokenise", own.workers, own.cpus, "CPU", nodes)
+    has = sum(nodes)
     for stage in spec.encoding:
         other = getattr(spec.cluster, stage)
         asked = own.workers * own.cpus + other.workers * other.cpus

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from rayhier.cluster.library import faiss
 from rayhier.storage.columns import Floats
 
+Ints = npt.NDArray[np.int64]
 ITERATIONS = 25
 FLAT = 2_000_000_000
 """Vectors times clusters up to which one flat k-means is affordable: ten minutes on two cores at 384 dimensions."""
@@ -15,18 +16,22 @@ AT_ONCE = 65_536
 """Vectors that are brought to 32 bits together."""
 
 
-def spherical_kmeans(vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS) -> Floats:
-    """Unit centroids [k, m] of unit vectors [n, m], in 32 bits or in 16; ValueError where k exceeds n.
+def spherical_kmeans(
+    vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None
+) -> Floats:
+    """Unit centroids [k, m] of unit vectors [n, m], in 32 bits or in 16, or of some rows of them.
+
+    ValueError where k exceeds n.
 
     Where vectors times clusters are many, in two steps: about √k clusters, then each of them cut into as many as its
     share of the vectors, so that the work grows with n √k.
     """
-    n = len(vectors_NM)
+    n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
         raise ValueError(f"{k} clusters of {n} vectors; allowed: at most as many as vectors")
     if min(n, SAMPLE * k) * k > FLAT:
-        return _in_two_steps(vectors_NM, k, seed, iterations)
-    return _flat(vectors_NM, k, seed, iterations)
+        return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations)
+    return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
 
 
 def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.ndarray, Floats]:
@@ -45,13 +50,13 @@ def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
     return np.asarray(kmeans.centroids, dtype=np.float32)
 
 
-def _in_two_steps(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
-    n, coarse = len(vectors_NM), round(k**0.5)
+def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int) -> Floats:
+    n, coarse = len(row_N), round(k**0.5)
     sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE * coarse])
-    coarse_CM = _flat(vectors_NM[sample], coarse, seed, iterations)
-    batches = np.array_split(vectors_NM, -(-n // AT_ONCE))
-    cell_N = np.concatenate([nearest(batch.astype(np.float32), coarse_CM, 1)[0][:, 0] for batch in batches])
-    order = np.argsort(cell_N, kind="stable")
+    coarse_CM = _flat(vectors_NM[row_N[sample]], coarse, seed, iterations)
+    batches = (vectors_NM[part].astype(np.float32) for part in np.array_split(row_N, -(-n // AT_ONCE)))
+    cell_N = np.concatenate([nearest(batch, coarse_CM, 1)[0][:, 0] for batch in batches])
+    order = row_N[np.argsort(cell_N, kind="stable")]
     rows = np.split(order, np.cumsum(np.bincount(cell_N, minlength=len(coarse_CM)))[:-1])
     shares = divide(np.array([len(own) for own in rows]), k)
     fine = [

@@ -48,11 +48,27 @@ class Documents:
 
 def load_documents(corpus: Artifact, vectors: Artifact, kept: Kept | None = None) -> Documents:
     """Documents' ids and base vectors, and their parents where the corpus is cut into passages; those that are kept."""
-    parts = (read_vectors(corpus, vectors, name) for name in vectors.names("documents/"))
-    table = pa.concat_tables(part if kept is None else part.filter(kept(part["result_id"])) for part in parts)
+    names, vector_PNM = [], []
+    for name in vectors.names("documents/"):
+        part = read_vectors(corpus, vectors, name)
+        own = part if kept is None else part.filter(kept(part["result_id"]))
+        names.append(own.select(["doc_id", "result_id"]))
+        vector_PNM.append(columns.matrix(own["vector"]))
+    table = pa.concat_tables(names)
     ids, results = table["doc_id"], table["result_id"]
     parents = None if results.equals(ids) else results.to_pylist()
-    return Documents(ids.to_pylist(), columns.matrix(table["vector"]), parents)
+    return Documents(ids.to_pylist(), together(vector_PNM), parents)
+
+
+def together(part_PNM: list[Floats]) -> Floats:
+    """Matrices below each other; each goes as its rows are copied, so that they never lie in memory twice."""
+    every_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
+    end = len(every_NM)
+    while part_PNM:
+        part_NM = part_PNM.pop()
+        every_NM[end - len(part_NM) : end] = part_NM
+        end -= len(part_NM)
+    return every_NM
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:

@@ -28,7 +28,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import BUILT, LeafMap
 
 LEAVES = {"faiss_ivf_spill": 2}
 """Lists of a document, where they are not one."""
@@ -96,7 +96,7 @@ class Trained:
 
 def load_trained(spec: JobSpec, model: Artifact, index: Artifact, workshop: Workshop) -> Trained:
     """Open what a train and an index step published; shards are read by whoever holds them."""
-    shards = LeafMap.open(index.root).manifest.shards
+    shards = LeafMap.open(index.root, BUILT).manifest.shards
     own = [(str(index.folder), numbers) for numbers in shares(shards, workshop.workers)]
     return Trained(
         TrainedEncoder.open(model, spec.encoder),

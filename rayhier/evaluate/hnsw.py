@@ -11,7 +11,7 @@ from rayhier.evaluate.part import Part, best, named, results
 from rayhier.search.lists import Ints
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.columns import Floats
-from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
 
 LINKS = 32
@@ -59,8 +59,8 @@ class Hnsw:
 
 
 def whole(index: str) -> Part:
-    """Every shard of a published leaf map."""
-    shards = LeafMap.open(Artifact.open(locate(index)).root).manifest.shards
+    """Every shard of a leaf map as it was built."""
+    shards = LeafMap.open(Artifact.open(locate(index)).root, BUILT).manifest.shards
     return Part.of_shards(index, range(len(shards)))
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
+    from rayhier.storage.current import Current
     from rayhier.storage.leaf_map import LeafMap, Manifest
 
 
@@ -24,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"error: {error.filename or given.workdir}: {error.strerror}; no version was published", file=sys.stderr)
+        said = error.strerror or error
+        print(f"error: {error.filename or given.workdir}: {said}; no version was published", file=sys.stderr)
         return 2
     return 0
 
@@ -50,12 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     command("compact", "gather many files into few, without what was deleted")
     sweeping = command("vacuum", "remove old versions and what only they need; pinned ones stay")
     sweeping.add_argument("--keep", type=_positive, default=1, help="newest versions that stay (default 1)")
-    sweeping.add_argument("--hours", type=float, default=24.0, help="age of unpublished files that go (default 24)")
+    sweeping.add_argument("--hours", type=_hours, default=24.0, help="age of unpublished files that go (default 24)")
     command("stats", "sizes, balance and drift, and what helps")
     checking = command("verify", "read every file of every version, and every row of one")
     checking.add_argument("--version", type=_positive, help="the version (default: the newest)")
     exporting = command("export", "write one faiss file that plain faiss opens")
-    exporting.add_argument("file", type=Path, help="where to; FILE.rows.parquet beside it names the rows")
+    exporting.add_argument("file", type=_local, help="where to; FILE.rows.parquet beside it names the rows")
     command("versions", "list versions")
     rolling = command("rollback", "publish an older version again as the newest")
     rolling.add_argument("version", type=_positive, help="the older version")
@@ -66,6 +69,22 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 or more")
     return int(text)
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = math.nan
+    if not 0 <= hours < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 0 or more")
+    return hours
+
+
+def _local(text: str) -> Path:
+    if not text or "://" in text:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: a file of this machine")
+    return Path(text)
 
 
 def _run(given: argparse.Namespace) -> list[str]:
@@ -81,7 +100,7 @@ def _run(given: argparse.Namespace) -> list[str]:
     there = open_leaf_map(workdir, now)
     match given.command:
         case "add":
-            return _add(given, workdir, there)
+            return _add(given, workdir, now, there)
         case "delete":
             return _changed(there.manifest, change.delete(there.root, _ids(given)).manifest)
         case "compact":
@@ -110,16 +129,14 @@ def _run(given: argparse.Namespace) -> list[str]:
             return _changed(there.manifest, change.rollback(there.root, given.version).manifest)
 
 
-def _add(given: argparse.Namespace, workdir: Location, there: "LeafMap") -> list[str]:
+def _add(given: argparse.Namespace, workdir: Location, now: "Current", there: "LeafMap") -> list[str]:
     from rayhier.embed.encode import TextEncoder
     from rayhier.index import change
     from rayhier.index.assign import Assigner
     from rayhier.index.incoming import batches
     from rayhier.model.router import load_router
     from rayhier.search.opened import open_model
-    from rayhier.storage import current
 
-    now = current.read(workdir)
     spec, model = now.spec, open_model(workdir, now)
     encoder: list[Any] = []
 
@@ -130,7 +147,7 @@ def _add(given: argparse.Namespace, workdir: Location, there: "LeafMap") -> list
 
     put = change.upsert if given.upsert else change.add
     assign = Assigner(load_router(model.local("router")), spec)
-    documents = batches(given.file, spec.corpus, given.id, encode)
+    documents = batches(given.file, spec.corpus, given.id, encode, unit=spec.encoder.similarity == "cosine")
     made = put(there.root, assign, documents, spec.index.max_leaf_factor)
     return _changed(there.manifest, made.manifest)
 
@@ -146,12 +163,20 @@ def _compact(spec: JobSpec, there: "LeafMap") -> list[str]:
 
 def _ids(given: argparse.Namespace) -> list[str]:
     """Ids on the command line and in a file."""
+    if any(map(_surrogate, given.ids)):
+        raise InputError("ids: one is no UTF-8; allowed: ids of documents in the index")
     if given.file is None:
         return list(given.ids)
     try:
-        return [*given.ids, *(line for line in given.file.read_text().splitlines() if line)]
+        text = given.file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--file: {given.file} cannot be read: {error}") from None
+    return [*given.ids, *(line for one in text.split("\n") if (line := one.removesuffix("\r")))]
+
+
+def _surrogate(text: str) -> bool:
+    """Whether the shell gave bytes that are no UTF-8."""
+    return any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def _changed(before: "Manifest", after: "Manifest") -> list[str]:

@@ -1,5 +1,7 @@
 """Documents and their trained vectors -> rows of the leaf map: each document in its leaf, or in its two."""
 
+from typing import Literal
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,6 +13,7 @@ from rayhier.storage import columns, files, schemas
 from rayhier.storage.columns import Floats
 from rayhier.storage.paths import Location
 
+Precision = Literal["float16", "float32"]
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 SHOWN = 5
 
@@ -27,7 +30,7 @@ class Assigner:
 
         Raises InputError where a vector holds what is no number.
         """
-        check_numbers(documents["doc_id"], vector_NM)
+        check_numbers(documents["doc_id"], vector_NM, self.precision)
         leaf_NR, log_prob_NR = place(self.router, vector_NM, self.leaves, self.spill)
         two_N = leaf_NR[:, 0] != leaf_NR[:, -1]
         row_A = np.concatenate([np.arange(len(leaf_NR)), np.flatnonzero(two_N)])
@@ -54,12 +57,14 @@ def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
     return pa.ListArray.from_arrays(ends, pa.array(leaf_NR[has_NR], pa.int32()))
 
 
-def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats) -> None:
-    """InputError where a vector holds NaN or infinity: no leaf is its own."""
-    bad = np.flatnonzero(~np.isfinite(vector_NM).all(axis=1))
+def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: Precision = "float32") -> None:
+    """InputError where a vector holds NaN, infinity or what is stored as that: no leaf is its own."""
+    most = float(np.finfo(precision).max)
+    bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:SHOWN].tolist())
-        raise InputError(f"vectors: {len(bad)} of {len(vector_NM)} hold NaN or infinity: {shown}; allowed: numbers")
+        held = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN or infinity: {shown}"
+        raise InputError(f"{held}; allowed: numbers, which {precision} ends at {most:g}")
 
 
 def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:

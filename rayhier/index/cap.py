@@ -14,6 +14,7 @@ from rayhier.cluster.spill import CANDIDATES
 from rayhier.index.assign import ORDER, leaves_column
 from rayhier.model.router import Router, place_all
 from rayhier.search.lists import Ints
+from rayhier.spec import InputError
 from rayhier.storage import columns
 from rayhier.storage.columns import Floats
 
@@ -53,7 +54,7 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
     """A part with some of its rows in their next-best leaf that has room; what they take there is counted in `room_L`.
 
-    No document lies twice in one leaf. Raises ValueError where no leaf has room.
+    No document lies twice in one leaf. Raises InputError where no leaf has room.
     """
     leaf_A, rank_A, log_prob_A = (table[name].to_numpy().copy() for name in ("leaf", "rank", "log_prob"))
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
@@ -70,7 +71,8 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
                 every = _near(router, vectors_NM[number : number + 1], router.n_leaves)
                 free = _free(every[0][0], every[1][0], room_L, own)
             if free is None:
-                raise ValueError(f"no leaf has room for {table['doc_id'][row].as_py()!r}")
+                name = repr(table["doc_id"][row].as_py())
+                raise InputError(f"index.max_leaf_factor: no leaf has room for {name}; allowed: a larger factor")
             leaf_D2[document_A[row], rank_A[row]] = leaf_A[row] = free[0]
             log_prob_A[row] = free[1]
             room_L[free[0]] -= 1

@@ -18,7 +18,9 @@ def instead(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Mani
 
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
-        if not old <= {file.name for file in now.files}:
+        later = [removed for removed in now.removed if removed.file.name not in old]
+        # What an older version removed, and a rollback brought back, would not be removed from shards dated later.
+        if not old <= {file.name for file in now.files} or any(one.since <= base.version for one in later):
             raise InputError(
                 f"compact: version {now.version} ({now.change}) no longer consists of what was compacted, version "
                 f"{base.version}; nothing was changed; run it again"
@@ -28,7 +30,7 @@ def instead(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Mani
                 "change": "compact",
                 "at": leaf_map.now(),
                 "shards": [*dated, *(shard for shard in now.shards if shard.file.name not in old)],
-                "removed": [removed for removed in now.removed if removed.file.name not in old],
+                "removed": later,
             }
         )
 

@@ -1,5 +1,6 @@
 """A leaf map as one faiss file that plain faiss opens: its leaves are the lists, their means the quantizer."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,12 +59,23 @@ def export(leaf_map: LeafMap, path: Path) -> Exported:
     mean_LM = sum_LM / np.maximum(np.linalg.norm(sum_LM, axis=1, keepdims=True), 1e-12)
     quantizer.add(mean_LM.astype(np.float32))
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, lambda temporary: faiss.write_index(index, str(temporary)))
+    try:
+        files.write(path, lambda temporary: faiss.write_index(index, str(temporary)))
+    except RuntimeError as error:  # faiss'
+        raise InputError(f"export: {path} cannot be written: {error}") from None
     files.write_parquet(path.parent, path.name + ROWS, tables, tables[0].schema)
     return Exported(begin, leaves, path.stat().st_size)
 
 
 def _check_memory(needed: int) -> None:
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = available()
     if needed > free:
         raise InputError(f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free")
+
+
+def available() -> int:
+    """Bytes of memory to be had, what the system holds of files and would give back included, where it says so."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

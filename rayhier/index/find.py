@@ -6,8 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.storage import files
-from rayhier.storage.leaf_map import LeafMap, key_of
+from rayhier.storage.leaf_map import LeafMap
 
 FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8())])
 
@@ -22,8 +21,7 @@ def scan(leaf_map: LeafMap) -> Iterator[pa.Table]:
     """The same of all documents, shard by shard; shards that hold none are left out."""
     for shard in leaf_map.manifest.shards:
         if shard.rows:
-            names = files.read_metadata(leaf_map.root / shard.file.name).schema.to_arrow_schema().names
-            table = leaf_map.read(shard, [key_of(names), "leaf", "rank"], verify=False)
+            table = leaf_map.read(shard, [leaf_map.key(shard), "leaf", "rank"], verify=False)
             yield table.rename_columns(FOUND.names)
 
 

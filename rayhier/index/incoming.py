@@ -22,6 +22,8 @@ BATCH = 4096
 """Documents in memory at a time; of larger files each batch becomes a file of the leaf map."""
 SHOWN = 3
 VECTOR = "vector"
+LENGTH = 0.01
+"""What a unit vector's may differ by: float16 rounds."""
 
 Encode = Callable[[Sequence[str]], Floats]
 """Texts -> trained vectors [n, m]."""
@@ -29,11 +31,14 @@ Row = tuple[Entry, Any]
 """A document, and its vector where the file brings it."""
 
 
-def batches(path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, size: int = BATCH) -> Iterator[Documents]:
+def batches(
+    path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, size: int = BATCH, *, unit: bool = False
+) -> Iterator[Documents]:
     """Documents of a `.jsonl` or `.parquet` file, batch by batch, with their vectors.
 
     Columns are called what the corpus calls them, `key` names the id's otherwise. A parquet file may bring `vector`, of
-    the trained encoder, which is then taken as it is. InputError where a row would not be accepted: which, and why.
+    the trained encoder, which is then taken as it is: for cosine a `unit` vector. InputError where a row would not be
+    accepted: which, and why.
     """
     layout = Layout.of(corpus)
     columns = getattr(corpus, "columns", Columns(id="_id" if corpus.type == "beir" else "id"))
@@ -45,7 +50,7 @@ def batches(path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, siz
         given = [vector for _, vector in held if vector is not None]
         if given and layout.passages is not None:
             raise InputError(f"{path}: brings vectors, but documents of this index are cut into passages")
-        yield table, _matrix(path, given, len(held)) if given else encode(document_texts(table))
+        yield table, _matrix(path, given, len(held), unit=unit) if given else encode(document_texts(table))
 
 
 def _rows(path: Path, rules: Rules) -> Rows[Row]:
@@ -69,10 +74,23 @@ def _check(path: Path, rows: Rows[Row]) -> None:
         raise InputError(f"{path}: {said}{more}; allowed: rows as in the corpus; nothing was changed")
 
 
-def _matrix(path: Path, vectors: Sequence[Sequence[float]], rows: int) -> Floats:
+def _matrix(path: Path, vectors: Sequence[Any], rows: int, *, unit: bool) -> Floats:
+    if not all(isinstance(vector, list) for vector in vectors):
+        raise InputError(f"{path}: vector: holds {type(vectors[0]).__name__}; allowed: lists of numbers")
     sizes = {len(vector) for vector in vectors}
     if len(vectors) != rows or len(sizes) != 1:
         raise InputError(
             f"{path}: vectors of {sorted(sizes)} numbers, {rows - len(vectors)} rows without; allowed: one size"
         )
-    return np.array(vectors, dtype=np.float32)
+    try:
+        found = np.array(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: vector: {error}; allowed: lists of numbers") from None
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(found, axis=1)
+    if unit and (wrong := lengths[np.abs(lengths - 1) > LENGTH]).size:
+        raise InputError(
+            f"{path}: vector: {len(wrong)} of {rows} are not of length 1, the first of {wrong[0]:.4g}; allowed: unit "
+            "vectors, as the encoder makes them for cosine"
+        )
+    return found

@@ -25,9 +25,9 @@ from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers
 from rayhier.storage import files, leaf_map, schemas
-from rayhier.storage.artifact import Artifact
+from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Made
-from rayhier.storage.leaf_map import BUILT, LEAVES, LeafMap, Manifest, Shard
+from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard
 from rayhier.storage.ledger import Entry, Ledger
 from rayhier.storage.paths import Location, locate
 from rayhier.storage.pins import pinned
@@ -156,6 +156,8 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
     base = there.manifest
     size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
     with pinned(root, base.version):
+        for file in base.files:  # once, as each file is read by many shards' gathering
+            check(root, file, MEND)
         shards = _gather(spec, root, Published(there), base.counts, size, name, root / "work" / name)
         made = leaf_map.commit(root, instead(base, shards))
     files.remove(root / "work" / name)
@@ -211,7 +213,9 @@ def _cap(
             table = cap.move(router, files.read_table(parts[number]), rows, room_L)
             files.write_parquet(attempt.scratch / CAPPED, parts[number].name, sliced(table), table.schema)
             made[number] = attempt.scratch / CAPPED / parts[number].name
-    after = np.sum([leaf_counts(files.read_table(part, ["leaf"])["leaf"].to_numpy(), len(size_L)) for part in made], 0)
+    after = np.zeros_like(size_L)
+    for part in made:
+        after += np.array(leaf_counts(files.read_table(part, ["leaf"])["leaf"].to_numpy(), len(size_L)))
     moved = sum(map(len, gone))
     say(f"  {moved:,} rows found their leaf full ({most:,} rows) and lie in a next-best one")
     return made, after.tolist(), moved

@@ -47,6 +47,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
     """Files of every version that is there now, or that someone pinned before it was removed."""
-    there = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
+    # Pins first: who unpins after this has published before manifests are listed.
     pinned = [before[version] for version in pins.held(root) if version in before]
+    there = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
     return {file.name for manifest in (*there, *pinned) for file in manifest.files}

@@ -63,7 +63,7 @@ def merge(parts: Sequence[Partial], leaves: list[int], k: int, total: int) -> An
     """One query's answer from every part's; `total` documents in the corpus. Ties go by id; leaf -1 is none."""
     visited = sum(part.visited for part in parts)
     hits = best(hit for part in parts for hit in part.hits)[:k]
-    return Answer(hits, [leaf for leaf in leaves if leaf >= 0], visited, visited / total)
+    return Answer(hits, [leaf for leaf in leaves if leaf >= 0], visited, visited / max(1, total))
 
 
 def best(hits: Iterable[Hit]) -> list[Hit]:

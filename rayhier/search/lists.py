@@ -36,13 +36,14 @@ class Places:
 
     def __init__(self, leaf_L: Ints) -> None:
         """Leaves, ascending."""
-        # The last one stays -1: it is where leaf -1, and every leaf beyond, points.
-        self._place = np.full(int(leaf_L.max(initial=-1)) + 2, -1)
-        self._place[leaf_L] = np.arange(len(leaf_L))
+        # The first and the last stay -1: they are where every leaf below and beyond points.
+        self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
+        self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
+        self._place[leaf_L - self._before] = np.arange(len(leaf_L))
 
     def __call__(self, leaves: Ints) -> Ints:
         """The place of each leaf, -1 of one that is not among them."""
-        return np.asarray(self._place[np.minimum(leaves, len(self._place) - 1)])
+        return np.asarray(self._place[np.clip(leaves - self._before, 0, len(self._place) - 1)])
 
 
 class LeafLists:

@@ -1,5 +1,7 @@
 """Search over a published leaf map: encode -> route -> scan leaves -> best k."""
 
+import contextlib
+import weakref
 from collections.abc import Sequence
 from typing import Self
 
@@ -14,13 +16,18 @@ from rayhier.spec import JobSpec
 from rayhier.storage import current
 from rayhier.storage.columns import Floats
 from rayhier.storage.paths import Location
+from rayhier.storage.pins import pinned
 
 
 class Searcher:
-    """A workdir's current index, open for questions."""
+    """A workdir's current index, open for questions; its version is pinned until it is closed or forgotten."""
 
     def __init__(self, spec: JobSpec, encoder: TextEncoder, router: Router, leaves: LazyMap) -> None:
         self.spec, self.encoder, self.router, self.leaves = spec, encoder, router, leaves
+        held, leaf_map = contextlib.ExitStack(), leaves.leaf_map
+        with contextlib.suppress(OSError):  # what cannot be written cannot be vacuumed from here either
+            held.enter_context(pinned(leaf_map.root, leaf_map.manifest.version))
+        self.close = weakref.finalize(self, held.close)
 
     @classmethod
     def open(cls, workdir: Location) -> Self:

@@ -5,9 +5,10 @@ that lists them beside what was there; nothing that was published changes. What 
 before its own, so that a document can be removed and come back.
 """
 
+import contextlib
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -145,18 +146,27 @@ class LeafMap:
         path = self.root / shard.file.name
         if verify:
             check(self.root, shard.file, MEND)
-        held = files.read_metadata(path)
-        names = held.schema.to_arrow_schema().names
+        names = self._names(shard)
         chosen = [name for name in (names if columns is None else columns) if name not in without]
         key, gone = key_of(names), self._gone(shard.since)
         wanted = chosen if not len(gone) or key in chosen else [*chosen, key]
-        if leaves is None:
-            table = files.read_table(path, wanted)
-        else:
-            table = files.read_rows(path, wanted, *shard.within(leaves))
+        with _named(path):
+            if leaves is None:
+                table = files.read_table(path, wanted)
+            else:
+                table = files.read_rows(path, wanted, *shard.within(leaves))
         if len(gone):
             table = table.filter(pc.invert(pc.is_in(table[key], gone)))
         return table.select(chosen)
+
+    def key(self, shard: Shard) -> str:
+        """The column of a shard with the ids that users know."""
+        return key_of(self._names(shard))
+
+    def _names(self, shard: Shard) -> list[str]:
+        path = self.root / shard.file.name
+        with _named(path):
+            return list(files.read_metadata(path).schema.to_arrow_schema().names)
 
     def void(self, shard: Shard) -> npt.NDArray[np.int64]:
         """Rows of a shard that later versions removed."""
@@ -164,8 +174,9 @@ class LeafMap:
         if not len(gone):
             return np.empty(0, np.int64)
         path = self.root / shard.file.name
-        key = key_of(files.read_metadata(path).schema.to_arrow_schema().names)
-        return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], gone).to_numpy())
+        key = self.key(shard)
+        with _named(path):
+            return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], gone).to_numpy())
 
     def _gone(self, since: int) -> pa.Array:
         """Ids that versions after one removed."""
@@ -178,6 +189,16 @@ class LeafMap:
             check(self.root, one.file, MEND)
         read = (files.read_table(self.root / one.file.name, ["doc_id"]) for one in self.manifest.removed)
         return [(one, table["doc_id"].combine_chunks()) for one, table in zip(self.manifest.removed, read, strict=True)]
+
+
+@contextlib.contextmanager
+def _named(path: Location) -> Iterator[None]:
+    """What cannot be read is damaged or gone: InputError, which names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: cannot be read: {said}; {MEND}") from None
 
 
 def verify(artifact: Artifact) -> None:

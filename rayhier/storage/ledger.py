@@ -27,9 +27,9 @@ class Ledger:
         """The entry of an output finished earlier, None where it is missing or its files are not all there."""
         try:
             saved = files.read_json(self.folder / f"{key}.json")
-        except FileNotFoundError:
+            entry = Entry(tuple(File(**file) for file in saved["files"]), dict(saved["counts"]))
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # not there, or damaged: made once more
             return None
-        entry = Entry(tuple(File(**file) for file in saved["files"]), saved["counts"])
         return entry if all(self._is_whole(file) for file in entry.files) else None
 
     def enter(self, key: str, entry: Entry) -> Entry:

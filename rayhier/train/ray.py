@@ -109,7 +109,8 @@ def train_worker(config: dict[str, Any]) -> None:
     root = locate(config["root"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
-    documents = load_documents(corpus, vectors, sampled(corpus, spec.train.most_documents))
+    kept = sampled(corpus, spec.train.most_documents)
+    documents = load_documents(corpus, vectors, kept)
     dev = load_dev(corpus, vectors, in_memory(documents))
     examples = load_examples(spec.train, corpus, vectors, documents, joint=spec.router.training == "joint")
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
@@ -124,7 +125,8 @@ def train_worker(config: dict[str, Any]) -> None:
             contrast = Contrast(tower, examples, spec.train, seed, ExactMeasure(dev, documents))
             if not examples.same:
                 run(ENCODER, contrast)
-            teacher = build_teacher(spec, contrast, examples, judged_pairs(dev, documents).pair_P2)
+            dev_P2 = judged_pairs(dev, documents).pair_P2
+            teacher = build_teacher(spec, contrast, examples, dev_P2, sampled=kept is not None)
             router = teacher.router
             run(ROUTER, teacher)
             if run.group.rank == 0 and not examples.same:

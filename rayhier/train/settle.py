@@ -25,16 +25,22 @@ DEAREST = 0.2
 """Copies cannot be parted at any price: no price drives others further than this from their nearest leaf."""
 FEWEST_GROUPED = 16_384
 """Leaves from which on documents look only at those of the nearest groups."""
+UNSEEN = 20
 SAMPLE = 256
 """Documents a leaf whose crowding is watched."""
 
 
-def make_router(spec: EhiSpec, document_NM: Floats, seed: int) -> TaughtRouter:
-    """A router that is k-means IVF of these documents [n, m], in 32 bits or in 16."""
+def make_router(spec: EhiSpec, document_NM: Floats, seed: int, *, sampled: bool = False) -> TaughtRouter:
+    """A router that is k-means IVF of these documents [n, m], in 32 bits or in 16.
+
+    Where they are a sample of more, leaves are not made of every twentieth: k-means lies nearer to what it saw, and how
+    the rest will lie must be seen somewhere.
+    """
     n, m = document_NM.shape
     branching = round(spec.leaves(n) ** (1 / spec.height))
     router = empty_router(spec, n, m, seed)
-    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed)
+    seen = np.flatnonzero(np.arange(n) % UNSEEN) if sampled else None
+    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=seen)
     centroid_LM = centroid_LM[siblings(centroid_LM, branching, spec.height, seed)]
     if router.groups:
         group_GM = spherical_kmeans(centroid_LM, router.groups, seed)
@@ -57,25 +63,28 @@ def empty_router(spec: EhiSpec, documents: int, dimension: int, seed: int) -> Ta
         return TaughtRouter(dimension, branching, spec.height, spec.bend_rank, screen, groups)
 
 
-def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int) -> Ints:
+def settle(router: TaughtRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
     """The leaves [n, r] of documents, first leaf first, as even as prices make them; the router learns their sizes.
 
     A leaf that is fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, until imbalance is
     low; documents at its border go elsewhere. The most even round counts. Prices, and how near a border documents have
     a second leaf, are found on a sample and stay with the router: every document is placed by itself, now or later.
-    A round looks only at the leaves that were nearest to a document before there were prices.
+    A round looks only at the leaves that were nearest to a document before there were prices. Where documents are a
+    sample of more, the border is found on those of which neither leaves nor prices were made.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
-    rows = np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves]
-    sample_NM = document_NM if len(rows) == n else document_NM[np.sort(rows)]
+    rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves])
+    sample_NM = document_NM if len(rows) == n else document_NM[rows]
+    counted = rows % UNSEEN > 0 if sampled else slice(None)
     least, best = np.inf, (router.price_L.clone(), router.border.clone())
     bidders = _Bidders.of(router, sample_NM)
+    border = _Bidders.of(router, document_NM[::UNSEEN]) if sampled else bidders
     for _ in range(AUCTIONS):
         if leaves > 1:
-            gap_N = np.concatenate([own.gaps(router.price_L) for own in bidders])
+            gap_N = np.concatenate([own.gaps(router.price_L) for own in border])
             router.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
         leaf_NR = np.concatenate([own.leaves(router, leaves, spill) for own in bidders])
-        sizes = leaf_sizes(leaf_NR, router.n_leaves)
+        sizes = leaf_sizes(leaf_NR[counted], router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.price_L.clone(), router.border.clone())
         if imbalance <= EVEN:

@@ -110,11 +110,14 @@ def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.repeat(np.arange(len(lesson_B)), end - begin)), torch.from_numpy(spans(begin, end))
 
 
-def build_teacher(spec: JobSpec, contrast: Contrast, examples: Examples, dev_P2: Ints) -> Teacher:
+def build_teacher(
+    spec: JobSpec, contrast: Contrast, examples: Examples, dev_P2: Ints, *, sampled: bool = False
+) -> Teacher:
     """The teacher that follows a contrast: leaves, lessons and dev (query row, document row) of its trained vectors.
 
     Where no query is judged it teaches nothing: documents as queries are unlike queries, and a router that learns from
-    them alone visits half as many documents again (docs/LOG.md); k-means order stands.
+    them alone visits half as many documents again (docs/LOG.md); k-means order stands. The documents may be
+    `sampled` from more, which the leaves are for.
     """
     group, seed = contrast.group, contrast.seed
     n, m = examples.document_NM.shape
@@ -125,8 +128,8 @@ def build_teacher(spec: JobSpec, contrast: Contrast, examples: Examples, dev_P2:
         router = empty_router(own, n, m, seed).to(contrast.tower.device)
         none = Lessons.none(m)
         return Teacher(router, np.zeros((0, 1), np.int64), none, none, spec.train.teaching, seed, group, epochs=epochs)
-    router = make_router(own, document_NM, seed).to(contrast.tower.device)
-    leaf_NR = settle(router, document_NM, spec, seed)
+    router = make_router(own, document_NM, seed, sampled=sampled).to(contrast.tower.device)
+    leaf_NR = settle(router, document_NM, spec, seed, sampled=sampled)
     lessons = Lessons.none(m)
     if not examples.same:
         lessons = Lessons.of(examples, query_QM, document_NM, spec.train.teaching, seed)

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rayhier.evaluate.evaluation import load_trained
+from rayhier.evaluate.parts import Here
 from rayhier.index.__main__ import main
 from rayhier.run import main as run
 from rayhier.search.__main__ import main as search
@@ -116,6 +118,14 @@ BAD = {
     "nothing": (["add", "{work}", "{tmp}/empty.jsonl"], "documents: got none"),
     "dimension": (["add", "{work}", "{tmp}/short.parquet"], "vectors: got dimension 3; allowed: 32"),
     "NaN": (["add", "{work}", "{tmp}/nan.parquet"], "vectors: 1 of 1 hold NaN or infinity: 'x'"),
+    "length": (
+        ["add", "{work}", "{tmp}/long.parquet"],
+        "vector: 1 of 1 are not of length 1, the first of 5.657; allowed",
+    ),
+    "strings": (["add", "{work}", "{tmp}/strings.parquet"], "vector: holds str; allowed: lists of numbers"),
+    "lists of strings": (["add", "{work}", "{tmp}/words.parquet"], "allowed: lists of numbers"),
+    "no UTF-8": (["delete", "{work}", "\udcff"], "ids: one is no UTF-8"),
+    "export to a folder": (["export", "{work}", "{tmp}"], "Is a directory"),
     "no id column": (["add", "{work}", "{tmp}/noid.parquet"], "has no column '_id'"),
     "unknown": (["delete", "{work}", "nobody"], "ids: 1 not in the index (version 1): 'nobody'"),
     "no ids": (["delete", "{work}"], "ids: got none"),
@@ -136,12 +146,51 @@ def test_bad_input_changes_nothing(work, tmp_path, capsys):
     nan = [[float("nan")] * 32]
     pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": nan}), tmp_path / "nan.parquet")
     pq.write_table(pa.table({"name": ["x"], "text": ["oak"]}), tmp_path / "noid.parquet")
+    for name, vector in {"long": [1.0] * 32, "strings": "oak", "words": ["oak"] * 32}.items():
+        pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": [vector]}), tmp_path / f"{name}.parquet")
     for name, (arguments, said) in BAD.items():
         error = refused(capsys, *(one.format(work=work, tmp=tmp_path) for one in arguments))
         assert said in error, name
         assert error.startswith("error: "), name
     assert leaf_map_of(work).manifest.version == 1
     assert "whole: versions 1" in ok(capsys, "verify", work)
+
+
+@pytest.mark.parametrize(("command", "given"), [("export", "s3://bucket/x"), ("export", ""), ("vacuum", "--hours=nan")])
+def test_what_no_command_takes(command, given, work, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, str(work), given])
+    assert ended.value.code == 2
+    assert "allowed: " in capsys.readouterr().err
+
+
+def test_ids_in_a_file_are_lines_and_nothing_else(work, tmp_path, capsys):
+    """A byte order mark, carriage returns and a line separator of Unicode's."""
+    odd = "n\u2028x"
+    ok(capsys, "add", work, write(tmp_path / "odd.jsonl", [{"_id": odd, "text": "oak"}, {"_id": "n2", "text": "ash"}]))
+    (tmp_path / "ids").write_bytes(f"\ufeff{odd}\r\nn2\n\n".encode())
+    assert "240 documents (-2)" in ok(capsys, "delete", work, "--file", tmp_path / "ids")
+
+
+def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys):
+    """Whatever was added since, and however few or many files there are now."""
+    now = current.read(work)
+    model, index = (current.artifact(work, now, kind) for kind in ("model", "index"))
+    for name in ("n1", "n2", "n3"):
+        ok(capsys, "add", work, write(tmp_path / "new.jsonl", [{"_id": name, "text": f"oak {name}"}]))
+        assert load_trained(now.spec, model, index, Here(2)).collection.documents == 240
+    ok(capsys, "compact", work)
+    assert load_trained(now.spec, model, index, Here(2)).collection.documents == 240
+
+
+def test_an_open_search_keeps_its_version(work, capsys):
+    searcher = Searcher.open(work)
+    ok(capsys, "delete", work, "d1")
+    ok(capsys, "compact", work)
+    assert "removed versions: 2" in ok(capsys, "vacuum", work)
+    assert len(searcher.search(["oak river"], k=5, beam=8)[0].hits) == 5
+    searcher.close()
+    assert "removed versions: 1" in ok(capsys, "vacuum", work)
 
 
 def test_another_models_index_is_refused(work, capsys):

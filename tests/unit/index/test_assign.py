@@ -117,8 +117,17 @@ def test_no_documents(router, vectors, documents):
 def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value):
     vectors[7, 3] = value
     name = documents["doc_id"][7].as_py()
-    with pytest.raises(InputError, match=f"vectors: 1 of 40 hold NaN or infinity: '{name}'; allowed: numbers"):
+    with pytest.raises(InputError, match=f"vectors: 1 of 40 hold NaN or infinity: '{name}'; allowed: numbers, which "):
         Assigner(router, job())(documents, vectors)
+
+
+def test_what_float16_cannot_hold_is_refused(router, vectors, documents):
+    vectors[7, 3] = 1e5
+    assert Assigner(router, job(vectors="float32"))(documents, vectors).num_rows >= len(vectors)
+    with pytest.raises(
+        InputError, match=r"1 of 40 hold NaN or infinity: .*; allowed: numbers, which float16 ends at 65504"
+    ):
+        Assigner(router, job(vectors="float16"))(documents, vectors)
 
 
 def stored(documents, vectors):

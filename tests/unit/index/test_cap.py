@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rayhier.index import cap
 from rayhier.index.assign import leaf_counts
+from rayhier.spec import InputError
 
 from .conftest import L, M, documents, unit
 
@@ -115,5 +116,5 @@ def test_copies_are_spread_over_many_leaves(assign):
 
 def test_no_room_at_all_is_an_error(assign):
     table = crowded(assign, 30)
-    with pytest.raises(ValueError, match="no leaf has room for"):
+    with pytest.raises(InputError, match="no leaf has room for"):
         cap.move(assign.router, table, np.arange(3), np.zeros(L, int))

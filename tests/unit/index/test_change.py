@@ -28,6 +28,12 @@ def batch(ids, seed=9):
 
 def compacted(root, shards=2):
     """As the Ray adapter does it, without Ray."""
+    base, made = gathered(root, shards)
+    return leaf_map.commit(root, instead(base.manifest, made))
+
+
+def gathered(root, shards=2):
+    """The newest version, and its rows in new shards."""
     base = LeafMap.open(root)
     made = []
     for first, last in ranges(base.manifest.counts, shards):
@@ -35,7 +41,7 @@ def compacted(root, shards=2):
         tables = [base.read(shard, leaves=leaves) for shard in base.manifest.shards]
         name = f"data/compacted-{base.manifest.version:06d}-{first:05d}.parquet"
         made.append(write_shard(root, name, tables, leaves, base.manifest.counts))
-    return leaf_map.commit(root, instead(base.manifest, made))
+    return base, made
 
 
 def content(there):
@@ -189,6 +195,33 @@ def test_what_lands_during_a_compaction_stays(made):
     verify(made.root)
     with pytest.raises(InputError, match=r"compact: version 4 \(compact\) no longer consists of what was compacted"):
         leaf_map.commit(made.root, instead(base.manifest, shards))
+
+
+def test_what_a_rollback_removes_again_is_not_brought_back_by_a_compaction(made):
+    change.delete(made.root, ["d007"])
+    change.rollback(made.root, 1)
+    base, shards = gathered(made.root)
+    change.rollback(made.root, 2)
+    with pytest.raises(InputError, match=r"compact: version 4 \(rollback\) no longer consists of what was compacted"):
+        leaf_map.commit(made.root, instead(base.manifest, shards))
+    assert ("d007", 0) not in content(LeafMap.open(made.root))
+    verify(made.root)
+
+
+def test_a_damaged_file_is_named_by_whoever_reads_it(made):
+    shard = LeafMap.open(made.root).manifest.shards[1]
+    path = made.root / shard.file.name
+    whole = path.read_bytes()
+    page = bytes(one ^ 255 if 100 <= number < 140 else one for number, one in enumerate(whole))
+    for damaged in (whole[: len(whole) // 2], page, None):
+        path.unlink() if damaged is None else files.replace(path, damaged)
+        for work in (
+            lambda: change.add(made.root, made.assign, batch(["new"]), FACTOR),
+            lambda: change.delete(made.root, ["d001"]),
+        ):
+            with pytest.raises(InputError, match=f"{shard.file.name}: cannot be read: .*rebuild"):
+                work()
+    assert leaf_map.versions(made.root) == [1]
 
 
 def test_rollback(made):

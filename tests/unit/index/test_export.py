@@ -75,6 +75,6 @@ def test_rows_say_where_they_lie(exported):
 
 
 def test_too_little_memory_is_said_before(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting.os, "sysconf", lambda name: 1)
+    monkeypatch.setattr(exporting, "available", lambda: 1)
     with pytest.raises(InputError, match=r"export: needs .* MiB of memory"):
         export(LeafMap.open(made.root), tmp_path / "index.faiss")

@@ -99,6 +99,35 @@ def test_old_leftovers_go(made, monkeypatch):
     assert LeafMap.open(made.root).manifest.documents == N
 
 
+def test_a_rollback_that_lands_while_a_vacuum_looks_around(grown, monkeypatch):
+    """It pins version 1 once that is doomed, reads it, and publishes between two looks at what is needed."""
+    pin, old = pins.pinned(grown.root, 1), LeafMap.open(grown.root, 1).manifest
+    removed, looks = leaf_map.remove_version, []
+
+    def remove_version(root, version):
+        if version == 1:
+            pin.__enter__()
+            for module, name in ((leaf_map, "versions"), (pins, "held")):
+                monkeypatch.setattr(module, name, looking(getattr(module, name)))
+        removed(root, version)
+
+    def looking(look):
+        def looked(root):
+            found = look(root)
+            if not looks:
+                looks.append(look)
+                leaf_map.commit(root, lambda _: old.model_copy(update={"change": "rollback"}))
+                pin.__exit__(None, None, None)
+            return found
+
+        return looked
+
+    monkeypatch.setattr(leaf_map, "remove_version", remove_version)
+    vacuum(grown.root)
+    assert looks
+    assert verify(grown.root)
+
+
 def test_a_rollback_and_a_vacuum_at_once(grown):
     """Whatever comes first, the newest version is whole: the rollback lands, or it says that the version is gone."""
     with ThreadPoolExecutor(2) as pool:

@@ -141,6 +141,22 @@ def test_a_share_lies_in_two_leaves(problem, share):
     assert (leaf_NR[:, 0] != leaf_NR[:, 1]).mean() == pytest.approx(share, abs=0.05)
 
 
+def test_a_sample_spills_as_many_of_those_it_left_out():
+    """k-means lies nearer to what it saw: a border found there would have most others in two leaves."""
+    rng, router = np.random.default_rng(0), EhiSpec(type="ehi", branching=100, residual="none")
+    documents = rng.normal(size=(4_000, 24)).astype(np.float32)
+    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    sample, others = documents[:800], documents[800:]
+    share = {}
+    for sampled in (False, True):
+        made = make_router(router, sample, 0, sampled=sampled)
+        settle(made, sample, job(router), 0, sampled=sampled)
+        leaf_NR = place(made, others, 2, "soar")[0]
+        share[sampled] = (leaf_NR[:, 0] != leaf_NR[:, 1]).mean()
+    assert share[False] > 0.65
+    assert share[True] == pytest.approx(0.5, abs=0.15)
+
+
 @pytest.mark.parametrize("leaves", [1, 2])
 def test_prices_even_out_a_crowd(problem, leaves):
     """Half of the documents in one corner: k-means leaves differ in size, settled ones less."""
