@@ -15,34 +15,40 @@ import numpy as np
 import numpy.typing as npt
 
 from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.cluster.placing import leaf_means
 from rayhier.spec.search import Codec
-from rayhier.storage.columns import Floats
 
 AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 4, "pq": 16, "rabitq": 32}
 """Rows scored again for each that is wanted; 0 where there is no need."""
 FEWEST = 1_000
 """Vectors below which there is nothing to learn a code from; they are held as fp16."""
+AT_ONCE = 65_536
+"""Vectors brought to 32 bits together."""
 SAMPLE = 100_000
 """Vectors that a code is learned from."""
 PQ_DIMENSIONS = 4
 SEED = 0
 
 
-def fill(codec: Codec, vectors_NM: Floats, leaf_N: npt.NDArray[np.int64], leaves: int, mean_LM: Floats | None) -> Any:
-    """A faiss index of so many inverted lists, row for row; rabitq codes a vector against its leaf's mean [l, m]."""
+def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int64], leaves: int) -> Any:
+    """A faiss index of so many inverted lists, row for row, of vectors of 16 bits or of 32.
+
+    rabitq codes a vector against its leaf's mean.
+    """
     m = vectors_NM.shape[1]
     quantizer: Any = faiss.IndexFlatIP(m)
-    if mean_LM is not None:
-        quantizer.add(mean_LM)
+    if codec == "rabitq":
+        quantizer.add(leaf_means(vectors_NM, leaf_N, leaves))
     index: Any = _empty(codec if len(vectors_NM) >= FEWEST or codec == "flat" else "fp16", quantizer, m, leaves)
     # faiss holds no reference: what it reads needs a name that outlives the call.
-    vectors = np.ascontiguousarray(vectors_NM, dtype=np.float32)
-    lists = np.ascontiguousarray(leaf_N, dtype=np.int64)
     if not index.is_trained:
-        rows = np.random.default_rng(SEED).permutation(len(vectors))[:SAMPLE]
-        sample = np.ascontiguousarray(vectors[np.sort(rows)])
+        rows = np.random.default_rng(SEED).permutation(len(vectors_NM))[:SAMPLE]
+        sample = np.ascontiguousarray(vectors_NM[np.sort(rows)], dtype=np.float32)
         index.train(sample)
-    ivf_tools.add_preassigned(index, vectors, lists)
+    for begin in range(0, len(vectors_NM), AT_ONCE):
+        vectors = np.ascontiguousarray(vectors_NM[begin : begin + AT_ONCE], dtype=np.float32)
+        lists = np.ascontiguousarray(leaf_N[begin : begin + AT_ONCE], dtype=np.int64)
+        ivf_tools.add_preassigned(index, vectors, lists)
     if isinstance(index, faiss.IndexIVFPQ):
         quantizer, index = (index, quantizer), faiss.IndexIVFPQFastScan(index)
     index.referenced_objects = [quantizer]

@@ -72,7 +72,7 @@ class LeafLists:
     def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
         """Vectors [n, m] in leaves, in memory and as they are."""
         size_L = np.bincount(leaf_N, minlength=n_leaves).astype(np.int64)
-        return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves, None), size_L, copies, leaf_N)
+        return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves), size_L, copies, leaf_N)
 
     @property
     def documents(self) -> int:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import torch
 
 from rayhier.cluster.library import faiss
-from rayhier.cluster.placing import leaf_means
 from rayhier.search import codecs
 from rayhier.search.lists import Copies, Ints, LeafLists, Places
 from rayhier.search.loaded import copies_of
@@ -26,7 +25,7 @@ from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -76,18 +75,19 @@ class MappedShard:
 
 def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
     leaf_L, list_N, size_L = np.unique(table["leaf"].to_numpy(), return_inverse=True, return_counts=True)
-    vector_NM, rank_N = columns.matrix(table["vector"]), table["rank"].to_numpy()
-    index = codecs.fill(codec, vector_NM, list_N, len(leaf_L), leaf_means(vector_NM, list_N, len(leaf_L)))
-    faiss.write_index(index, str(folder / LISTS))
-    copies = copies_of(table, rank_N.astype(np.int64))
+    vector_NM, rank_N = columns.as_stored(table["vector"]), table["rank"].to_numpy()
+    rows = table.drop_columns(["vector"])
+    if codecs.AGAIN[codec]:
+        np.save(folder / "vectors.npy", vector_NM)
+    del table  # with which a shard's vectors would lie in memory twice
+    faiss.write_index(codecs.fill(codec, vector_NM, list_N, len(leaf_L)), str(folder / LISTS))
+    copies = copies_of(rows, rank_N.astype(np.int64))
     if copies is not None:
         np.save(folder / "result.npy", copies.result_N)
     if copies is not None and copies.lower_NR is not None:
         np.save(folder / "lower.npy", copies.lower_NR)
-    if codecs.AGAIN[codec]:
-        value = table.schema.field("vector").type.value_type.to_pandas_dtype()
-        np.save(folder / "vectors.npy", vector_NM.astype(value))
-    rows = table.drop_columns(["vector", "leaves"])
+    # In one piece: rows are taken from it twenty times as fast as from a hundred.
+    rows = rows.drop_columns(["leaves"]).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
     (folder / ABOUT).write_text(json.dumps({"leaves": leaf_L.tolist(), "sizes": size_L.tolist()}))

@@ -21,10 +21,14 @@ def vector_column(vectors: npt.NDArray[Any], value: pa.DataType) -> pa.FixedSize
 
 def matrix(column: pa.ChunkedArray) -> Floats:
     """A fixed-size-list column as float32 [n, m]."""
-    size = column.type.list_size
+    return as_stored(column).astype(np.float32, copy=False)
+
+
+def as_stored(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """The same in its own precision."""
     chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
     flat = np.concatenate(chunks) if chunks else np.empty(0, np.float32)
-    return flat.astype(np.float32, copy=False).reshape(-1, size)
+    return np.asarray(flat.reshape(-1, column.type.list_size))
 
 
 def read(paths: Sequence[Location], columns: Sequence[str]) -> pa.Table:

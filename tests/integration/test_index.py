@@ -50,6 +50,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     assert re.match(r"version 2 \(add\): 270 documents \(\+30\), [0-9]+ rows, 4 files", said)
     searcher = Searcher.open(work)
     answers = searcher.search([f"{row['title']} {row['text']}" for row in new[:5]], k=1, beam=8)
+    searcher.close()
     assert [answer.hits[0].id for answer in answers] == [row["_id"] for row in new[:5]]
 
     changed = {**corpus[3], "text": "moss moss moss stone"}
