@@ -137,7 +137,7 @@ class Ours:
         return np.asarray(route_all(self.router, torch.from_numpy(query_QM), beam)[0].numpy())
 
     def system(self, codec: codecs.Codec) -> System:
-        """Route, scan and score again, as a server does it."""
+        """Route, scan, count and score again: all that a server does but for reading what it shows of a document."""
         leaves, seconds, size = self.open(codec)
         number = [
             np.array(self.there.read(shard, ["doc_id"], verify=False)["doc_id"].to_pylist(), dtype=np.int64)
@@ -343,36 +343,41 @@ def at_recall(system: System, asked: Asked) -> str:
 
 
 def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
-    """Queries a second of a leaf map, as parts of faiss', probing the same lists of the same rows; and what differs."""
+    """Queries a second of a leaf map, as parts of faiss', probing the same lists of the same rows.
+
+    Of faiss' float32 lists, and of lists that faiss holds in the same codec, which are not scored again.
+    """
     loaded = LoadedMap.read(ours.there, texts=False)
     beam = max(1, round(PROBED * ours.router.n_leaves))
     leaves_QB = ours.route(query_QM, beam)
-    index = loaded.lists.index
-    lines = [
-        f"| the same {beam} of {ours.router.n_leaves:,} lists | 1 thread | 2 threads |",
-        "|---|---:|---:|",
+    leaf_N = loaded.table["leaf"].to_numpy().astype(np.int64)
+    what = f"the same {beam} of {ours.router.n_leaves:,} lists"
+    heads = [
+        f"{threads}, faiss' {lists}" for lists in ("float32", "same codec") for threads in ("1 thread", "2 threads")
     ]
+    lines = [f"| {what} | {' | '.join(heads)} |", "|---|---:|---:|---:|---:|"]
     parts = [slice(begin, begin + BATCH) for begin in range(0, len(query_QM), BATCH)]
 
-    def theirs() -> None:
+    def theirs(index: Any) -> None:
         index.nprobe = beam
         for part in parts:
             ivf_tools.search_preassigned(index, query_QM[part], K, leaves_QB[part])
 
     for codec in codecs.AGAIN:
         leaves, _, _ = ours.open(codec)
+
+        def mine(leaves: LazyMap = leaves) -> None:
+            for part in parts:
+                leaves.rows(query_QM[part], leaves_QB[part], K)
+
         cells = []
-        for threads in (1, 2):
-            set_threads(threads)
-
-            def mine(leaves: LazyMap = leaves) -> None:
-                for part in parts:
-                    leaves.rows(query_QM[part], leaves_QB[part], K)
-
-            mine(), theirs()
-            ratios = [timed(theirs) / timed(mine) for _ in range(ROUNDS)]
-            cells.append(f"{np.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
-        lines.append(f"| {codec} | {cells[0]} | {cells[1]} |")
+        for index in (loaded.lists.index, codecs.fill(codec, loaded.vector_NM, leaf_N, ours.router.n_leaves)):
+            for threads in (1, 2):
+                set_threads(threads)
+                mine(), theirs(index)
+                ratios = [timed(lambda index=index: theirs(index)) / timed(mine) for _ in range(ROUNDS)]
+                cells.append(f"{np.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})")
+        lines.append(f"| {codec} | {' | '.join(cells)} |")
     return lines
 
 

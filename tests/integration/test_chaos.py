@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 
 from rayhier import run
 from rayhier.index.verify import verify
@@ -158,5 +159,15 @@ def test_killed_at_a_seeded_point(point: int, work: Work, tmp_path: Path) -> Non
         work.reference.counts,
         work.reference.moved,
     )
+    assert len(list(folder.glob("index/*/*/manifests/*"))) == 1
+    verify(current.artifact(folder, current.read(folder), "index").root)
+
+
+def test_two_racing_runs_publish_one_manifest(work: Work, tmp_path: Path) -> None:
+    folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
+    both = [start(work, folder, ray.get_runtime_context().gcs_address) for _ in range(2)]
+    assert [process.wait(PATIENCE_SECONDS) for process in both] == [0, 0], (folder / "said").read_text()
+    made = manifest(folder)
+    assert [shard.file for shard in made.shards] == [shard.file for shard in work.reference.shards]
     assert len(list(folder.glob("index/*/*/manifests/*"))) == 1
     verify(current.artifact(folder, current.read(folder), "index").root)
