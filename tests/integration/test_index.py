@@ -75,6 +75,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     assert "whole: versions 5, 6" in ok(capsys, "verify", work)
     out = ok(capsys, "export", work, tmp_path / "plain.faiss")
     assert f"{leaf_map_of(work).manifest.rows:,} rows in 8 lists" in out
+    assert re.search(r"plain faiss, nprobe 2: \d+\.\d% of the ten rows nearest", out)
     assert search([str(work), "oak leaf", "-k", "3"]) == 0
 
 

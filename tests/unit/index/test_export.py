@@ -25,8 +25,10 @@ K = 10
 def exported(made, tmp_path):
     change.upsert(made.root, made.assign, batch(["d004", "new"]), FACTOR)
     there = LeafMap.open(made.root)
-    found = export(there, tmp_path / "out" / "index.faiss")
+    found = export(there, tmp_path / "out" / "index.faiss", 4)
     assert (found.rows, found.lists) == (there.manifest.rows, L)
+    assert 0.5 < found.recall < 1
+    assert export(there, tmp_path / "out" / "index.faiss", L).recall == 1
     rows = pq.read_table(tmp_path / "out" / "index.faiss.rows.parquet")
     return there, faiss.read_index(str(tmp_path / "out" / "index.faiss")), rows
 
@@ -77,4 +79,4 @@ def test_rows_say_where_they_lie(exported):
 def test_too_little_memory_is_said_before(made, tmp_path, monkeypatch):
     monkeypatch.setattr(exporting, "available", lambda: 1)
     with pytest.raises(InputError, match=r"export: needs .* MiB of memory"):
-        export(LeafMap.open(made.root), tmp_path / "index.faiss")
+        export(LeafMap.open(made.root), tmp_path / "index.faiss", 4)
