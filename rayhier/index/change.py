@@ -67,18 +67,21 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor:
     newest, token = LeafMap.open(root), uuid.uuid4().hex[:12]
     shards: list[Shard] = []
     named: list[pa.Array] = []
-    size_L, moved = np.array(newest.manifest.counts), 0
+    size_L, moved, checked = np.array(newest.manifest.counts), 0, 0
     for number, (documents, vector_NM) in enumerate(_checked(newest.manifest, batches)):
-        ids = _ids(documents, named)
-        if not replace:
-            _check_new(newest, ids)
-        named.append(ids)
+        named.append(_ids(documents, named))
+        # The whole id column is read for it: after 1, 2, 4, 8 … batches.
+        if not replace and len(named) >= 2 * checked:
+            _check_new(newest, pa.concat_arrays(named[checked:]))
+            checked = len(named)
         table, spilled = _capped(assign, assign(documents, vector_NM), size_L, factor)
         moved += spilled
         shards.append(write_rows(root, f"data/added-{token}-{number:05d}.parquet", table))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
     every = pa.concat_arrays(named)
+    if not replace and checked < len(named):
+        _check_new(newest, pa.concat_arrays(named[checked:]))
     file = _write_ids(root, every) if replace else None
 
     def change(now: LeafMap) -> Manifest:

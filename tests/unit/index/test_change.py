@@ -90,6 +90,18 @@ def test_an_id_that_is_there_is_refused(made, batches):
     assert leaf_map.versions(made.root) == [1]
 
 
+@pytest.mark.parametrize("late", range(7))
+def test_an_id_that_is_there_is_refused_in_any_batch(made, monkeypatch, late):
+    """Though the ids of the index are read only now and then."""
+    scans, find = [], change.find
+    monkeypatch.setattr(change, "find", lambda *given: scans.append(1) or find(*given))
+    batches = [batch([f"new{number}" if number != late else "d003"])[0] for number in range(7)]
+    with pytest.raises(InputError, match=r"ids: 1 in the index already \(version 1\): 'd003'"):
+        change.add(made.root, made.assign, iter(batches), FACTOR)
+    assert len(scans) <= 4
+    assert leaf_map.versions(made.root) == [1]
+
+
 def test_vectors_of_another_dimension_are_refused(made):
     with pytest.raises(InputError, match="vectors: got dimension 5; allowed: 8, the index's"):
         change.add(made.root, made.assign, [(documents(["a"]), unit(0, 1, 5))], FACTOR)
