@@ -9,9 +9,10 @@ from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Shares of void and of added rows, and files of added rows, beyond which a compaction pays."""
-IMBALANCE, SURPRISE, FEWEST = 2.0, 0.5, 100
+IMBALANCE, SURPRISE, FEWEST = 2.0, 1.0, 100
 """Imbalance, and nats that new documents, as soon as there are so many, are less probable in their leaf than old ones,
-beyond which to train again."""
+beyond which to train again. Documents of the same kind are already 0.6 to 0.7 less probable in leaves that were not
+made of them (docs/growing.md)."""
 
 
 @dataclass(frozen=True)
