@@ -42,8 +42,9 @@ def test_documents_unlike_the_old_want_training(made):
     compacted(made.root)
     change.delete(made.root, made.ids[60:])
     compacted(made.root)
-    between = sum(centroids[(np.arange(120) + other) % L] for other in range(6))
-    between /= np.linalg.norm(between, axis=1, keepdims=True)
+    anywhere = unit(3, 5_000, M)
+    logit = np.exp(20 * anywhere @ centroids.T)
+    between = anywhere[np.argsort(logit.max(axis=1) / logit.sum(axis=1))[:120]]
     odd = [f"odd{n}" for n in range(120)]
     change.add(made.root, made.assign, [(documents(odd[:99]), between[:99])], FACTOR)
     assert not any("nats" in line for line in Stats.of(LeafMap.open(made.root).manifest).advice())
