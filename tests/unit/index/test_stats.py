@@ -42,7 +42,7 @@ def test_documents_unlike_the_old_want_training(made):
     compacted(made.root)
     change.delete(made.root, made.ids[60:])
     compacted(made.root)
-    anywhere = unit(3, 5_000, M)
+    anywhere = unit(3, 50_000, M)
     logit = np.exp(20 * anywhere @ centroids.T)
     between = anywhere[np.argsort(logit.max(axis=1) / logit.sum(axis=1))[:120]]
     odd = [f"odd{n}" for n in range(120)]
