@@ -16,11 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 from quality import Bench
 from quality_collection import Taught, View
 from quality_scan import Asked, Judged, Places
-
 from rayhier.cluster.library import faiss
 from rayhier.evaluate.curve import beams
 from rayhier.model.router import Router, route_all

@@ -45,8 +45,6 @@ from rayhier.train.data import load_examples
 from rayhier.train.dev import DevMeasure
 from rayhier.train.tower import HeadTower
 from rayhier.train.trainer import Trainer
-
-sys.path.insert(0, str(Path(__file__).parent))
 from scifact import collection
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,47 +69,56 @@ def main() -> None:
 
     encoder = TextEncoder(folder, spec, "cpu")
     bare = Bare(folder, dtype, spec.max_length)
-    default = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    same = SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": dtype})
-    batch = max(BATCHES, key=lambda size: rate(lambda sample: bare.encode(sample, size), texts[: given.few]))
+    batch = max(BATCHES, key=lambda size: rate(lambda sample: bare.encode(sample, size), few))
     agreement = np.abs(encoder.encode(few[:500]) - bare.encode(few[:500], batch)).max()
     print(f"{len(many):,} texts of {np.mean([len(text.split()) for text in many]):.1f} words, {dtype}, ", end="")
     print(f"{given.threads} threads; bare batches of {batch}; greatest difference of a coordinate {agreement:.1e}")
 
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    ray.init(
-        address="local",
-        num_cpus=given.threads + 1,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
-    names = f"sentence-transformers, {dtype}".replace("torch.", ""), "sentence-transformers, as it comes"
-    rates: dict[str, list[float]] = {name: [] for name in (BARE, *names, OURS, STAGE)}
+    default = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    same = SentenceTransformer(str(folder), device="cpu", local_files_only=True, model_kwargs={"dtype": dtype})
+    in_process: dict[str, Callable[[], float]] = {
+        BARE: lambda: rate(lambda sample: bare.encode(sample, batch), many),
+        OURS: lambda: rate(encoder.encode, many),
+        f"sentence-transformers, {dtype}".replace("torch.", ""): lambda: rate(same.encode, few),
+        "sentence-transformers, as it comes": lambda: rate(default.encode, few),
+    }
+    start_ray(given.threads + 1)
+    rates: dict[str, list[float]] = {name: [] for name in (*in_process, STAGE)}
     startups = []
     with tempfile.TemporaryDirectory() as scratch:
         corpus = write_corpus(Path(scratch) / "corpus", texts)
         for number in range(given.rounds):
-            rates[BARE].append(rate(lambda sample: bare.encode(sample, batch), many))
-            rates[OURS].append(rate(encoder.encode, many))
+            for name, measure in in_process.items():
+                rates[name].append(measure())
             steady, startup = stage(folder, spec, corpus, Path(scratch) / str(number), given.threads)
             rates[STAGE].append(steady)
             startups.append(startup)
-            rates[names[0]].append(rate(same.encode, few))
-            rates[names[1]].append(rate(default.encode, few))
-            print(
-                f"round {number}: " + ", ".join(f"{name} {found[-1]:.0f}" for name, found in rates.items()), flush=True
-            )
-    print(f"\n| {'way':<36} | texts/s | of the bare loop: median (each round) |\n|{'-' * 38}|--------:|{'-' * 39}|")
-    ratios = {
-        name: [one / other for one, other in zip(found, rates[BARE], strict=True)] for name, found in rates.items()
-    }
-    for name, found in rates.items():
-        each = ", ".join(f"{ratio:.2f}" for ratio in ratios[name])
-        print(f"| {name:<36} | {statistics.median(found):7.0f} | {statistics.median(ratios[name]):.2f} ({each})")
+            shown = ", ".join(f"{name} {found[-1]:.0f}" for name, found in rates.items())
+            print(f"round {number}: {shown}", flush=True)
+    print_table(rates)
     print(f"\nstart-up of the embed stage, Ray running: {statistics.median(startups):.1f} s")
-    reached = statistics.median(ratios[STAGE])
+    reached = statistics.median(of_bare(rates, STAGE))
     print(f"{'met' if reached >= 0.9 else 'MISSED'} embed stage over the bare loop: {reached:.2f} (asked 0.90)")
+
+
+def start_ray(cpus: int) -> None:
+    """A cluster of this process' own, silent."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+
+
+def of_bare(rates: Mapping[str, Sequence[float]], name: str) -> list[float]:
+    """A way's rates as parts of the bare loop's, round by round."""
+    return [one / other for one, other in zip(rates[name], rates[BARE], strict=True)]
+
+
+def print_table(rates: Mapping[str, Sequence[float]]) -> None:
+    """Every way beside the bare loop."""
+    print(f"\n| {'way':<36} | texts/s | of the bare loop: median (each round) |\n|{'-' * 38}|--------:|{'-' * 39}|")
+    for name, found in rates.items():
+        ratios = of_bare(rates, name)
+        each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"| {name:<36} | {statistics.median(found):7.0f} | {statistics.median(ratios):.2f} ({each})")
 
 
 class Bare:

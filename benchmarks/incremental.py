@@ -23,9 +23,7 @@ import pyarrow as pa
 import torch
 from matplotlib import pyplot as plt
 
-sys.path.insert(0, str(Path(__file__).parent))
 from quality_collection import Data, Taught, View, encoded
-
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.data import Documents, load_queries
 from rayhier.evaluate.measures import Queries

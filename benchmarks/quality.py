@@ -22,13 +22,12 @@ import faiss
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
 from quality_collection import SPEC, Data, View
-from quality_page import Measured, Results, write_page
+from quality_goals import Measured, Results
+from quality_page import write_page
 from quality_scan import Asked
 from quality_stats import Curve, mean_curve
 from quality_systems import JOINT, LISTS, build
-
 from rayhier.evaluate.balance import balance
 from rayhier.evaluate.baselines import list_choices
 from rayhier.evaluate.curve import Point, reach

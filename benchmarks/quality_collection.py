@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
-from quality_scan import DEPTH, Asked, Judged
-from scifact import collection
 
+from quality_scan import DEPTH, Asked, Judged
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.evaluate.data import in_memory, load_dev, load_documents, load_queries
 from rayhier.evaluate.part import Part
@@ -35,6 +34,7 @@ from rayhier.train.settle import empty_router, make_router, settle
 from rayhier.train.teacher import Teacher
 from rayhier.train.tower import HeadTower, Side
 from rayhier.train.trainer import Trainer
+from scifact import collection
 
 SPEC = Path(__file__).parents[1] / "specs" / "scifact.yaml"
 

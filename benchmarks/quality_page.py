@@ -1,33 +1,16 @@
-"""The page that benchmarks/quality.py writes: protocol, goals, tables, figure."""
+"""The page that benchmarks/quality.py writes: protocol, tables, figure; quality_goals.py has the goals."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from quality_stats import (
-    Array,
-    Curve,
-    Estimate,
-    difference,
-    estimate,
-    geometric,
-    mean_known,
-    ratio,
-    reached,
-    recall_at,
-    sample,
-)
 
-LEVELS = (0.9, 0.95, 0.98)
+from quality_goals import IVF, LEVELS, SHIPPED, SPILL, SUPERVISED, Measured, Results, at_shares, goals
+from quality_stats import reached, sample
+
 VISITED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 COSTS = (0.05, 0.1, 0.2)
-SUPERVISED = ("scifact", "acl_title2abs", "oewn_examples")
-BY_COST = ("acl_title2abs", "oewn_examples")
-SHAPES_AT = 0.1
-SHIPPED, BY_RULE = "ehi", "ehi@dev"
-IVF, SPILL = "faiss_ivf_same_encoder", "faiss_ivf_spill"
 DRAWN = {
     SHIPPED: "ehi (shipped)",
     IVF: "k-means IVF, same encoder",
@@ -90,33 +73,6 @@ says nothing is left out of the pool, and the table says how many collections ar
 """
 
 
-@dataclass(frozen=True)
-class Measured:
-    """One system: its leaves (0: none), and the mean over seeds."""
-
-    leaves: int
-    seeds: int
-    curve: Curve
-    balances: list[dict[str, float]]
-
-
-@dataclass(frozen=True)
-class Results:
-    """A collection."""
-
-    name: str
-    documents: int
-    seeds: int
-    main: dict[str, Measured]
-    equal: dict[str, Measured]
-    shapes: dict[str, Measured]
-
-    @property
-    def queries(self) -> int:
-        """Queries asked."""
-        return len(self.main[SHIPPED].curve.exact_Q)
-
-
 def write_page(results: Sequence[Results], folder: Path) -> str:
     """Write quality.md and its figure below a folder; returns the page."""
     page = "\n".join([PROTOCOL, "## Results", "", *lines(results), ""])
@@ -136,155 +92,6 @@ def lines(results: Sequence[Results]) -> list[str]:
     for one in results:
         found += collection_tables(one)
     return found
-
-
-def goals(results: Sequence[Results]) -> list[str]:
-    """Every goal: value, interval, what was asked, met or missed."""
-    supervised = {one.name: one.main for one in results if one.name in SUPERVISED}
-    whole = "" if len(supervised) == len(SUPERVISED) else " The pool is incomplete, and so is every verdict on it."
-    found = [
-        "### Goals",
-        "",
-        f"Pooled over {', '.join(supervised) or 'nothing'}.{whole} `ehi` is as shipped; `ehi@dev` chose its",
-        "leaves by the controls' own rule and range. Neither more leaves nor the screen: the rows *beside*.",
-        "",
-        "| | value | 95% interval | asked | |",
-        "|---|---:|---:|---|---|",
-    ]
-    if supervised:
-        for control, most, below in ((IVF, 0.5, 0.67), (SPILL, 0.85, 1.0)):
-            found += pooled_ratios(supervised, SHIPPED, control, most, below)
-            found += pooled_ratios(supervised, BY_RULE, control, most, below)
-        for name in BY_COST:
-            for control in (IVF, SPILL) if name in supervised else ():
-                found += cost_ratios(name, supervised[name], control)
-        for system in (SHIPPED, BY_RULE):
-            asked = {0.01: 5.0, 0.02: 5.0, 0.05: 3.0, 0.1: 1.5}
-            found += pooled_differences("2", supervised, system, IVF, asked)
-        for system in (SHIPPED, BY_RULE):
-            for control in (IVF, "scann"):
-                found += pooled_differences("3", supervised, system, control, {0.05: 3.0})
-        found += encoders(supervised)
-        found += learned([one for one in results if one.name in SUPERVISED])
-    for one in results:
-        if one.name == "cranfield":
-            value = estimate(ratio(one.main[SHIPPED].curve, one.main["faiss_ivf"].curve, [0.95])[:, 0])
-            found.append(
-                goal("6: cranfield, visited for 95%, of `faiss_ivf`", value, "at most 0.7", value.value <= 0.7)
-            )
-        found += shape_goal(one)
-    return [*found, ""]
-
-
-def pooled_ratios(
-    supervised: Mapping[str, dict[str, Measured]], system: str, control: str, most: float, below: float
-) -> list[str]:
-    """Goal 1: documents visited for each level and for their mean, over a control's."""
-    each = [ratio(main[system].curve, main[control].curve, LEVELS) for main in supervised.values()]
-    pooled_RL = geometric(each)
-    found = []
-    for title, value_R in columns(pooled_RL):
-        value = estimate(value_R)
-        met = value.value <= most and value.high < below
-        asked = f"at most {most}, interval below {below:g}"
-        found.append(goal(f"1: `{system}`, visited for {title}, of `{control}`", value, asked, met))
-    for name, ratio_RL in zip(supervised, each, strict=True):
-        found += [
-            goal(f"  {name}, {title}", estimate(value_R), "", met=None) for title, value_R in columns(ratio_RL)[:-1]
-        ]
-    return found
-
-
-def columns(ratio_RL: Array) -> list[tuple[str, Array]]:
-    """Ratios of each level, and their geometric mean."""
-    each = [(f"{level:.0%}", ratio_RL[:, place]) for place, level in enumerate(LEVELS)]
-    return [*each, ("all three (mean)", geometric(list(ratio_RL.T)))]
-
-
-def cost_ratios(name: str, main: dict[str, Measured], control: str) -> list[str]:
-    """Goal 1, by total cost, on one collection."""
-    ratio_RL = ratio(main[SHIPPED].curve, main[control].curve, LEVELS, "cost")
-    found = []
-    for title, value_R in columns(ratio_RL):
-        value = estimate(value_R)
-        found.append(goal(f"1: {name}, cost for {title}, of `{control}`", value, "at most 0.7", value.value <= 0.7))
-    return found
-
-
-def pooled_differences(
-    number: str,
-    supervised: Mapping[str, dict[str, Measured]],
-    system: str,
-    control: str,
-    asked: Mapping[float, float],
-) -> list[str]:
-    """Goals 2 and 3: points of R@100 more than a control at shares visited."""
-    mains = {name: main for name, main in supervised.items() if control in main}
-    if not mains:
-        return [f"| {number}: `{control}` | - | | | not measured |"]
-    each = {
-        name: 100 * difference(main[system].curve, main[control].curve, list(asked)) for name, main in mains.items()
-    }
-    pooled_RS = mean_known(list(each.values()))
-    found = []
-    for place, (share, least) in enumerate(asked.items()):
-        title = f"{number}: `{system}`, R@100 at {share:.0%} visited over `{control}`, points"
-        known = {name: estimate(one[:, place]) for name, one in each.items() if not np.isnan(one[0, place])}
-        if not known:
-            found.append(f"| {title} | - | | at least +{least:g} | no curve begins there |")
-            continue
-        value = estimate(pooled_RS[:, place])
-        met = value.value >= least and all(one.high >= 0 for one in known.values())
-        title += "" if len(known) == len(each) else f" ({', '.join(known)} alone)"
-        found.append(goal(title, value, f"at least +{least:g}", met))
-        found += [goal(f"  {name}", one, "not wholly below 0", one.high >= 0) for name, one in known.items()]
-    return found
-
-
-def encoders(supervised: Mapping[str, dict[str, Measured]]) -> list[str]:
-    """Exact R@100 of the encoders trained with an index less that of contrast alone."""
-    found = []
-    for name, main in supervised.items():
-        for system in (name for name in ("ehi_warm", "ehi_cold") if name in main):
-            contrast, own = main[SHIPPED].curve.exact_Q, main[system].curve.exact_Q
-            points = 100 * (own.mean() - contrast.mean())
-            found.append(f"| control: {name}, exact R@100 of `{system}` over contrast, points | {points:+.1f} | | | |")
-    return found
-
-
-def learned(results: Sequence[Results]) -> list[str]:
-    """What is neither more leaves nor the screen: against the same before teaching, and controls of as many leaves."""
-    pairs = {"`untaught`": [(one.main[SHIPPED], one.main["untaught"]) for one in results]}
-    for control in (IVF, SPILL):
-        pairs[f"`{control}`, equal leaves"] = [(one.equal[SHIPPED], one.equal[control]) for one in results]
-    found = []
-    for title, own in pairs.items():
-        pooled_RL = geometric([ratio(ours.curve, theirs.curve, LEVELS) for ours, theirs in own])
-        found += [
-            goal(f"beside: visited for {level}, of {title}", estimate(value_R), "", met=None)
-            for level, value_R in columns(pooled_RL)
-        ]
-    return found
-
-
-def shape_goal(one: Results) -> list[str]:
-    """Goal 4: trees of equal leaf counts, R@100 at 10% visited."""
-    if not one.shapes:
-        return []
-    at = {shape: at_shares(measured, [SHAPES_AT])[0] for shape, measured in one.shapes.items()}
-    width = 100 * (max(at.values()) - min(at.values()))
-    title = f"4: {one.name}, R@100 at 10% visited of {', '.join(at)}, widest difference, points"
-    cell = "met" if width <= 2 else "MISSED"
-    return [f"| {title} | {width:.1f} | | at most 2 | {cell} |"]
-
-
-def goal(title: str, value: Estimate, asked: str, met: bool | None) -> str:
-    """A row."""
-    verdict = "" if met is None else "met" if met else "MISSED"
-    indent = "&nbsp;&nbsp;" if title.startswith("  ") else ""
-    return (
-        f"| {indent}{title.strip()} | {value.value:.2f} | {value.low:.2f} to {value.high:.2f} | {asked} | {verdict} |"
-    )
 
 
 def balances(results: Sequence[Results]) -> list[str]:
@@ -349,12 +156,6 @@ def table(systems: Mapping[str, Measured], seeds: int) -> list[str]:
         cells += [shown(value, lambda x: f"{x:.3f}") for value in values]
         found.append(f"| {' | '.join(cells)} |")
     return found
-
-
-def at_shares(measured: Measured, shares: Sequence[float], axis: str = "visited") -> Array:
-    """R@100 [s] at shares visited, or at costs."""
-    curve = measured.curve
-    return np.asarray(recall_at(curve, sample(len(curve.exact_Q)), shares, axis)[0])
 
 
 def shown(value: float, form: Callable[[float], str]) -> str:

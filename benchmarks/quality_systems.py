@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import torch
+
 from quality_collection import Taught, View, encoded
 from quality_scan import DEPTH, Asked, Judged, Places, Row
-
 from rayhier.cluster.kmeans import nearest
 from rayhier.cluster.spill import CANDIDATES, second_leaves
 from rayhier.evaluate.curve import System, beams

@@ -15,11 +15,9 @@ import json
 import os
 import shutil
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,164 +31,24 @@ from rayhier.evaluate.balance import balance
 from rayhier.evaluate.curve import beams
 from rayhier.index.ray import build
 from rayhier.index.verify import verify
-from rayhier.model.router import route_all, save_router
+from rayhier.model.router import load_router, route_all, save_router
 from rayhier.model.taught import TaughtRouter
 from rayhier.ray import join
 from rayhier.search.lazy import LazyMap
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, files, schemas
-from rayhier.storage.artifact import Artifact, Kind, Place
+from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.train.settle import make_router, settle
+from scale_stages import Stages
+from synthetic import DIMENSION, K, asked, centres, part, parts, publish, synthetic
 
 ROOT = Path(__file__).parents[1]
-DIMENSION, CENTRES, SPREAD, NEAR = 384, 5_000, 0.7, 0.35
-"""Noise of documents around their centre and of queries around a document, in lengths."""
-PART = 65_536
 SAMPLE = 1_000_000
-QUERIES, K = 500, 10
 BATCH = 64
 RECALL, GROWTH = 0.95, 0.6
 BILLION = 1_000_000_000
-EVERY = 0.5
-
-
-@dataclass
-class Memory:
-    """Largest PSS seen, in bytes."""
-
-    process: int = 0
-    total: int = 0
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def watch(self) -> None:
-        """Until told to stop, and once more."""
-        last = False
-        while not last:
-            last = self.over.wait(EVERY)
-            held = [pss(pid) for pid in below(os.getpid())]
-            self.process, self.total = max(self.process, *held), max(self.total, sum(held))
-
-
-def below(root: int) -> list[int]:
-    """A process and all below it, Ray's included."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-    found = {root}
-    while grown := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= grown
-    return sorted(found)
-
-
-def pss(pid: int) -> int:
-    """Proportional set size in bytes, 0 where the process is gone."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return 0
-
-
-class Stages:
-    """Seconds and bytes of each stage, kept beside what it made: a run that finds that there says what it took."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "stages.json"
-        self.took: dict[str, dict[str, float]] = json.loads(self._path.read_text()) if self._path.exists() else {}
-
-    @contextmanager
-    def of(self, name: str, *makes: str) -> Iterator[None]:
-        """Measure a block, unless the folders it makes are there; what an interrupted one left of them goes first."""
-        there = bool(makes) and name in self.took and all((self._path.parent / one).exists() for one in makes)
-        for one in () if there else makes:
-            shutil.rmtree(self._path.parent / one, ignore_errors=True)
-        memory, began = Memory(), time.monotonic()
-        thread = threading.Thread(target=memory.watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            memory.over.set()
-            thread.join()
-        if not there:
-            seconds = time.monotonic() - began
-            self.took[name] = {"seconds": seconds, "process": memory.process, "total": memory.total}
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps(self.took, indent=1))
-        took = self.took[name]
-        print(f"  {name}: {took['seconds']:.0f} s, {took['process'] / 1e9:.2f} GB", file=sys.stderr, flush=True)
-
-
-def centres() -> Floats:
-    """The mixture's directions [5,000, 384]."""
-    found = np.random.default_rng(0).standard_normal((CENTRES, DIMENSION), dtype=np.float32)
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
-
-
-def part(number: int, rows: int, centre_CM: Floats) -> Floats:
-    """Unit vectors [rows, 384] of one part of the documents."""
-    rng = np.random.default_rng([1, number])
-    noise = rng.standard_normal((rows, DIMENSION), dtype=np.float32) * np.float32(SPREAD / DIMENSION**0.5)
-    found = centre_CM[rng.integers(0, CENTRES, rows)] + noise
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
-
-
-def parts(documents: int) -> list[tuple[int, int]]:
-    """Number and rows of each part."""
-    return [(number, min(PART, documents - first)) for number, first in enumerate(range(0, documents, PART))]
-
-
-def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Callable[[Attempt], Made]) -> Artifact:
-    """An artifact that `made(attempt)` writes, unless it is there."""
-    place = Place(folder / kind / "synthetic000")
-    found = place.published()
-    if found is not None:
-        return found
-    with Attempt.start(place) as attempt:
-        return attempt.publish(kind, inputs, made(attempt))
-
-
-def names(number: int, rows: int) -> list[str]:
-    """Ids of one part."""
-    return [f"s{number * PART + row:010d}" for row in range(rows)]
-
-
-def write(attempt: Attempt, documents: int, one: Callable[[int, int], pa.Table]) -> tuple[files.File, ...]:
-    """A file for each part."""
-    made = []
-    for number, rows in parts(documents):
-        table = one(number, rows)
-        made.append(files.write_parquet(attempt.root, f"documents/part-{number:05d}.parquet", [table], table.schema))
-    return tuple(made)
-
-
-def synthetic(folder: Path, documents: int) -> tuple[Artifact, Artifact]:
-    """Corpus and vectors of so many documents; texts are empty but for a word."""
-    centre_CM, schema = centres(), schemas.vectors("doc_id", DIMENSION)
-
-    def texts(attempt: Attempt) -> Made:
-        def one(number: int, rows: int) -> pa.Table:
-            return pa.table([names(number, rows), [""] * rows, ["synthetic"] * rows], schema=schemas.DOCUMENTS)
-
-        return Made({"rows": documents}, write(attempt, documents, one))
-
-    def vectors(attempt: Attempt) -> Made:
-        def one(number: int, rows: int) -> pa.Table:
-            column = columns.vector_column(part(number, rows, centre_CM), pa.float32())
-            return pa.table([names(number, rows), column], schema=schema)
-
-        return Made({"dimension": DIMENSION}, write(attempt, documents, one))
-
-    return publish(folder, "corpus", {}, texts), publish(folder, "vectors", {}, vectors)
 
 
 def job(folder: Path) -> JobSpec:
@@ -227,24 +85,6 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         return Made({"leaves": router.n_leaves, "sample": len(sample_NM)})
 
     return publish(folder, "model", {}, made)
-
-
-def asked(documents: int) -> tuple[Floats, np.ndarray]:
-    """Queries [q, m] near documents, and their exact ten nearest documents [q, 10] by number."""
-    centre_CM, rng = centres(), np.random.default_rng(2)
-    number, rows = parts(documents)[0]
-    near = part(number, rows, centre_CM)[rng.choice(rows, QUERIES, replace=False)]
-    noise = rng.standard_normal(near.shape, dtype=np.float32) * np.float32(NEAR / DIMENSION**0.5)
-    query_QM = (near + noise) / np.linalg.norm(near + noise, axis=1, keepdims=True)
-    best, ids = np.full((QUERIES, K), -np.inf, np.float32), np.zeros((QUERIES, K), np.int64)
-    for number, rows in parts(documents):
-        score = query_QM @ part(number, rows, centre_CM).T
-        top = np.argpartition(-score, K, axis=1)[:, :K]
-        both = np.concatenate([best, np.take_along_axis(score, top, 1)], axis=1)
-        names = np.concatenate([ids, top + number * PART], axis=1)
-        order = np.argsort(-both, axis=1)[:, :K]
-        best, ids = np.take_along_axis(both, order, 1), np.take_along_axis(names, order, 1)
-    return query_QM, ids
 
 
 @dataclass(frozen=True)
@@ -349,8 +189,6 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
 
 def load(made: Artifact) -> TaughtRouter:
     """The router of a model."""
-    from rayhier.model.router import load_router
-
     router = load_router(made.local("router"))
     assert isinstance(router, TaughtRouter)
     return router

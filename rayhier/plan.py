@@ -105,7 +105,7 @@ def make_plan(spec: JobSpec) -> Plan:
     if found.documents is not None and spec.corpus.passages is None:
         spec.check_leaves(found.documents)
     plan = Plan(spec, place, found, model_folder.open_model(spec.encoder))
-    plan.steps.extend(_steps(plan))
+    plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
     return plan
 
@@ -129,69 +129,91 @@ def _no_split(spec: JobSpec, judged: list[str]) -> str:
     )
 
 
-def _steps(plan: Plan) -> list[Step]:
-    spec, m = plan.spec, plan.model.dimension
-    work = _work(plan)
-    documents = work.documents
-    text = plan.source.bytes or documents * BYTES_A_DOCUMENT
-    weights = sum(file.stat().st_size for file in plan.model.path.iterdir() if file.is_file())
-    cluster = spec.cluster
+class _Steps:
+    """The steps of a plan: each lies where everything that goes into it says, its inputs' fingerprints included."""
 
-    def step(
-        stage: str, kind: Kind, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object
-    ) -> Step:
-        made = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
-        workers = getattr(cluster, stage, None)
-        resources = _resources(workers) if workers else "this process"
-        if cluster.tokenise and stage in spec.encoding:
-            resources += f" + {_resources(cluster.tokenise)} for tokens"
-        cost = stage_cost(stage, spec, work)
-        return Step(stage, kind, Place(plan.workdir / kind / made), inputs, resources, size, cost, seed)
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.spec, self.work = plan, plan.spec, _work(plan)
+        self.leaves = _leaves(plan.spec)
 
-    corpus = step("corpus", "corpus", {}, text, source=plan.source.identity, corpus=_fields(spec.corpus, *PATHS))
-    vectors = step(
-        "embed",
-        "vectors",
-        {"corpus": corpus.fingerprint},
-        (documents + work.queries) * m * 4,
-        encoder=_fields(spec.encoder, "model", "sha256", "train", "batch_size", "device"),
-        weights=plan.model.files,
-    )
-    base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
-    steps = [corpus, vectors]
-    measured = dict(base)
-    leaves = _leaves(spec)
-    for seed in spec.evaluate.seeds:
-        model = step(
+    def all(self) -> list[Step]:
+        """In order: a model and an index for every seed, one evaluation of them all."""
+        corpus = self._corpus()
+        vectors = self._vectors(corpus)
+        base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
+        steps, measured = [corpus, vectors], dict(base)
+        for seed in self.spec.evaluate.seeds:
+            model = self._model(base, seed)
+            index = self._index({**base, "model": model.fingerprint}, seed)
+            steps += [model, index]
+            measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
+        return [*steps, self._evaluation(measured)] if self.plan.evaluates else steps
+
+    def _corpus(self) -> Step:
+        source = self.plan.source
+        size = source.bytes or self.work.documents * BYTES_A_DOCUMENT
+        return self._step(
+            "corpus", "corpus", {}, size, source=source.identity, corpus=_fields(self.spec.corpus, *PATHS)
+        )
+
+    def _vectors(self, corpus: Step) -> Step:
+        return self._step(
+            "embed",
+            "vectors",
+            {"corpus": corpus.fingerprint},
+            (self.work.documents + self.work.queries) * self.work.dimension * 4,
+            encoder=_fields(self.spec.encoder, "model", "sha256", "train", "batch_size", "device"),
+            weights=self.plan.model.files,
+        )
+
+    def _model(self, base: dict[str, str], seed: int) -> Step:
+        spec = self.spec
+        return self._step(
             "train",
             "model",
             base,
-            weights,
+            sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
             seed,
             router=_fields(spec.router),
             train=_training(spec),
-            leaves=leaves if spec.router.training == "taught" else [],
+            leaves=self.leaves if spec.router.training == "taught" else [],
             what=spec.encoder.train,
             similarity=spec.encoder.similarity,
         )
-        row = m * (2 if spec.index.vectors == "float16" else 4)
-        index = step(
+
+    def _index(self, inputs: dict[str, str], seed: int) -> Step:
+        spec, work = self.spec, self.work
+        row = work.dimension * (2 if spec.index.vectors == "float16" else 4)
+        return self._step(
             "index",
             "index",
-            {**base, "model": model.fingerprint},
-            round(documents * (row + work.document_bytes) * spec.rows_per_document),
+            inputs,
+            round(work.documents * (row + work.document_bytes) * spec.rows_per_document),
             seed,
             index=_fields(spec.index, "leaves_per_document", "second_leaf", "spilled"),
-            leaves=leaves,
+            leaves=self.leaves,
         )
-        steps += [model, index]
-        measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
-    if plan.evaluates:
-        search = _fields(spec.search, "codec")
-        steps.append(
-            step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=_fields(spec.evaluate), search=search)
+
+    def _evaluation(self, measured: dict[str, str]) -> Step:
+        search, evaluate = _fields(self.spec.search, "codec"), _fields(self.spec.evaluate)
+        return self._step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search)
+
+    def _step(
+        self, stage: str, kind: Kind, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object
+    ) -> Step:
+        made = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
+        cost = stage_cost(stage, self.spec, self.work)
+        return Step(
+            stage, kind, Place(self.plan.workdir / kind / made), inputs, self._resources(stage), size, cost, seed
         )
-    return steps
+
+    def _resources(self, stage: str) -> str:
+        cluster = self.spec.cluster
+        workers = getattr(cluster, stage, None)
+        needs = _resources(workers) if workers else "this process"
+        if cluster.tokenise and stage in self.spec.encoding:
+            return f"{needs} + {_resources(cluster.tokenise)} for tokens"
+        return needs
 
 
 def _leaves(spec: JobSpec) -> list[object]:
