@@ -15,8 +15,8 @@ from rayhier.search.lazy import LazyMap
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
 
+from .changes import FACTOR, batch
 from .conftest import L, M, unit
-from .test_change import FACTOR, batch
 
 K = 10
 

@@ -7,8 +7,8 @@ from rayhier.index import change
 from rayhier.index.stats import Stats
 from rayhier.storage.leaf_map import LeafMap
 
+from .changes import FACTOR, batch, compacted, content
 from .conftest import L, M, N, documents, unit
-from .test_change import FACTOR, batch, compacted, content
 
 
 def test_a_fresh_index_is_well(made):

@@ -13,8 +13,8 @@ from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, pins
 from rayhier.storage.leaf_map import LeafMap
 
+from .changes import FACTOR, batch, compacted, content
 from .conftest import N
-from .test_change import FACTOR, batch, compacted, content
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.leaf_map import LeafMap, Manifest, publish
 
+from .changes import FACTOR, batch
 from .conftest import L, M, N, documents, unit
-from .test_change import FACTOR, batch
 
 MUTATIONS = 1000
 

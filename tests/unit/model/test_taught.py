@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, place_all, route_all, save_router
-from rayhier.model.taught import SCALE, SHORTLIST, TaughtRouter, reach_loss
+from rayhier.model.taught import SCALE, SHORTLIST, TaughtRouter
 
 M, TEXTS = 16, 30
 SHAPES = pytest.mark.parametrize(("branching", "height"), [(2, 1), (12, 1), (60, 1), (4, 2), (3, 3), (2, 5)])
@@ -277,108 +277,7 @@ def test_round_trip(shape, tmp_path, texts):
     assert (loaded.n_leaves, loaded.levels, loaded.reads) == (branching**height, height, "vectors")
 
 
-# The loss
-
-
-def test_reach_by_hand():
-    log_p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]]).log()
-    row, leaves = torch.tensor([0, 0, 1]), torch.tensor([[0, 1], [3, 1], [0, 2]])
-    found = reach_loss(log_p, row, leaves, torch.tensor([1.0, 2.0, 0.5]))
-    assert float(found) == pytest.approx(-(np.log(0.3) + 2 * np.log(0.6) + 0.5 * np.log(0.8)), abs=1e-6)
-
-
-def test_one_leaf_is_cross_entropy():
-    logits, leaf = torch.randn(5, 7), torch.arange(5)
-    found = reach_loss(logits.log_softmax(dim=1), torch.arange(5), leaf[:, None], torch.ones(5))
-    torch.testing.assert_close(found, F.cross_entropy(logits, leaf, reduction="sum"))
-
-
-def test_a_leaf_twice_counts_once():
-    log_p, row = torch.randn(2, 7).log_softmax(dim=1), torch.tensor([0, 1])
-    twice, once = (
-        reach_loss(log_p, row, torch.tensor(leaves), torch.ones(2)) for leaves in ([[3, 3], [2, 2]], [[3], [2]])
-    )
-    torch.testing.assert_close(twice, once)
-
-
-def test_gradients_of_reach():
-    logits = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
-    row, leaves = torch.tensor([0, 0, 2, 2]), torch.tensor([[0, 1], [5, 3], [4, 4], [2, 0]])
-    weight = torch.tensor([1.0, 3.0, 0.5, 1.0], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: reach_loss(x.log_softmax(dim=1), row, leaves, weight), (logits,))
-
-
-def test_no_pair_is_no_loss():
-    log_p = torch.randn(2, 5, requires_grad=True)
-    loss = reach_loss(
-        log_p.log_softmax(dim=1), torch.empty(0, dtype=torch.long), torch.empty(0, 2, dtype=torch.long), torch.empty(0)
-    )
-    loss.backward()
-    assert loss.item() == 0
-    assert not log_p.grad.any()
-
-
 @pytest.mark.parametrize("beam", [1, 5, 15])
 def test_behind_a_screen_probabilities_stay_below_one(beam, texts, always):
     router = taught(60, 1, screen=4)
     assert (router.route(Encoded(texts), beam)[1] <= 1e-6).all()
-
-
-def grouped(leaves=400, groups=40):
-    """Leaves in groups by their nearest of so many directions."""
-    router = TaughtRouter(M, leaves, 1, 0, groups=groups)
-    router.begin(unit(leaves, M, seed=1))
-    router.group_GM.copy_(unit(groups, M, seed=2))
-    router.group_L.copy_((router.centroid_LM @ router.group_GM.T).argmax(dim=1))
-    router.price_L.copy_(0.05 * torch.rand(leaves, generator=torch.Generator().manual_seed(3)))
-    return router.requires_grad_(requires_grad=False)
-
-
-@pytest.mark.parametrize("count", [1, 32])
-def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count, monkeypatch):
-    router, texts = grouped(), unit(300, M, seed=4)
-    leaves, log_probs = place_all(router, texts, count)
-    assert leaves.shape == (300, count)
-    monkeypatch.setattr(router, "groups", 0)
-    exact, exact_log_probs = place_all(router, texts, count)
-    same = (leaves[:, 0] == exact[:, 0]).float().mean()
-    assert same > 0.95
-    assert all(len(set(row)) == count for row in leaves.tolist())
-    agree = leaves[:, 0] == exact[:, 0]
-    over = log_probs[agree, 0] - exact_log_probs[agree, 0]  # of a sum that lacks the groups not looked at
-    assert (over > -1e-5).all()
-    assert over.mean() < 0.2
-
-
-def test_near_groups_by_hand(monkeypatch):
-    """All groups looked at: the very leaves of the exact way."""
-    router, texts = grouped(groups=20), unit(50, M, seed=4)
-    exact = place_all(without_groups(router), texts, 8)[0]
-    monkeypatch.setattr("rayhier.model.taught.PROBES", 19)
-    near = place_all(router, texts, 8)[0]
-    for text, own, wanted in zip(texts, near, exact, strict=True):
-        left_out = (text @ router.group_GM.T).argmin()
-        allowed = [leaf for leaf in wanted.tolist() if router.group_L[leaf] != left_out]
-        assert own.tolist()[: len(allowed)] == allowed
-
-
-def without_groups(router):
-    plain = TaughtRouter(M, router.branching, 1, 0)
-    plain.load_state_dict({**router.state_dict(), "group_GM": torch.zeros(0, M), "group_L": torch.zeros(0).long()})
-    return plain.requires_grad_(requires_grad=False)
-
-
-def test_groups_come_back_from_the_folder(tmp_path):
-    router = grouped()
-    save_router(router, tmp_path)
-    texts = unit(50, M, seed=4)
-    for one, other in zip(place_all(router, texts, 4), place_all(load_router(tmp_path), texts, 4), strict=True):
-        assert torch.equal(one, other)
-
-
-def test_near_groups_with_too_few_leaves_are_not_all_that_is_looked_at():
-    router, texts = grouped(leaves=60, groups=40), unit(50, M, seed=4)
-    leaves, log_probs = place_all(router, texts, 55)
-    exact, exact_log_probs = place_all(without_groups(router), texts, 55)
-    assert torch.equal(leaves, exact)
-    assert torch.allclose(log_probs, exact_log_probs)

@@ -1,0 +1,95 @@
+"""Compactions and rollbacks: readers see what they saw, and nothing is lost or brought back."""
+
+import pytest
+
+from rayhier.index import change
+from rayhier.index.compact import instead
+from rayhier.index.shards import ranges, write_shard
+from rayhier.index.verify import verify
+from rayhier.spec import InputError
+from rayhier.storage import files, leaf_map
+from rayhier.storage.leaf_map import LeafMap
+
+from .changes import FACTOR, batch, compacted, content, gathered
+
+
+def test_compaction_changes_nothing_a_reader_sees(made):
+    change.add(made.root, made.assign, batch([f"n{n}" for n in range(30)]), FACTOR)
+    change.delete(made.root, ["d001", "n4"])
+    before = change.upsert(made.root, made.assign, batch(["d002"], 4), FACTOR)
+    after = compacted(made.root)
+    assert content(after) == content(before)
+    assert (after.manifest.documents, after.manifest.counts) == (before.manifest.documents, before.manifest.counts)
+    assert (len(after.manifest.shards), after.manifest.removed) == (2, [])
+    verify(made.root)
+
+
+def test_compacting_twice_gives_the_same_bytes(made):
+    change.add(made.root, made.assign, batch(["n1", "n2"]), FACTOR)
+    first = compacted(made.root)
+    change.rollback(made.root, 2)
+    second = compacted(made.root)
+    assert [shard.file.sha256 for shard in first.manifest.shards] == [
+        shard.file.sha256 for shard in second.manifest.shards
+    ]
+
+
+def test_what_lands_during_a_compaction_stays(made):
+    base = LeafMap.open(made.root)
+    change.add(made.root, made.assign, batch(["n1"]), FACTOR)
+    change.delete(made.root, ["d001", "d002"])
+    now = content(LeafMap.open(made.root))
+    shards = []
+    for first, last in ranges(base.manifest.counts, 2):
+        tables = [base.read(shard, leaves=range(first, last)) for shard in base.manifest.shards]
+        shards.append(
+            write_shard(made.root, f"data/late-{first}.parquet", tables, range(first, last), base.manifest.counts)
+        )
+    after = leaf_map.commit(made.root, instead(base.manifest, shards))
+    assert content(after) == now
+    verify(made.root)
+    with pytest.raises(InputError, match=r"compact: version 4 \(compact\) no longer consists of what was compacted"):
+        leaf_map.commit(made.root, instead(base.manifest, shards))
+
+
+def test_what_a_rollback_removes_again_is_not_brought_back_by_a_compaction(made):
+    change.delete(made.root, ["d007"])
+    change.rollback(made.root, 1)
+    base, shards = gathered(made.root)
+    change.rollback(made.root, 2)
+    with pytest.raises(InputError, match=r"compact: version 4 \(rollback\) no longer consists of what was compacted"):
+        leaf_map.commit(made.root, instead(base.manifest, shards))
+    assert ("d007", 0) not in content(LeafMap.open(made.root))
+    verify(made.root)
+
+
+def test_a_damaged_file_is_named_by_whoever_reads_it(made):
+    shard = LeafMap.open(made.root).manifest.shards[1]
+    path = made.root / shard.file.name
+    whole = path.read_bytes()
+    page = bytes(one ^ 255 if 100 <= number < 140 else one for number, one in enumerate(whole))
+    for damaged in (whole[: len(whole) // 2], page, None):
+        path.unlink() if damaged is None else files.replace(path, damaged)
+        for work in (
+            lambda: change.add(made.root, made.assign, batch(["new"]), FACTOR),
+            lambda: change.delete(made.root, ["d001"]),
+        ):
+            with pytest.raises(InputError, match=f"{shard.file.name}: cannot be read: .*rebuild"):
+                work()
+    assert leaf_map.versions(made.root) == [1]
+
+
+def test_rollback(made):
+    before = content(LeafMap.open(made.root))
+    change.delete(made.root, ["d001"])
+    after = change.rollback(made.root, 1)
+    assert (after.manifest.version, after.manifest.parent, after.manifest.change) == (3, 2, "rollback")
+    assert content(after) == before
+    change.add(made.root, made.assign, batch(["new"]), FACTOR)
+    assert (
+        content(LeafMap.open(made.root)).keys()
+        == before.keys() | {("new", 0), ("new", 1)} & content(LeafMap.open(made.root)).keys()
+    )
+    with pytest.raises(InputError, match="holds no version 9; allowed: 1, 2, 3, 4"):
+        change.rollback(made.root, 9)
+    verify(made.root)

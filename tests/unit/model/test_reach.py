@@ -1,0 +1,46 @@
+"""The taught router's loss: the probability of reaching any leaf of an answer, by hand and by gradients."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from rayhier.model.taught import reach_loss
+
+
+def test_reach_by_hand():
+    log_p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]]).log()
+    row, leaves = torch.tensor([0, 0, 1]), torch.tensor([[0, 1], [3, 1], [0, 2]])
+    found = reach_loss(log_p, row, leaves, torch.tensor([1.0, 2.0, 0.5]))
+    assert float(found) == pytest.approx(-(np.log(0.3) + 2 * np.log(0.6) + 0.5 * np.log(0.8)), abs=1e-6)
+
+
+def test_one_leaf_is_cross_entropy():
+    logits, leaf = torch.randn(5, 7), torch.arange(5)
+    found = reach_loss(logits.log_softmax(dim=1), torch.arange(5), leaf[:, None], torch.ones(5))
+    torch.testing.assert_close(found, F.cross_entropy(logits, leaf, reduction="sum"))
+
+
+def test_a_leaf_twice_counts_once():
+    log_p, row = torch.randn(2, 7).log_softmax(dim=1), torch.tensor([0, 1])
+    twice, once = (
+        reach_loss(log_p, row, torch.tensor(leaves), torch.ones(2)) for leaves in ([[3, 3], [2, 2]], [[3], [2]])
+    )
+    torch.testing.assert_close(twice, once)
+
+
+def test_gradients_of_reach():
+    logits = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+    row, leaves = torch.tensor([0, 0, 2, 2]), torch.tensor([[0, 1], [5, 3], [4, 4], [2, 0]])
+    weight = torch.tensor([1.0, 3.0, 0.5, 1.0], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: reach_loss(x.log_softmax(dim=1), row, leaves, weight), (logits,))
+
+
+def test_no_pair_is_no_loss():
+    log_p = torch.randn(2, 5, requires_grad=True)
+    loss = reach_loss(
+        log_p.log_softmax(dim=1), torch.empty(0, dtype=torch.long), torch.empty(0, 2, dtype=torch.long), torch.empty(0)
+    )
+    loss.backward()
+    assert loss.item() == 0
+    assert not log_p.grad.any()
