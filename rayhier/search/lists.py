@@ -138,7 +138,8 @@ class LeafLists:
 
     def _short(self, row_QK: Ints, list_QB: Ints, fetched: int) -> bool:
         """Whether a query has too few results although its leaves hold rows that were not fetched."""
-        return bool(((row_QK[:, -1] < 0) & (self._scanned(list_QB) > fetched)).any())
+        few = row_QK[:, -1] < 0
+        return bool((self._scanned(list_QB[few]) > fetched).any())
 
 
 def _in_threads(index: Any, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
@@ -209,15 +210,17 @@ class _Again:
         return np.concatenate([self._count(*part) for part in zip(*parts, strict=True)])
 
     def _count(self, list_QB: Ints, size_QB: Ints, leaves_QB: Ints) -> Ints:
-        q = len(leaves_QB)
-        if not size_QB.any():
+        q, width = len(leaves_QB), self.leaves + 1
+        query_P, probe_P = np.nonzero(size_QB)
+        if not len(query_P):
             return np.zeros(q, dtype=np.int64)
-        # The last column is where -1 points; it stays False.
-        probed = np.zeros((q, self.leaves + 1), dtype=bool)
-        probed[np.arange(q)[:, None], self.place(leaves_QB)] = True
-        probed[:, -1] = False
-        begin, size = self.begin_L[list_QB].reshape(-1), size_QB.reshape(-1)
-        query_A = np.repeat(np.repeat(np.arange(q), leaves_QB.shape[1]), size)
-        row_A = np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size)
-        again = probed[query_A[:, None], self.lower_AR[row_A]].any(axis=1)
-        return np.bincount(query_A[again], minlength=q).astype(np.int64)
+        # A query's row of a flat table; its last column is where -1 of the next row points, and stays False.
+        probed = np.zeros(q * width, dtype=bool)
+        probed[self.place(leaves_QB) + width * np.arange(q)[:, None]] = True
+        probed[width - 1 :: width] = False
+        size_P, begin_P = size_QB[query_P, probe_P], self.begin_L[list_QB[query_P, probe_P]]
+        end_P = np.cumsum(size_P)
+        row_A = np.arange(end_P[-1]) + np.repeat(begin_P - end_P + size_P, size_P)
+        first_A = np.repeat(width * query_P, size_P)
+        again_A = probed[self.lower_AR[row_A] + first_A[:, None]].any(axis=1)
+        return np.bincount(first_A[again_A] // width, minlength=q).astype(np.int64)
