@@ -3,6 +3,7 @@
 `make test` takes three points, `make chaos` fifty (RAYHIER_CHAOS=50).
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -82,11 +83,10 @@ class Ledger(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(POLL_SECONDS):
-            for path in self.folder.glob("index/*/*/scratch/ledger/*.json"):
-                try:
+            # Publishing removes the folder, now and then while it is looked through.
+            with contextlib.suppress(FileNotFoundError):
+                for path in self.folder.glob("index/*/*/scratch/ledger/*.json"):
                     self.seen[path.name].add(path.stat().st_mtime_ns)
-                except OSError:
-                    continue
             if not self.struck and len(self.seen) >= self.count:
                 self.struck = True
                 self.strike()
