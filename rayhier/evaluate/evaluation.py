@@ -29,6 +29,7 @@ from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
+from rayhier.storage.pins import reading
 
 LEAVES = {"faiss_ivf_spill": 2}
 """Lists of a document, where they are not one."""
@@ -131,7 +132,8 @@ def evaluate(
     work = _Work(spec, corpus, base, queries, load_dev(corpus, vectors, base), workshop)
     with Bar("evaluate", len(trained), "seeds") as bar:
         for seed, (model, index) in trained.items():
-            work.add(seed, load_trained(spec, model, index, workshop))
+            with reading(index.root, BUILT):
+                work.add(seed, load_trained(spec, model, index, workshop))
             bar.advance(note=f"seed {seed}")
     return Evaluation(base.documents, len(queries), work.lists, work.results)
 

@@ -90,13 +90,14 @@ def _local(text: str) -> Path:
 def _run(given: argparse.Namespace) -> list[str]:
     """Do what is asked; returns the lines to print."""
     from rayhier.index import change
-    from rayhier.index.vacuum import vacuum
     from rayhier.index.verify import verify
-    from rayhier.search.opened import open_leaf_map
+    from rayhier.search.opened import index_root, open_leaf_map, reading_leaf_map
     from rayhier.storage import current
 
     workdir = locate(given.workdir)
     now = current.read(workdir)
+    if given.command in REPAIRS:
+        return REPAIRS[given.command](index_root(workdir, now), given)
     there = open_leaf_map(workdir, now)
     match given.command:
         case "add":
@@ -105,31 +106,24 @@ def _run(given: argparse.Namespace) -> list[str]:
             return _changed(there.manifest, change.delete(there.root, _ids(given)).manifest)
         case "compact":
             return _compact(now.spec, there)
-        case "vacuum":
-            swept = vacuum(there.root, given.keep, given.hours)
-            gone = ", ".join(map(str, swept.versions)) or "none"
-            return [f"removed versions: {gone}; {swept.files:,} files, {swept.bytes / 1e6:,.1f} MB"]
         case "stats":
             return _stats(there.manifest)
         case "verify":
             began = time.monotonic()
             read = verify(there.root, given.version)
             return [f"whole: versions {', '.join(map(str, read))} ({time.monotonic() - began:.1f} s)"]
-        case "export":
+        case _:
             from rayhier.index.export import ROWS, export
 
             manifest = there.manifest
             probes = now.spec.search.leaves_visited(len(manifest.counts), manifest.rows)
-            made = export(there, given.file, probes)
+            with reading_leaf_map(workdir, now, manifest.version) as kept:
+                made = export(kept, given.file, probes)
             return [
                 f"{given.file}: {made.rows:,} rows in {made.lists:,} lists, {made.bytes / 1e6:,.1f} MB",
                 f"{given.file}{ROWS}: which row is which document",
                 f"plain faiss, nprobe {probes}: {made.recall:.1%} of the ten rows nearest to some of its own",
             ]
-        case "versions":
-            return _versions(there.root)
-        case _:
-            return _changed(there.manifest, change.rollback(there.root, given.version).manifest)
 
 
 def _add(given: argparse.Namespace, workdir: Location, now: "Current", there: "LeafMap") -> list[str]:
@@ -182,10 +176,10 @@ def _surrogate(text: str) -> bool:
     return any("\ud800" <= one <= "\udfff" for one in text)
 
 
-def _changed(before: "Manifest", after: "Manifest") -> list[str]:
+def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:
     what = f"version {after.version} ({after.change})"
-    grown = after.documents - before.documents
-    return [f"{what}: {after.documents:,} documents ({grown:+,}), {after.rows:,} rows, {len(after.files):,} files"]
+    grown = "" if before is None else f" ({after.documents - before.documents:+,})"
+    return [f"{what}: {after.documents:,} documents{grown}, {after.rows:,} rows, {len(after.files):,} files"]
 
 
 def _stats(manifest: "Manifest") -> list[str]:
@@ -208,19 +202,46 @@ def _stats(manifest: "Manifest") -> list[str]:
     return [*lines, *(found.advice() or ["all is well"])]
 
 
-def _versions(root: Location) -> list[str]:
+def _vacuum(root: Location, given: argparse.Namespace) -> list[str]:
+    from rayhier.index.vacuum import vacuum
+
+    swept = vacuum(root, given.keep, given.hours)
+    gone = ", ".join(map(str, swept.versions)) or "none"
+    return [f"removed versions: {gone}; {swept.files:,} files, {swept.bytes / 1e6:,.1f} MB"]
+
+
+def _rollback(root: Location, given: argparse.Namespace) -> list[str]:
+    from rayhier.index import change
+    from rayhier.storage.leaf_map import LeafMap
+
+    try:
+        before = LeafMap.open(root).manifest
+    except InputError:  # it may be what a rollback mends
+        before = None
+    return _changed(before, change.rollback(root, given.version).manifest)
+
+
+def _versions(root: Location, _: argparse.Namespace) -> list[str]:
     from rayhier.storage import leaf_map, pins
     from rayhier.storage.leaf_map import LeafMap
 
     held = pins.held(root)
     lines = []
     for version in leaf_map.versions(root):
-        one = LeafMap.open(root, version).manifest
+        try:
+            one = LeafMap.open(root, version).manifest
+        except InputError as error:
+            lines.append(f"{version:>7}  {error}")
+            continue
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.at))
         lines.append(
             f"{version:>7}  {at}  {one.change:9} {one.documents:>12,} documents{'  pinned' if version in held else ''}"
         )
     return lines
+
+
+REPAIRS = {"vacuum": _vacuum, "versions": _versions, "rollback": _rollback}
+"""Commands that go on where the newest manifest is damaged."""
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ files that no manifest names. Another writer may publish in the meantime: what a
 more for the newest version, or refused where it no longer goes with it.
 """
 
+import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.index import cap
-from rayhier.index.assign import Assigner, leaf_counts
+from rayhier.index.assign import Assigner
+from rayhier.index.filling import Filling
 from rayhier.index.find import find, per_leaf, unknown
 from rayhier.index.shards import write_rows
 from rayhier.spec import InputError
@@ -21,7 +22,7 @@ from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap, Manifest, Removed, Shard, key_of
 from rayhier.storage.paths import Location
-from rayhier.storage.pins import pinned
+from rayhier.storage.pins import pinned, reading
 
 Documents = tuple[pa.Table, Floats]
 """Rows as the corpus has them, and their trained vectors [n, m]."""
@@ -44,56 +45,73 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
     named = pa.array(sorted(set(ids)), pa.string())
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")
-    _check_known(LeafMap.open(root), named)
-    file = _write_ids(root, named)
+    with _writing(root) as newest:
+        _check_known(newest, named)
+        file = _write_ids(root, named)
 
-    def change(newest: LeafMap) -> Manifest:
-        return _without(newest.manifest, _check_known(newest, named), file, len(named), "delete")
+        def change(now: LeafMap) -> Manifest:
+            return _without(now.manifest, _check_known(now, named), file, len(named), "delete")
 
-    return leaf_map.commit(root, change)
+        return leaf_map.commit(root, change)
 
 
 def rollback(root: Location, version: int) -> LeafMap:
     """A new version that is what an older one was."""
-
-    def change(_: LeafMap) -> Manifest:
-        return LeafMap.open(root, version).manifest.model_copy(update={"change": "rollback", "at": leaf_map.now()})
-
     with pinned(root, version):
-        return leaf_map.commit(root, change)
+        return leaf_map.again(root, version)
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float, *, replace: bool) -> LeafMap:
-    newest, token = LeafMap.open(root), uuid.uuid4().hex[:12]
     shards: list[Shard] = []
+    try:
+        with _writing(root) as newest:
+            filling = Filling(newest, assign, factor, replace=replace)
+            named = _write_shards(newest, filling, batches, shards, replace=replace)
+            file = _write_ids(root, named) if replace else None
+
+            def change(now: LeafMap) -> Manifest:
+                manifest = now.manifest
+                if file is not None:
+                    manifest = _without(manifest, find(now, named), file, len(named), "upsert")
+                elif manifest.version != newest.manifest.version:
+                    _check_new(now, named)
+                made = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
+                return made.model_copy(update={"moved": manifest.moved + filling.moved})
+
+            return leaf_map.commit(root, change)
+    except (InputError, OSError):  # nothing was published
+        for shard in shards:
+            with contextlib.suppress(OSError):
+                (root / shard.file.name).unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def _writing(root: Location) -> Iterator[LeafMap]:
+    """The newest version; while the block lasts, what it needs and what is written beside it is kept from vacuum."""
+    with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
+        yield newest
+
+
+def _write_shards(
+    newest: LeafMap, filling: Filling, batches: Iterable[Documents], shards: list[Shard], *, replace: bool
+) -> pa.Array:
+    """A file of rows for each batch, noted in `shards` as soon as it is there; returns the ids of all."""
+    token, checked = uuid.uuid4().hex[:12], 0
     named: list[pa.Array] = []
-    size_L, moved, checked = np.array(newest.manifest.counts), 0, 0
     for number, (documents, vector_NM) in enumerate(_checked(newest.manifest, batches)):
         named.append(_ids(documents, named))
         # The whole id column is read for it: after 1, 2, 4, 8 … batches.
         if not replace and len(named) >= 2 * checked:
             _check_new(newest, pa.concat_arrays(named[checked:]))
             checked = len(named)
-        table, spilled = _capped(assign, assign(documents, vector_NM), size_L, factor)
-        moved += spilled
-        shards.append(write_rows(root, f"data/added-{token}-{number:05d}.parquet", table))
+        table = filling.take(documents, vector_NM, named[-1])
+        shards.append(write_rows(newest.root, f"data/added-{token}-{number:05d}.parquet", table))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
-    every = pa.concat_arrays(named)
     if not replace and checked < len(named):
         _check_new(newest, pa.concat_arrays(named[checked:]))
-    file = _write_ids(root, every) if replace else None
-
-    def change(now: LeafMap) -> Manifest:
-        manifest = now.manifest
-        if file is not None:
-            manifest = _without(manifest, find(now, every), file, len(every), "upsert")
-        elif now.manifest.version != newest.manifest.version:
-            _check_new(now, every)
-        made = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
-        return made.model_copy(update={"moved": manifest.moved + moved})
-
-    return leaf_map.commit(root, change)
+    return pa.concat_arrays(named)
 
 
 def _checked(manifest: Manifest, batches: Iterable[Documents]) -> Iterator[Documents]:
@@ -128,20 +146,6 @@ def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
     if ids:
         shown = ", ".join(repr(one) for one in ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
-
-
-def _capped(assign: Assigner, table: pa.Table, size_L: np.ndarray, factor: float) -> tuple[pa.Table, int]:
-    """New rows, those that find their leaf full in a next-best one, and how many those are; counts all in `size_L`."""
-    counts = np.array(leaf_counts(table["leaf"].to_numpy(), len(size_L)))
-    most = cap.most_rows(int(size_L.sum() + counts.sum()), len(size_L), factor)
-    room_L = np.maximum(most - size_L, 0)
-    over, moved = counts > room_L, 0
-    if over.any():
-        (rows,) = cap.excess([table], counts, room_L)
-        table = cap.move(assign.router, table, rows, np.where(over, 0, room_L - counts))
-        counts, moved = np.array(leaf_counts(table["leaf"].to_numpy(), len(size_L))), len(rows)
-    size_L += counts
-    return table, moved
 
 
 def _write_ids(root: Location, ids: pa.Array) -> files.File:

@@ -1,5 +1,7 @@
 """The index stage on Ray Data: route every part, cap full leaves, gather every shard, commit."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +32,7 @@ from rayhier.storage.attempt import Attempt, Made
 from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard
 from rayhier.storage.ledger import Entry, Ledger
 from rayhier.storage.paths import Location, locate
-from rayhier.storage.pins import pinned
+from rayhier.storage.pins import pinned, reading
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
@@ -72,6 +74,10 @@ class RoutePart:
 class Source(Protocol):
     """Where rows of a leaf map come from."""
 
+    @property
+    def digests(self) -> list[str]:
+        """SHA-256 of every file that says which rows those are."""
+
     def rows(self, leaves: range) -> Iterator[pa.Table]:
         """Those that lie in a range of leaves."""
 
@@ -81,6 +87,7 @@ class Parts:
     """Routed parts."""
 
     paths: list[Location]
+    digests: list[str]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
         """Part by part."""
@@ -94,23 +101,29 @@ class Published:
 
     leaf_map: LeafMap
 
+    @property
+    def digests(self) -> list[str]:
+        """Of its rows, and of the ids removed from them."""
+        return [file.sha256 for file in self.leaf_map.manifest.files]
+
     def rows(self, leaves: range) -> Iterator[pa.Table]:
         """Those that count, file by file."""
         return (self.leaf_map.read(shard, leaves=leaves, verify=False) for shard in self.leaf_map.manifest.shards)
 
 
 class GatherShard:
-    """An actor that gathers leaf ranges of a source into shards below `root`."""
+    """An actor that gathers leaf ranges of a source into shards below `root`; `made_of` is noted with each."""
 
-    def __init__(self, root: Location, source: Source, counts: list[int], ledger: Location) -> None:
-        self.root, self.source, self.counts = root, source, counts
+    def __init__(self, root: Location, source: Source, counts: list[int], ledger: Location, made_of: str) -> None:
+        self.root, self.source, self.counts, self.made_of = root, source, counts, made_of
         self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Write the shard of leaves [first, last); returns how many rows it holds."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
-        self.ledger.enter(key, Entry((shard.file,), {"shard": shard.model_dump(mode="json")}))
+        made = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
+        self.ledger.enter(key, Entry((shard.file,), made))
         return {"rows": shard.rows}
 
 
@@ -119,8 +132,8 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
     parts, counts, moved = _cap(spec, model, attempt, parts, counts)
-    size = sum(part.stat().st_size for part in parts)
-    shards = _gather(spec, attempt.root, Parts(parts), counts, size, "shard", attempt.scratch / "ledger")
+    size = sum(path.stat().st_size for path in parts.paths)
+    shards = _gather(spec, attempt.root, parts, counts, size, "shard", attempt.scratch / "ledger")
     manifest = Manifest(
         version=BUILT,
         parent=None,
@@ -152,10 +165,9 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
     """Gather a leaf map anew, without what removals made void; a version that differs in nothing a search can see."""
-    there = LeafMap.open(root)
-    base = there.manifest
-    size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
-    with pinned(root, base.version):
+    with reading(root) as there, pinned(root, there.manifest.version, writes=True):
+        base = there.manifest
+        size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
         for file in base.files:  # once, as each file is read by many shards' gathering
             check(root, file, MEND)
         shards = _gather(spec, root, Published(there), base.counts, size, name, root / "work" / name)
@@ -166,7 +178,7 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
 
 def _route(
     spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt, documents: int
-) -> tuple[list[Location], list[int]]:
+) -> tuple[Parts, list[int]]:
     """Route what is not routed yet; returns the routed parts and the rows of every leaf."""
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
@@ -188,34 +200,36 @@ def _route(
             used.note(row)
     if used.tokens:
         say(str(used))
-    found, count_L = 0, np.zeros(1, np.int64)
+    found, count_L, digests = 0, np.zeros(1, np.int64), []
     for name in names:  # one entry at a time: together they are as many numbers as parts times leaves
         if entry := ledger.done(part_key(name)):
             found, count_L = found + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
+            digests += [file.sha256 for file in entry.files]
     _whole(attempt.root, found, documents, "documents")
-    return [attempt.scratch / ROUTED / Path(name).name for name in names], count_L.tolist()
+    return Parts([attempt.scratch / ROUTED / Path(name).name for name in names], digests), count_L.tolist()
 
 
 def _cap(
-    spec: JobSpec, model: Artifact, attempt: Attempt, parts: Sequence[Location], counts: Sequence[int]
-) -> tuple[list[Location], list[int], int]:
+    spec: JobSpec, model: Artifact, attempt: Attempt, parts: Parts, counts: Sequence[int]
+) -> tuple[Parts, list[int], int]:
     """Empty over-full leaves into their neighbours; returns parts, rows of every leaf, and how many rows moved."""
     size_L = np.array(counts)
     most = cap.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
     if size_L.max(initial=0) <= most:
-        return list(parts), list(counts), 0
+        return parts, list(counts), 0
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
-    read = (files.read_table(part, ["doc_id", "leaf", "rank", "log_prob"]) for part in parts)
-    made = list(parts)
+    read = (files.read_table(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
+    made = Parts(list(parts.paths), list(parts.digests))
     gone = cap.excess(read, size_L, np.full_like(size_L, most))
     for number, rows in enumerate(gone):
         if len(rows):
-            table = cap.move(router, files.read_table(parts[number]), rows, room_L)
-            files.write_parquet(attempt.scratch / CAPPED, parts[number].name, sliced(table), table.schema)
-            made[number] = attempt.scratch / CAPPED / parts[number].name
+            path = parts.paths[number]
+            table = cap.move(router, files.read_table(path), rows, room_L)
+            file = files.write_parquet(attempt.scratch / CAPPED, path.name, sliced(table), table.schema)
+            made.paths[number], made.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     after = np.zeros_like(size_L)
-    for part in made:
-        after += np.array(leaf_counts(files.read_table(part, ["leaf"])["leaf"].to_numpy(), len(size_L)))
+    for path in made.paths:
+        after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
     moved = sum(map(len, gone))
     say(f"  {moved:,} rows found their leaf full ({most:,} rows) and lie in a next-best one")
     return made, after.tolist(), moved
@@ -225,19 +239,23 @@ def _gather(
     spec: JobSpec, root: Location, source: Source, counts: list[int], size: int, name: str, folder: Location
 ) -> list[Shard]:
     """Write the shards `name` of rows that are so many bytes; those that `folder` notes as written are left alone."""
-    rows, ledger = sum(counts), Ledger(folder, root)
-    cuts = enumerate(ranges(counts, shard_count(spec, size)))
-    plan = {f"{name}-{number:05d}": cut for number, cut in cuts}
-    missing = [
-        {"key": key, "first": first, "last": last} for key, (first, last) in plan.items() if ledger.done(key) is None
-    ]
-    arguments = {"root": root, "source": source, "counts": counts, "ledger": folder}
+    rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
+    plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
+    # A shard of the same name may have been made of parts that were then routed again, elsewhere and otherwise.
+    made_of = hashlib.sha256(json.dumps([cuts, counts, source.digests]).encode()).hexdigest()
+
+    def done(key: str) -> Entry | None:
+        entry = ledger.done(key)
+        return entry if entry and entry.counts.get("made_of") == made_of else None
+
+    missing = [{"key": key, "first": first, "last": last} for key, (first, last) in plan.items() if not done(key)]
+    arguments = {"root": root, "source": source, "counts": counts, "ledger": folder, "made_of": made_of}
     with Bar("gather", rows, "rows") as bar:
-        bar.advance(sum(e.counts["shard"]["rows"] for key in plan if (e := ledger.done(key))))
+        bar.advance(sum(entry.counts["shard"]["rows"] for key in plan if (entry := done(key))))
         without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
         for row in stream(missing, GatherShard, arguments, without_gpus):
             bar.advance(row["rows"])
-    shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := ledger.done(key))]
+    shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
     _whole(root, sum(shard.rows for shard in shards), rows, "rows")
     return shards
 

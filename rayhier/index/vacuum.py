@@ -1,7 +1,9 @@
 """Removing what no version that is kept or read needs any more."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, pins
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
@@ -24,25 +26,44 @@ class Swept:
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     """Remove all but the newest `keep` versions and those that are pinned, then files that none of the rest needs.
 
-    Files younger than `hours` stay where no manifest ever named them: a writer may be about to. Manifests go first, and
-    what is left is read again before any file goes, so that a version that is pinned or published meanwhile is whole.
+    Files that no manifest ever named stay while someone writes, and while they are younger than `hours`. Manifests go
+    first, and what is left is read again before any file goes, so that a version that is pinned or published meanwhile
+    is whole. InputError where the manifest of a version that stays is damaged; older ones may be.
     """
-    every = {version: LeafMap.open(root, version).manifest for version in leaf_map.versions(root)}
-    doomed = sorted(set(list(every)[:-keep]) - pins.held(root))
+    there = leaf_map.versions(root)
+    doomed = sorted(set(there[:-keep]) - pins.held(root))
+    every = _manifests(root, there, doomed)
     for version in doomed:
         leaf_map.remove_version(root, version)
+    # Writers first: who is done after this has published before manifests are listed.
+    writing = pins.writing(root)
     needed = _needed(root, every)
     named = {file.name for manifest in every.values() for file in manifest.files}
     removed = size = 0
     for name in files.below(root):
         if not name.startswith(FOLDERS) or name in needed:
             continue
-        found = (root / name).stat()
-        if name in named or leaf_map.now() - found.st_mtime > 3600 * hours:
+        try:
+            found = (root / name).stat()
+        except FileNotFoundError:  # a writer's, under its last name by now, or another vacuum's
+            continue
+        if name in named or (not writing and leaf_map.now() - found.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + found.st_size
     pins.sweep(root)
     return Swept(doomed, removed, size)
+
+
+def _manifests(root: Location, there: Sequence[int], doomed: Sequence[int]) -> dict[int, Manifest]:
+    """Of all versions; those that go anyway are left out where they are damaged, or gone by now."""
+    found = {}
+    for version in there:
+        try:
+            found[version] = LeafMap.open(root, version).manifest
+        except InputError:
+            if version not in doomed:
+                raise
+    return found
 
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:

@@ -1,10 +1,13 @@
 """What `current.json` names, opened and verified."""
 
+import contextlib
+from collections.abc import Iterator
+
 from rayhier.model.router import Router, sparing
 from rayhier.search.lazy import LazyMap
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.search import MassBeam, SearchSpec
-from rayhier.storage import current
+from rayhier.storage import current, pins
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import CHANGING, LeafMap
@@ -28,11 +31,26 @@ def spared(router: Router, search: SearchSpec) -> Router:
         raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
 
-def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
-    """The leaf map at a version, the newest where none is given, verified but for the shards."""
+def index_root(workdir: Location, now: Current) -> Location:
+    """Where the versions of the leaf map lie; InputError where what its record lists is not what was published."""
     index = current.artifact(workdir, now, "index")
     index.verify(without=CHANGING)
-    leaf_map = LeafMap.open(index.root, version)
+    return index.root
+
+
+def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
+    """The leaf map at a version, the newest where none is given, verified but for the shards."""
+    return _of_model(LeafMap.open(index_root(workdir, now), version), now)
+
+
+@contextlib.contextmanager
+def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
+    """The same, kept from vacuum as long as the block lasts."""
+    with pins.reading(index_root(workdir, now), version) as leaf_map:
+        yield _of_model(leaf_map, now)
+
+
+def _of_model(leaf_map: LeafMap, now: Current) -> LeafMap:
     if leaf_map.manifest.model != now.artifacts.get("model"):
         raise InputError(
             f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {now.artifacts.get('model')}"

@@ -11,32 +11,40 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.model.router import Router, load_router, route_all
 from rayhier.search.answer import Answer, merge
 from rayhier.search.lazy import LazyMap
-from rayhier.search.opened import open_leaf_map, open_leaves, open_model, spared
+from rayhier.search.opened import open_leaves, open_model, reading_leaf_map, spared
 from rayhier.spec import JobSpec
 from rayhier.storage import current
 from rayhier.storage.columns import Floats
 from rayhier.storage.paths import Location
-from rayhier.storage.pins import pinned
 
 
 class Searcher:
-    """A workdir's current index, open for questions; its version is pinned until it is closed or forgotten."""
+    """An index, open for questions; what it `held` is let go when it is closed or forgotten."""
 
-    def __init__(self, spec: JobSpec, encoder: TextEncoder, router: Router, leaves: LazyMap) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        encoder: TextEncoder,
+        router: Router,
+        leaves: LazyMap,
+        held: contextlib.ExitStack | None = None,
+    ) -> None:
         self.spec, self.encoder, self.router, self.leaves = spec, encoder, router, leaves
-        held, leaf_map = contextlib.ExitStack(), leaves.leaf_map
-        with contextlib.suppress(OSError):  # what cannot be written cannot be vacuumed from here either
-            held.enter_context(pinned(leaf_map.root, leaf_map.manifest.version))
-        self.close = weakref.finalize(self, held.close)
+        self.close = weakref.finalize(self, (held or contextlib.ExitStack()).close)
 
     @classmethod
     def open(cls, workdir: Location) -> Self:
-        """The index that `current.json` names; InputError where there is none or a file is not what was published."""
+        """The index that `current.json` names, its version kept from vacuum until the searcher is closed or forgotten.
+
+        InputError where there is none or a file is not what was published.
+        """
         now = current.read(workdir)
-        model, leaf_map = open_model(workdir, now), open_leaf_map(workdir, now)
-        encoder = TextEncoder(model.local("encoder"), now.spec.encoder)
-        router = spared(load_router(model.local("router")), now.spec.search)
-        return cls(now.spec, encoder, router, open_leaves(now.spec, leaf_map))
+        with contextlib.ExitStack() as held:
+            leaf_map = held.enter_context(reading_leaf_map(workdir, now))
+            model = open_model(workdir, now)
+            encoder = TextEncoder(model.local("encoder"), now.spec.encoder)
+            router = spared(load_router(model.local("router")), now.spec.search)
+            return cls(now.spec, encoder, router, open_leaves(now.spec, leaf_map), held.pop_all())
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
         """The best `k` documents of each query among its `beam` densest leaves, or fewer where the spec spares some."""

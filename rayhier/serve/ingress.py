@@ -22,8 +22,8 @@ from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
 from rayhier.serve.pinned import Pinned
-from rayhier.storage import pins
 from rayhier.storage.columns import Floats
+from rayhier.storage.leaf_map import Manifest
 
 PING_SECONDS = 2.0
 AGAIN_SECONDS = 1.0
@@ -88,6 +88,8 @@ class Ingress:
         torch.set_num_threads(args.encoder_threads)
         self._args = args
         self._token = None if args.token_file is None else read_token(args.token_file)
+        self._held = contextlib.ExitStack()
+        manifest = self._held.enter_context(pinned.reading()).manifest
         model = pinned.model()
         encoder = TextEncoder(model.local("encoder"), pinned.now.spec.encoder)
         router = spared(load_router(model.local("router")), pinned.now.spec.search)
@@ -95,20 +97,17 @@ class Ingress:
             HandleGroup(part.name, part.leaves, handle, args.shard_seconds)
             for part, handle in zip(parts, handles, strict=True)
         ]
-        self._index = describe(pinned, args, [part.name for part in parts])
+        self._index = describe(pinned, manifest, args, [part.name for part in parts])
         self._engine = Engine(encoder, router, groups, self._index.documents)
-        self._held = contextlib.ExitStack()
-        with contextlib.suppress(OSError):  # what cannot be written cannot be vacuumed from here either
-            self._held.enter_context(pins.pinned(pinned.leaf_map().root, pinned.version))
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """What Serve calls for the application, once the model is loaded."""
         return api(self._engine, self._index, self._args.limits, self._token)
 
 
-def describe(pinned: Pinned, args: ServeArgs, groups: list[str]) -> IndexResponse:
+def describe(pinned: Pinned, manifest: Manifest, args: ServeArgs, groups: list[str]) -> IndexResponse:
     """What `GET /v1/index` says."""
-    spec, manifest = pinned.now.spec, pinned.leaf_map().manifest
+    spec = pinned.now.spec
     return IndexResponse(
         name=spec.name,
         version=pinned.version,

@@ -1,12 +1,13 @@
 """What is served, decided once: a replica that starts later opens the same index, whatever was published since."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from rayhier.index.shards import ranges
-from rayhier.search.opened import open_leaf_map, open_model
+from rayhier.search.opened import open_leaf_map, open_model, reading_leaf_map
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -37,9 +38,9 @@ class Pinned:
         """The model, verified."""
         return open_model(locate(self.workdir), self.now)
 
-    def leaf_map(self) -> LeafMap:
-        """The leaf map at this version, verified but for the shards."""
-        return open_leaf_map(locate(self.workdir), self.now, self.version)
+    def reading(self) -> AbstractContextManager[LeafMap]:
+        """The leaf map at this version, verified but for the shards, kept from vacuum as long as the block lasts."""
+        return reading_leaf_map(locate(self.workdir), self.now, self.version)
 
 
 def split(counts: Sequence[int], groups: int | None) -> list[range]:

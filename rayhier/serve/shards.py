@@ -4,6 +4,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
 
 import asyncio
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 from rayhier.cluster.library import faiss
@@ -19,7 +20,8 @@ class ShardGroup:
 
     def __init__(self, pinned: Pinned, leaves: range) -> None:
         faiss.omp_set_num_threads(1)
-        self._leaves = open_leaves(pinned.now.spec, pinned.leaf_map(), leaves)
+        self._held = contextlib.ExitStack()
+        self._leaves = open_leaves(pinned.now.spec, self._held.enter_context(pinned.reading()), leaves)
         self._leaves.open()
         # One thread: faiss' lists take the beam as their state, and the replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan")

@@ -16,11 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
-from obstore.exceptions import AlreadyExistsError
-from obstore.store import LocalStore
 from pydantic import BaseModel, ConfigDict
 
 from rayhier.storage.paths import Location
@@ -47,10 +44,16 @@ def create(path: Location, data: bytes) -> bool:
     if isinstance(path, Remote):
         return path.create(data)
     path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path)
     try:
-        obstore.put(LocalStore(path.parent), path.name, data, mode="create")
-    except AlreadyExistsError:
+        temporary.write_bytes(data)
+        _flush(temporary)
+        os.link(temporary, path)
+    except FileExistsError:
         return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    _flush(path.parent)
     return True
 
 
@@ -73,15 +76,27 @@ def write(path: Location, fill: Callable[[Path], T]) -> T:
             path.upload(Path(folder) / path.name)
         return made
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = _beside(path)
     try:
         made = fill(temporary)
-        with temporary.open("rb") as opened:
-            os.fsync(opened.fileno())
+        _flush(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return made
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+
+
+def _flush(path: Path) -> None:
+    """To the device: a file's bytes, a folder's names. What is published outlives a power cut."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 @contextlib.contextmanager

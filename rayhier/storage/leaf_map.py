@@ -226,10 +226,38 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
     """
     while True:
         newest = LeafMap.open(root)
-        made = change(newest)
-        made = made.model_copy(update={"version": newest.manifest.version + 1, "parent": newest.manifest.version})
+        made = _after(newest.manifest.version, change(newest))
+        _check_there(root, made, {file.name for file in newest.manifest.files})
         if publish(root, made):
             return LeafMap(root, made)
+
+
+def again(root: Location, version: int) -> LeafMap:
+    """Publish an older version as the newest; what the newest says does not count, and so may be damaged."""
+    while True:
+        older, there = LeafMap.open(root, version).manifest, versions(root)
+        made = _after(there[-1], older.model_copy(update={"change": "rollback", "at": now()}))
+        _check_there(root, made, set())
+        if publish(root, made):
+            return LeafMap(root, made)
+
+
+def _after(version: int, made: Manifest) -> Manifest:
+    return made.model_copy(update={"version": version + 1, "parent": version})
+
+
+def _check_there(root: Location, made: Manifest, known: set[str]) -> None:
+    """InputError where a file that a manifest names beside the known ones is gone: then it is not to be published."""
+    for file in made.files:
+        if file.name not in known:
+            try:
+                size = (root / file.name).stat().st_size
+            except FileNotFoundError:
+                raise InputError(
+                    f"{root / file.name}: was removed meanwhile; nothing is published; run again"
+                ) from None
+            if size != file.bytes:
+                raise InputError(f"{root / file.name}: {size} bytes, {file.bytes} were written; nothing is published")
 
 
 def now() -> float:
@@ -252,6 +280,8 @@ def _read(path: Location) -> Manifest:
         saved: dict[str, Any] = unseal(path)
     except FileNotFoundError:
         raise InputError(f"{path}: was removed; open the newest version") from None
+    except InputError as error:
+        raise InputError(f"{error}; {MEND}") from None
     if saved.get("format") != FORMAT:
         raise InputError(f"{path}: format {saved.get('format')}; this version reads {FORMAT}")
     try:

@@ -11,19 +11,43 @@ import uuid
 from collections.abc import Iterator
 
 from rayhier.storage import files
-from rayhier.storage.leaf_map import now
+from rayhier.storage.leaf_map import LeafMap, now, versions
 from rayhier.storage.paths import Location
 
 PINS = "pins"
+READS, WRITES = "v", "w"
+"""What the name of a pin begins with."""
 SECONDS = 300.0
 RENEWALS = 5
 """In the time that a pin holds."""
 
 
 @contextlib.contextmanager
-def pinned(root: Location, version: int, seconds: float = SECONDS) -> Iterator[None]:
-    """Keep a version as long as the block lasts; a thread renews the pin."""
-    path, stop = root / PINS / f"v{version:06d}-{uuid.uuid4().hex[:12]}.json", threading.Event()
+def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
+    """A version, the newest where none is given, opened, and kept as long as the block lasts.
+
+    Who cannot write below `root` reads unprotected. InputError where there is no such version.
+    """
+    while True:
+        leaf_map = LeafMap.open(root, version)
+        own = leaf_map.manifest.version
+        with contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):
+                held.enter_context(pinned(root, own))
+            # A vacuum that looked for pins before this one removed its manifest before it looked.
+            if version is not None or own in versions(root):
+                yield LeafMap.open(root, own)
+                return
+
+
+@contextlib.contextmanager
+def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bool = False) -> Iterator[None]:
+    """Keep a version as long as the block lasts; a thread renews the pin.
+
+    Where the block `writes`, files that no manifest names yet are kept as well.
+    """
+    name = f"{WRITES if writes else READS}{version:06d}-{uuid.uuid4().hex[:12]}.json"
+    path, stop = root / PINS / name, threading.Event()
 
     def renew() -> None:
         while not stop.wait(seconds / RENEWALS):
@@ -43,20 +67,30 @@ def pinned(root: Location, version: int, seconds: float = SECONDS) -> Iterator[N
 
 def held(root: Location) -> set[int]:
     """Versions that someone reads now; a pin that cannot be read counts."""
-    found = set()
-    for path in (root / PINS).glob("v*.json"):
-        number = path.stem[1:].partition("-")[0]
-        if number.isdigit() and _holds(path):
-            found.add(int(number))
-    return found
+    return {version for path, version in _every(root) if _holds(path)}
+
+
+def writing(root: Location) -> bool:
+    """Whether someone writes files now that no manifest names yet."""
+    return any(path.name.startswith(WRITES) and _holds(path) for path, _ in _every(root))
 
 
 def sweep(root: Location) -> None:
-    """Remove the pins of readers that are gone."""
-    every: list[Location] = list((root / PINS).glob("v*.json"))
-    for path in every:
+    """Remove the pins of readers and writers that are gone."""
+    for path, _ in _every(root):
         if not _holds(path):
             path.unlink(missing_ok=True)
+
+
+def _every(root: Location) -> list[tuple[Location, int]]:
+    """All pins, and the version of each."""
+    found = []
+    for kind in (READS, WRITES):
+        for path in (root / PINS).glob(f"{kind}*.json"):
+            number = path.name.removeprefix(kind).partition("-")[0]
+            if number.isdigit():
+                found.append((path, int(number)))
+    return found
 
 
 def _write(path: Location, seconds: float) -> None:

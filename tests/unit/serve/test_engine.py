@@ -121,7 +121,8 @@ def test_a_pinned_version_outlives_the_next_one(damageable):
     path = next((damageable / "index").rglob("v000001.json"))
     files.replace(path.parent / "v000002.json", seal(unseal(path) | {"version": 2}))
     assert Pinned.newest(str(damageable))[1].version == 2
-    assert pinned.leaf_map().manifest == manifest
+    with pinned.reading() as there:
+        assert there.manifest == manifest
 
 
 @pytest.mark.parametrize(

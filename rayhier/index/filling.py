@@ -1,0 +1,60 @@
+"""How full leaves become while documents are put into a version, and where those go whose leaf is full."""
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.index import cap
+from rayhier.index.assign import Assigner, leaf_counts
+from rayhier.index.find import find, per_leaf
+from rayhier.storage.columns import Floats
+from rayhier.storage.leaf_map import LeafMap
+
+
+class Filling:
+    """Rows of each leaf: those of a version, and those of the documents taken so far.
+
+    No leaf grows beyond `factor` times the mean. Documents that replace others count twice until they are looked up,
+    which reads the whole id column: that is done where a leaf might be full. Writers at once each count alone.
+    """
+
+    def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
+        self._base, self._assign, self._factor, self._replace = base, assign, factor, replace
+        self._size_L = np.array(base.manifest.counts)
+        # Rows there are at least, and ids whose older rows may still be counted.
+        self._least = int(self._size_L.sum())
+        self._doubtful: list[pa.Array] = []
+        self.moved = 0
+        """Rows that found their leaf full and lie in a next-best one."""
+
+    def take(self, documents: pa.Table, vector_NM: Floats, ids: pa.Array) -> pa.Table:
+        """The rows of documents with these ids and vectors [n, m], routed; InputError where no leaf has room."""
+        table = self._assign(documents, vector_NM)
+        count_L = self._counts(table)
+        if self._replace:
+            self._doubtful.append(ids)
+            if (count_L > self._room(count_L)).any():
+                self._look_up()
+        room_L = self._room(count_L)
+        over_L = count_L > room_L
+        if over_L.any():
+            (rows,) = cap.excess([table], count_L, room_L)
+            # What is over-full is filled by its own rows; the others have room for what is left over.
+            table = cap.move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
+            count_L, self.moved = self._counts(table), self.moved + len(rows)
+        self._size_L += count_L
+        if not self._doubtful:
+            self._least = int(self._size_L.sum())
+        return table
+
+    def _counts(self, table: pa.Table) -> np.ndarray:
+        return np.array(leaf_counts(table["leaf"].to_numpy(), len(self._size_L)))
+
+    def _room(self, count_L: np.ndarray) -> np.ndarray:
+        """Rows that each leaf may take, of a batch that brings so many."""
+        rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
+        return np.asarray(np.maximum(cap.most_rows(rows, len(self._size_L), self._factor) - self._size_L, 0))
+
+    def _look_up(self) -> None:
+        found = find(self._base, pa.concat_arrays(self._doubtful))
+        self._size_L -= per_leaf(found, len(self._size_L))
+        self._doubtful.clear()
