@@ -82,7 +82,7 @@ def _hours(text: str) -> float:
 
 
 def _local(text: str) -> Path:
-    if not text or "://" in text:
+    if not text or "://" in text or not Path(text).name or Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"got {text!r}; allowed: a file of this machine")
     return Path(text)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.search import codecs
 from rayhier.spec import InputError
 from rayhier.storage import columns, files
 from rayhier.storage.columns import Floats
@@ -65,11 +66,8 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Exported:
     mean_LM = sum_LM / np.maximum(np.linalg.norm(sum_LM, axis=1, keepdims=True), 1e-12)
     quantizer.add(mean_LM.astype(np.float32))
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        files.write(path, lambda temporary: faiss.write_index(index, str(temporary)))
-    except RuntimeError as error:  # faiss'
-        raise InputError(f"export: {path} cannot be written: {error}") from None
     files.write_parquet(path.parent, path.name + ROWS, tables, tables[0].schema)
+    files.write(path, lambda temporary: codecs.write(index, temporary))
     every = np.concatenate([np.empty((0, m), np.float32), *own])
     return Exported(begin, leaves, path.stat().st_size, _recall(index, every[:: max(1, len(every) // ASKED)], probes))
 

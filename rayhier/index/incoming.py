@@ -67,11 +67,14 @@ def _rows(path: Path, rules: Rules) -> Rows[Row]:
 
 def _check(path: Path, rows: Rows[Row]) -> None:
     """InputError where a row is refused: before any of the others is encoded."""
-    bad = [f"row {number}: {row}" for number, row in enumerate(rows, 1) if isinstance(row, Reason)]
+    bad, said = 0, []
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, Reason):
+            bad += 1
+            said += [f"row {number}: {row}"] if bad <= SHOWN else []
     if bad:
-        more = f" and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-        said = "; ".join(bad[:SHOWN])
-        raise InputError(f"{path}: {said}{more}; allowed: rows as in the corpus; nothing was changed")
+        more = f" and {bad - SHOWN} more" if bad > SHOWN else ""
+        raise InputError(f"{path}: {'; '.join(said)}{more}; allowed: rows as in the corpus; nothing was changed")
 
 
 def _matrix(path: Path, vectors: Sequence[Any], rows: int, *, unit: bool) -> Floats:
@@ -86,6 +89,8 @@ def _matrix(path: Path, vectors: Sequence[Any], rows: int, *, unit: bool) -> Flo
         found = np.array(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: vector: {error}; allowed: lists of numbers") from None
+    if found.ndim != 2:
+        raise InputError(f"{path}: vector: holds lists of lists; allowed: lists of numbers")
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(found, axis=1)
     if unit and (wrong := lengths[np.abs(lengths - 1) > LENGTH]).size:

@@ -22,11 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from rayhier.search.searcher import Searcher
 
-        if not given.question.strip() or not given.question.isprintable():
-            raise InputError("question: got no words, or none that can be printed; allowed: any text")
+        if not given.question.strip() or any("\ud800" <= one <= "\udfff" for one in given.question):
+            raise InputError("question: got no words, or bytes that are no UTF-8; allowed: any text")
         searcher = Searcher.open(locate(given.workdir))
         answer = searcher.search([given.question], given.k, given.beam)[0]
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for place, hit in enumerate(answer.hits, start=1):

@@ -9,6 +9,8 @@
 What loses something is scored again: `again` times as many rows as are wanted, by their stored vectors.
 """
 
+import errno
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,14 @@ def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int6
         quantizer, index = (index, quantizer), faiss.IndexIVFPQFastScan(index)
     index.referenced_objects = [quantizer]
     return index
+
+
+def write(index: Any, path: Path) -> None:
+    """An index as a file; OSError, with the path, where that cannot be written."""
+    try:
+        faiss.write_index(index, str(path))
+    except RuntimeError:  # faiss' own says where in its sources, and not why: as a rule the device is full
+        raise OSError(errno.EIO, "cannot be written whole; is there space left?", str(path)) from None
 
 
 def _empty(codec: Codec, quantizer: Any, m: int, leaves: int) -> Any:

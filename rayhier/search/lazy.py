@@ -4,18 +4,23 @@ Shapes: Q queries, M embedding size, B leaves probed (beam), K results, S shards
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from rayhier.search import codecs
 from rayhier.search.answer import Hit, Partial, best, hit
-from rayhier.search.lists import Ints, Places, at
+from rayhier.search.lists import Ints, Places, at, repeated
 from rayhier.search.mapped import MappedShard
 from rayhier.spec.search import Codec
 from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap, Shard
+
+HELD = 6
+"""Rows of a query, in those that are wanted, that are held before the worst are let go."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class Rows:
     row_QT: Ints
     visited_Q: Ints
     scanned_Q: Ints
+    whole_Q: npt.NDArray[np.bool_]
+    """Whether there are no more rows of other results."""
 
 
 class LazyMap:
@@ -51,53 +58,73 @@ class LazyMap:
 
     def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
         """The best k results of each query [q, m] in its leaves [q, β], as far as they are ours."""
-        rows, taken = self.rows(query_QM, leaves_QB, k), k
-        found_Q = (rows.row_QT >= 0).sum(axis=1).tolist()
+        fetch = k * max(1, codecs.AGAIN[self.codec])
+        while True:
+            rows = self.rows(query_QM, leaves_QB, k, fetch)
+            found = self._results(rows, k)
+            if all(whole or len(hits) == k for whole, hits in zip(rows.whole_Q.tolist(), found, strict=True)):
+                break
+            fetch *= 2  # many rows are of few results
+        counts = zip(rows.visited_Q.tolist(), rows.scanned_Q.tolist(), strict=True)
+        return [Partial(hits, *cost) for hits, cost in zip(found, counts, strict=True)]
+
+    def rows(self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None) -> Rows:
+        """The best rows of each query in each shard with some of its leaves, at least k of them where there are.
+
+        A result comes once in each shard. Where a codec loses something, the best `fetch` rows are scored again.
+        """
+        again = codecs.AGAIN[self.codec] > 0
+        fetch = fetch or k * max(1, codecs.AGAIN[self.codec])
+        q = len(query_QM)
+        own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
+        visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
+        best = _Best(q, fetch)
+        for number, (lazy, place) in enumerate(zip(self._shards, self._place, strict=True)):
+            asked_A = np.flatnonzero((place(own_QB) >= 0).any(axis=1))
+            if not len(asked_A):
+                continue
+            shard, lists = lazy.shard, lazy.shard.lists
+            most = min(fetch, int(lists.sizes.sum()))
+            if not most:  # all that it held was removed
+                continue
+            query_AM, own_AB, every_AB = query_QM[asked_A], own_QB[asked_A], leaves_QB[asked_A]
+            # Which passage of a document is the best, only the stored vectors say.
+            each = again and shard.holds_passages
+            score, row, visited, scanned = lists.answer(query_AM, own_AB, most, every_AB, distinct=not each)
+            visited_Q[asked_A] += visited
+            scanned_Q[asked_A] += scanned
+            best.put(number, asked_A, score, row)
+        found, whole_Q = best.found(), ~best.cut_Q
+        if again:
+            found = found.first(fetch)
+            whole_Q = (found.row_QT >= 0).sum(axis=1) < fetch
+            found = self._exact(query_QM, found)
+        return Rows(found.score_QT, found.shard_QT, found.row_QT, visited_Q, scanned_Q, whole_Q)
+
+    def _exact(self, query_QM: Floats, found: "_Found") -> "_Found":
+        """Rows scored by their stored vectors, best first; of each result in a shard its best row alone."""
+        score_QT, result_QT, before = np.full_like(found.score_QT, -np.inf), np.full_like(found.row_QT, -1), 0
+        for number in np.unique(found.shard_QT[found.row_QT >= 0]).tolist():
+            query_A, place_A = np.nonzero(found.shard_QT == number)
+            row_A, shard = found.row_QT[query_A, place_A], self._shards[number].shard
+            score_QT[query_A, place_A] = shard.scores(query_QM[query_A], row_A)
+            copies = shard.lists.copies
+            result_QT[query_A, place_A] = before + (row_A if copies is None else copies.result_N[row_A])
+            before += int(shard.lists.sizes.sum())
+        order_QT = np.argsort(-score_QT, axis=1, kind="stable")
+        dropped_QT = repeated(at(result_QT, order_QT))
+        exact = _Found(score_QT, found.shard_QT, found.row_QT).at(order_QT).without(dropped_QT)
+        return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
+
+    def _results(self, rows: Rows, k: int) -> list[list[Hit]]:
+        """The best k results of every query, or as many as the rows are of."""
+        found_Q, taken = (rows.row_QT >= 0).sum(axis=1).tolist(), k
         found = self._hits(rows, taken)
         # A result may lie in several shards.
         while any(len(hits) < k and rest > taken for hits, rest in zip(found, found_Q, strict=True)):
             taken *= 2
             found = self._hits(rows, taken)
-        counts = zip(rows.visited_Q.tolist(), rows.scanned_Q.tolist(), strict=True)
-        return [Partial(hits[:k], *cost) for hits, cost in zip(found, counts, strict=True)]
-
-    def rows(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Rows:
-        """At least the best k rows of each query in each shard with some of its leaves; a result once in each."""
-        q = len(query_QM)
-        own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
-        visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
-        parts: list[tuple[Any, Any, Any]] = []
-        fetch = k * max(1, codecs.AGAIN[self.codec])
-        for number, (lazy, place) in enumerate(zip(self._shards, self._place, strict=True)):
-            asked = np.flatnonzero((place(own_QB) >= 0).any(axis=1))
-            if not len(asked):
-                continue
-            whole, lists = len(asked) == q, lazy.shard.lists
-            if not len(lists.sizes):  # all that it held was removed
-                continue
-            query, leaves = (query_QM, own_QB) if whole else (query_QM[asked], own_QB[asked])
-            score, row, visited, scanned = lists.answer(query, leaves, fetch, leaves_QB if whole else leaves_QB[asked])
-            visited_Q[asked] += visited
-            scanned_Q[asked] += scanned
-            parts.append((_spread(score, asked, q, -np.inf), _spread(row, asked, q, -1), np.full((q, fetch), number)))
-        if not parts:
-            nothing = np.full((q, k), -1)
-            return Rows(np.full((q, k), -np.inf, np.float32), nothing, nothing, visited_Q, scanned_Q)
-        found = (np.concatenate(one, axis=1) for one in zip(*parts, strict=True))
-        score_QT, row_QT, shard_QT = found if len(parts) == 1 else _sorted(*found)
-        if codecs.AGAIN[self.codec]:
-            shard_QF, row_QF = shard_QT[:, :fetch], row_QT[:, :fetch]
-            score_QT, row_QT, shard_QT = _sorted(self._exact(query_QM, shard_QF, row_QF), row_QF, shard_QF)
-        return Rows(score_QT, np.where(row_QT < 0, -1, shard_QT), row_QT, visited_Q, scanned_Q)
-
-    def _exact(self, query_QM: Floats, shard_QF: Ints, row_QF: Ints) -> Floats:
-        """Scores [q, f] of rows by their stored vectors; -inf where there is no row."""
-        score_QF = np.full(row_QF.shape, -np.inf, dtype=np.float32)
-        for number in np.unique(shard_QF[row_QF >= 0]).tolist():
-            query_A, place_A = np.nonzero((shard_QF == number) & (row_QF >= 0))
-            rows = row_QF[query_A, place_A]
-            score_QF[query_A, place_A] = self._shards[number].shard.scores(query_QM[query_A], rows)
-        return score_QF
+        return [hits[:k] for hits in found]
 
     def _hits(self, rows: Rows, count: int) -> list[list[Hit]]:
         """Hits of the first `count` rows of every query, each result once."""
@@ -133,16 +160,63 @@ class _Lazy:
         return self._shard
 
 
-def _sorted(score_QT: Floats, row_QT: Ints, shard_QT: Ints) -> tuple[Floats, Ints, Ints]:
-    """All three with the best scores of every query first."""
-    order_QT = np.argsort(-score_QT, axis=1, kind="stable")
-    return at(score_QT, order_QT), at(row_QT, order_QT), at(shard_QT, order_QT)
+@dataclass(frozen=True)
+class _Found:
+    """Rows of every query [q, t], and where they lie; -inf and -1 where a query has fewer."""
+
+    score_QT: Floats
+    shard_QT: Ints
+    row_QT: Ints
+
+    @classmethod
+    def none(cls, q: int, columns: int = 0) -> Self:
+        shape = q, columns
+        return cls(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1), np.full(shape, -1))
+
+    @classmethod
+    def beside(cls, parts: "Sequence[_Found]") -> "_Found":
+        """All of them, best first."""
+        score_QT, shard_QT, row_QT = (
+            np.concatenate([getattr(part, name) for part in parts], axis=1)
+            for name in ("score_QT", "shard_QT", "row_QT")
+        )
+        return cls(score_QT, shard_QT, row_QT).at(np.argsort(-score_QT, axis=1, kind="stable"))
+
+    def at(self, place_QK: Ints) -> "_Found":
+        return _Found(at(self.score_QT, place_QK), at(self.shard_QT, place_QK), at(self.row_QT, place_QK))
+
+    def first(self, count: int) -> "_Found":
+        return _Found(self.score_QT[:, :count], self.shard_QT[:, :count], self.row_QT[:, :count])
+
+    def without(self, gone_QT: npt.NDArray[np.bool_]) -> "_Found":
+        no_score = np.float32(-np.inf)
+        return _Found(
+            np.where(gone_QT, no_score, self.score_QT),
+            np.where(gone_QT, -1, self.shard_QT),
+            np.where(gone_QT, -1, self.row_QT),
+        )
 
 
-def _spread(value_AK: np.ndarray, asked: Ints, q: int, rest: float) -> np.ndarray:
-    """Rows of some queries among all, the others `rest`."""
-    if len(asked) == q:
-        return value_AK
-    every = np.full((q, value_AK.shape[1]), rest, dtype=value_AK.dtype)
-    every[asked] = value_AK
-    return every
+class _Best:
+    """The best rows of every query over the shards they are put from, of which no more are held than are wanted."""
+
+    def __init__(self, q: int, wanted: int) -> None:
+        self._wanted, self._parts = wanted, [_Found.none(q)]
+        self.cut_Q = np.zeros(q, dtype=bool)
+        """Whether rows of a query were let go."""
+
+    def put(self, shard: int, asked_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
+        """Rows [a, k] of some of the queries in a shard."""
+        part = _Found.none(len(self.cut_Q), row_AK.shape[1])
+        part.score_QT[asked_A], part.row_QT[asked_A] = score_AK, row_AK
+        part.shard_QT[asked_A] = np.where(row_AK < 0, -1, shard)
+        self._parts.append(part)
+        if sum(held.row_QT.shape[1] for held in self._parts) > HELD * self._wanted:
+            most = 2 * self._wanted  # a document in two leaves is two rows
+            every = self.found()
+            self.cut_Q |= (every.row_QT[:, most:] >= 0).any(axis=1)
+            self._parts = [every.first(most)]
+
+    def found(self) -> _Found:
+        """Best first."""
+        return _Found.beside(self._parts)

@@ -95,14 +95,18 @@ class LeafLists:
         list_QB = self._lists(leaves_QB)
         return self._scanned(list_QB) - self._repeated(list_QB, leaves_QB)
 
-    def answer(self, query_QM: Floats, leaves_QB: Ints, k: int, elsewhere_QB: Ints) -> tuple[Floats, Ints, Ints, Ints]:
+    def answer(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, elsewhere_QB: Ints, *, distinct: bool = True
+    ) -> tuple[Floats, Ints, Ints, Ints]:
         """All of it at once: scores and rows [q, k], documents visited [q] and rows scored [q].
 
-        A document does not count as visited that another of the query's leaves `elsewhere_QB` holds at a lower rank.
+        Each result once where they are to be `distinct`, else the best rows whatever they are of. A document does not
+        count as visited that another of the query's leaves `elsewhere_QB` holds at a lower rank.
         """
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
-        return *self._search(query_QM, list_QB, k), scanned_Q - self._repeated(list_QB, elsewhere_QB), scanned_Q
+        found = (self._search if distinct else self._best)(query_QM, list_QB, k)
+        return *found, scanned_Q - self._repeated(list_QB, elsewhere_QB), scanned_Q
 
     def _search(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
         if self.copies is None:
@@ -161,17 +165,22 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
     """The best k of fetched rows [q, f], best first, each result by its first row alone."""
-    result_QF = np.where(row_QF >= 0, result_N[row_QF], -1)
-    order = np.argsort(result_QF, axis=1, kind="stable")
-    ranked = at(result_QF, order)
-    dropped = row_QF < 0
-    query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
-    dropped[query, order[query, place + 1]] = True
+    dropped = (row_QF < 0) | repeated(np.where(row_QF >= 0, result_N[row_QF], -1))
     kept = np.argsort(dropped, axis=1, kind="stable")[:, :k]
     gone = at(dropped, kept)
     rows = np.where(gone, -1, at(row_QF, kept))
     scores = np.where(gone, -np.inf, at(score_QF, kept))
     return scores.astype(np.float32), rows
+
+
+def repeated(value_QF: Ints) -> npt.NDArray[np.bool_]:
+    """Where [q, f] a value stands that an earlier column of its row holds too."""
+    order = np.argsort(value_QF, axis=1, kind="stable")
+    ranked = at(value_QF, order)
+    query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
+    found = np.zeros(value_QF.shape, dtype=bool)
+    found[query, order[query, place + 1]] = True
+    return found
 
 
 def at(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:

@@ -48,6 +48,11 @@ class MappedShard:
         return pa.ipc.open_file(pa.memory_map(str(self.folder / ROWS))).read_all()
 
     @cached_property
+    def holds_passages(self) -> bool:
+        """Whether several of its vectors may be of one result."""
+        return "parent" in self.table.column_names
+
+    @cached_property
     def lists(self) -> LeafLists:
         """Its leaves."""
         about = json.loads((self.folder / ABOUT).read_bytes())
@@ -80,7 +85,7 @@ def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
     if codecs.AGAIN[codec]:
         np.save(folder / "vectors.npy", vector_NM)
     del table  # with which a shard's vectors would lie in memory twice
-    faiss.write_index(codecs.fill(codec, vector_NM, list_N, len(leaf_L)), str(folder / LISTS))
+    codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L)), folder / LISTS)
     copies = copies_of(rows, rank_N.astype(np.int64))
     if copies is not None:
         np.save(folder / "result.npy", copies.result_N)

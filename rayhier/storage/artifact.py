@@ -118,13 +118,13 @@ def check(root: Location, file: File, mend: str) -> None:
     """InputError where `root/file.name` is not the listed file; `mend` says what to do."""
     path = root / file.name
     if not path.is_file():
-        raise InputError(f"{path}: listed in {RECORD}, missing on storage; {mend}")
+        raise InputError(f"{path}: published, missing on storage; {mend}")
     size = path.stat().st_size
     if size != file.bytes:
-        raise InputError(f"{path}: {size} bytes, {file.bytes} in {RECORD}; {mend}")
+        raise InputError(f"{path}: {size} bytes, {file.bytes} were published; {mend}")
     found = files.digest(path)
     if found != file.sha256:
-        raise InputError(f"{path}: SHA-256 {found[:12]}…, {file.sha256[:12]}… in {RECORD}; {mend}")
+        raise InputError(f"{path}: SHA-256 {found[:12]}…, {file.sha256[:12]}… was published; {mend}")
 
 
 def stage_of(kind: str) -> str:

@@ -95,6 +95,33 @@ def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
 
 
 @pytest.mark.usefixtures("here")
+def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, work, capsys, monkeypatch):
+    """As by another machine, whose arithmetic differs: half of the shards were there already."""
+    before = leaf_map_of(work).manifest
+    parts = len(list(work.glob("corpus/*/*/documents/*.parquet")))
+    with monkeypatch.context() as patched:
+        full_after(patched, parts + 2)
+        assert build(built, work) == 2
+    shards = {path: path.stat().st_ino for path in work.glob("index/*/attempt-*/data/shard-*.parquet")}
+    assert len(shards) == 2
+    entry = sorted(work.glob("index/*/*/scratch/ledger/routed-*.json"))[0]
+    entry.unlink()
+    load = building.load_router
+
+    def otherwise(*given):
+        router = load(*given)
+        router.centroid_LM.copy_(router.centroid_LM.flip(0))
+        return router
+
+    monkeypatch.setattr(building, "load_router", otherwise)
+    assert build(built, work) == 0
+    assert all(not path.exists() or path.stat().st_ino != inode for path, inode in shards.items())
+    assert leaf_map_of(work).manifest.documents == before.documents
+    verify(current.artifact(work, current.read(work), "index").root)
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("here")
 def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     before = leaf_map_of(work).manifest
 

@@ -126,8 +126,8 @@ BAD = {
     ),
     "strings": (["add", "{work}", "{tmp}/strings.parquet"], "vector: holds str; allowed: lists of numbers"),
     "lists of strings": (["add", "{work}", "{tmp}/words.parquet"], "allowed: lists of numbers"),
+    "lists of lists": (["add", "{work}", "{tmp}/nested.parquet"], "vector: holds lists of lists; allowed"),
     "no UTF-8": (["delete", "{work}", "\udcff"], "ids: one is no UTF-8"),
-    "export to a folder": (["export", "{work}", "{tmp}"], "Is a directory"),
     "no id column": (["add", "{work}", "{tmp}/noid.parquet"], "has no column '_id'"),
     "unknown": (["delete", "{work}", "nobody"], "ids: 1 not in the index (version 1): 'nobody'"),
     "no ids": (["delete", "{work}"], "ids: got none"),
@@ -148,7 +148,8 @@ def test_bad_input_changes_nothing(work, tmp_path, capsys):
     nan = [[float("nan")] * 32]
     pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": nan}), tmp_path / "nan.parquet")
     pq.write_table(pa.table({"name": ["x"], "text": ["oak"]}), tmp_path / "noid.parquet")
-    for name, vector in {"long": [1.0] * 32, "strings": "oak", "words": ["oak"] * 32}.items():
+    bad = {"long": [1.0] * 32, "strings": "oak", "words": ["oak"] * 32, "nested": [[1.0]] + [[0.0]] * 31}
+    for name, vector in bad.items():
         pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": [vector]}), tmp_path / f"{name}.parquet")
     for name, (arguments, said) in BAD.items():
         error = refused(capsys, *(one.format(work=work, tmp=tmp_path) for one in arguments))
@@ -158,7 +159,10 @@ def test_bad_input_changes_nothing(work, tmp_path, capsys):
     assert "whole: versions 1" in ok(capsys, "verify", work)
 
 
-@pytest.mark.parametrize(("command", "given"), [("export", "s3://bucket/x"), ("export", ""), ("vacuum", "--hours=nan")])
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [("export", "s3://bucket/x"), ("export", ""), ("export", "."), ("export", "/"), ("vacuum", "--hours=nan")],
+)
 def test_what_no_command_takes(command, given, work, capsys):
     with pytest.raises(SystemExit) as ended:
         main([command, str(work), given])

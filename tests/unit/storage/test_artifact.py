@@ -32,9 +32,9 @@ def test_reading_back(artifact):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.write_bytes(b"aaab"), r"a\.bin: SHA-256 \w+…, \w+… in record\.json"),
-        (lambda path: path.write_bytes(b"aaa"), r"a\.bin: 3 bytes, 4 in record\.json"),
-        (lambda path: path.unlink(), r"a\.bin: listed in record\.json, missing on storage"),
+        (lambda path: path.write_bytes(b"aaab"), r"a\.bin: SHA-256 \w+…, \w+… was published"),
+        (lambda path: path.write_bytes(b"aaa"), r"a\.bin: 3 bytes, 4 were published"),
+        (lambda path: path.unlink(), r"a\.bin: published, missing on storage"),
     ],
     ids=["flipped byte", "truncated", "missing"],
 )

@@ -1,0 +1,96 @@
+"""Documents cut into passages that lie in many shards: k documents, each by its best passage, in every codec."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayhier.index.assign import Assigner
+from rayhier.model.taught import TaughtRouter
+from rayhier.search import codecs
+from rayhier.search.lazy import HELD, LazyMap, _Best
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import schemas
+from rayhier.storage.leaf_map import LeafMap
+
+DOCUMENTS, PASSAGES, M, L, SHARDS, Q, K = 60, 100, 32, 16, 12, 4, 10
+LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+
+
+def unit(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return unit(np.random.default_rng(11).normal(size=(Q, M)))
+
+
+@pytest.fixture(scope="module")
+def vectors(asked):
+    """Of five documents every passage is about the first query, and something else."""
+    vectors = unit(np.random.default_rng(3).normal(size=(DOCUMENTS * PASSAGES, M)))
+    vectors[: 5 * PASSAGES] += 0.5 * asked[0]
+    return unit(vectors).astype(np.float16).astype(np.float32)
+
+
+@pytest.fixture
+def root(vectors, tmp_path, write_map, monkeypatch):
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    router = TaughtRouter(M, L, 1, 0)
+    router.begin(torch.from_numpy(unit(np.random.default_rng(1).normal(size=(L, M)))))
+    router.border.fill_(0.1)
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": {"leaves_per_document": 2}})
+    parents = np.repeat([f"D{n:02d}" for n in range(DOCUMENTS)], PASSAGES)
+    ids = [f"{parent}#{n % PASSAGES:03d}" for n, parent in enumerate(parents)]
+    table = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
+    assign = Assigner(router.requires_grad_(requires_grad=False), spec)
+    write_map(tmp_path / "map", assign(table, vectors), L, SHARDS, leaves_per_document=2)
+    return tmp_path / "map"
+
+
+@pytest.mark.parametrize("codec", list(codecs.AGAIN))
+def test_as_many_documents_as_are_asked_for(root, vectors, asked, codec):
+    every = np.tile(np.arange(L), (Q, 1))
+    best_QD = (asked @ vectors.T).reshape(Q, DOCUMENTS, PASSAGES).max(axis=2)
+    for query, part in enumerate(LazyMap(LeafMap.open(root), codec).search(asked, every, K)):
+        assert len({hit.id for hit in part.hits}) == len(part.hits) == K
+        assert [hit.score for hit in part.hits] == sorted((hit.score for hit in part.hits), reverse=True)
+        found = np.array([best_QD[query, int(hit.id[1:])] for hit in part.hits])
+        scores = np.array([hit.score for hit in part.hits])
+        assert (scores <= found + 1e-5).all()
+        exact = np.isclose(scores, found, atol=1e-5)
+        assert exact.mean() >= {"pq": 0.8, "rabitq": 0.7}.get(codec, 1)
+        if codecs.AGAIN[codec] == 0:
+            np.testing.assert_allclose(scores, np.sort(best_QD[query])[::-1][:K], atol=1e-5)
+
+
+def test_all_documents_where_there_are_no_more(root, asked):
+    every = np.tile(np.arange(L), (Q, 1))
+    for codec in codecs.AGAIN:
+        for part in LazyMap(LeafMap.open(root), codec).search(asked, every, DOCUMENTS + 5):
+            assert len(part.hits) == DOCUMENTS
+
+
+def test_the_best_of_very_many_shards_are_held_in_little_memory():
+    rng, wanted, best = np.random.default_rng(0), 5, _Best(3, 5)
+    every = rng.normal(size=(100, 3, wanted)).astype(np.float32)
+    for shard, score_QK in enumerate(every):
+        best.put(shard, np.arange(3), score_QK, np.tile(np.arange(wanted), (3, 1)))
+        assert sum(part.row_QT.shape[1] for part in best._parts) <= HELD * wanted
+    found, flat_QT = best.found(), every.transpose(1, 0, 2).reshape(3, -1)
+    np.testing.assert_array_equal(found.score_QT[:, :wanted], -np.sort(-flat_QT, axis=1)[:, :wanted])
+    np.testing.assert_array_equal(every[found.shard_QT, np.arange(3)[:, None], found.row_QT], found.score_QT)
+    assert best.cut_Q.all()
+
+
+def test_lists_that_cannot_be_written_are_named(root, asked, tmp_path, monkeypatch):
+    def full(*_):
+        raise RuntimeError("Error in void faiss::write_InvertedLists: write error")
+
+    monkeypatch.setattr("rayhier.search.codecs.faiss.write_index", full)
+    with pytest.raises(
+        InputError, match=r"lists\.faiss: cannot be written whole; is there space left\?; searches keep"
+    ):
+        LazyMap(LeafMap.open(root)).search(asked, np.zeros((Q, 1), int), K)
+    assert not list((tmp_path / "cache").rglob("lists.faiss"))
