@@ -36,13 +36,13 @@ def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
     A leaf keeps its most probable rows, equals by id. In memory at once: the rows of over-full leaves.
     """
     over_L = size_L > room_L
-    held = pa.concat_tables([_held(part, number, over_L) for number, part in enumerate(parts)])
+    own = [_held(part, number, over_L) for number, part in enumerate(parts)]
     best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
-    held = held.sort_by(best)
+    held = pa.concat_tables(own).sort_by(best)
     leaf_A, part_A, row_A = (held[name].to_numpy() for name in ("leaf", "part", "row"))
-    gone_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A) >= room_L[leaf_A]
-    parts_there = int(part_A.max(initial=-1)) + 1
-    return [row_A[gone_A & (part_A == number)] for number in range(parts_there)]
+    place_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A)  # within its leaf, the most probable first
+    gone_A = place_A >= room_L[leaf_A]
+    return [row_A[gone_A & (part_A == number)] for number in range(len(own))]
 
 
 def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:

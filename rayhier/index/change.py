@@ -99,18 +99,22 @@ def _write_shards(
     """A file of rows for each batch, noted in `shards` as soon as it is there; returns the ids of all."""
     token, checked = uuid.uuid4().hex[:12], 0
     named: list[pa.Array] = []
-    for number, (documents, vector_NM) in enumerate(_checked(newest.manifest, batches)):
-        named.append(_ids(documents, named))
-        # The whole id column is read for it: after 1, 2, 4, 8 … batches.
-        if not replace and len(named) >= 2 * checked:
+
+    def check() -> int:
+        _refuse(_twice(pa.concat_arrays(named)), *AGAIN)
+        if not replace and checked < len(named):
             _check_new(newest, pa.concat_arrays(named[checked:]))
-            checked = len(named)
+        return len(named)
+
+    for number, (documents, vector_NM) in enumerate(_checked(newest.manifest, batches)):
+        named.append(_ids(documents))
+        if len(named) >= 2 * checked:  # the whole id column is read for it: after 1, 2, 4, 8 … batches
+            checked = check()
         table = filling.take(documents, vector_NM, named[-1])
         shards.append(write_rows(newest.root, f"data/added-{token}-{number:05d}.parquet", table))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
-    if not replace and checked < len(named):
-        _check_new(newest, pa.concat_arrays(named[checked:]))
+    check()
     return pa.concat_arrays(named)
 
 
@@ -121,14 +125,16 @@ def _checked(manifest: Manifest, batches: Iterable[Documents]) -> Iterator[Docum
         yield documents, vector_NM
 
 
-def _ids(documents: pa.Table, before: Sequence[pa.Array]) -> pa.Array:
-    """Ids of a batch, sorted; InputError where one stands there twice, or in an earlier batch too."""
-    rows = documents["doc_id"].combine_chunks().value_counts()
-    _refuse(rows.filter(pc.greater(rows.field("counts"), 1)).field("values").to_pylist(), *AGAIN)
-    ids = documents[key_of(documents.column_names)].combine_chunks().unique().sort()
-    for earlier in before:
-        _refuse(ids.filter(pc.is_in(ids, earlier)).to_pylist(), *AGAIN)
-    return ids
+def _ids(documents: pa.Table) -> pa.Array:
+    """Ids of a batch, sorted; InputError where one stands there twice."""
+    _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
+    return documents[key_of(documents.column_names)].combine_chunks().unique().sort()
+
+
+def _twice(ids: pa.Array) -> list[str]:
+    rows = ids.value_counts()
+    found: list[str] = rows.filter(pc.greater(rows.field("counts"), 1)).field("values").to_pylist()
+    return found
 
 
 def _check_new(now: LeafMap, ids: pa.Array) -> None:

@@ -20,7 +20,8 @@ def instead(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Mani
         now = newest.manifest
         later = [removed for removed in now.removed if removed.file.name not in old]
         # What an older version removed, and a rollback brought back, would not be removed from shards dated later.
-        if not old <= {file.name for file in now.files} or any(one.since <= base.version for one in later):
+        brought_back = not all(one.acts_on(shard) for one in later for shard in dated)
+        if brought_back or not old <= {file.name for file in now.files}:
             raise InputError(
                 f"compact: version {now.version} ({now.change}) no longer consists of what was compacted, version "
                 f"{base.version}; nothing was changed; run it again"

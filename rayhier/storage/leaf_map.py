@@ -71,6 +71,10 @@ class Removed(BaseModel):
     """Rows that they made void."""
     since: int
 
+    def acts_on(self, shard: Shard) -> bool:
+        """Whether rows of a shard may be void by it: those of versions before its own, so that ids can come back."""
+        return self.since > shard.since
+
 
 class Manifest(BaseModel):
     """One version of a leaf map."""
@@ -148,7 +152,7 @@ class LeafMap:
             check(self.root, shard.file, MEND)
         names = self._names(shard)
         chosen = [name for name in (names if columns is None else columns) if name not in without]
-        key, gone = key_of(names), self._gone(shard.since)
+        key, gone = key_of(names), self._gone(shard)
         wanted = chosen if not len(gone) or key in chosen else [*chosen, key]
         with _named(path):
             if leaves is None:
@@ -170,7 +174,7 @@ class LeafMap:
 
     def void(self, shard: Shard) -> npt.NDArray[np.int64]:
         """Rows of a shard that later versions removed."""
-        gone = self._gone(shard.since)
+        gone = self._gone(shard)
         if not len(gone):
             return np.empty(0, np.int64)
         path = self.root / shard.file.name
@@ -178,9 +182,9 @@ class LeafMap:
         with _named(path):
             return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], gone).to_numpy())
 
-    def _gone(self, since: int) -> pa.Array:
-        """Ids that versions after one removed."""
-        late = [ids for removed, ids in self._removed if removed.since > since]
+    def _gone(self, shard: Shard) -> pa.Array:
+        """Ids whose rows in a shard are void."""
+        late = [ids for removed, ids in self._removed if removed.acts_on(shard)]
         return pa.concat_arrays(late) if late else pa.array([], pa.string())
 
     @cached_property
