@@ -62,28 +62,29 @@ def rollback(root: Location, version: int) -> LeafMap:
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float, *, replace: bool) -> LeafMap:
-    shards: list[Shard] = []
-    try:
-        with _writing(root) as newest:
-            filling = Filling(newest, assign, factor, replace=replace)
+    with _writing(root) as newest:
+        filling = Filling(newest, assign, factor, replace=replace)
+        shards: list[Shard] = []
+        try:
             named = _write_shards(newest, filling, batches, shards, replace=replace)
             file = _write_ids(root, named) if replace else None
+        except (InputError, OSError):
+            for shard in shards:
+                with contextlib.suppress(OSError):
+                    (root / shard.file.name).unlink(missing_ok=True)
+            raise
 
-            def change(now: LeafMap) -> Manifest:
-                manifest = now.manifest
-                if file is not None:
-                    manifest = _without(manifest, find(now, named), file, len(named), "upsert")
-                elif manifest.version != newest.manifest.version:
-                    _check_new(now, named)
-                made = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
-                return made.model_copy(update={"moved": manifest.moved + filling.moved})
+        def change(now: LeafMap) -> Manifest:
+            manifest = now.manifest
+            if file is not None:
+                manifest = _without(manifest, find(now, named), file, len(named), "upsert")
+            elif manifest.version != newest.manifest.version:
+                _check_new(now, named)
+            made = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
+            return made.model_copy(update={"moved": manifest.moved + filling.moved})
 
-            return leaf_map.commit(root, change)
-    except (InputError, OSError):  # nothing was published
-        for shard in shards:
-            with contextlib.suppress(OSError):
-                (root / shard.file.name).unlink(missing_ok=True)
-        raise
+        # From here on files stay whatever happens: an error may hide that they were published.
+        return leaf_map.commit(root, change)
 
 
 @contextlib.contextmanager

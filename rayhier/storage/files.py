@@ -53,7 +53,8 @@ def create(path: Location, data: bytes) -> bool:
         return False
     finally:
         temporary.unlink(missing_ok=True)
-    _flush(path.parent)
+    with contextlib.suppress(OSError):  # it is there, for all to see
+        _flush(path.parent)
     return True
 
 

@@ -162,3 +162,17 @@ def test_an_upsert_that_fits_reads_no_ids_on_the_way(made, monkeypatch):
     change.upsert(made.root, made.assign, batch(["d001", "new"]), FACTOR)
     assert not looked
     assert leaf_map.versions(made.root) == [1, 2]
+
+
+def test_files_stay_where_an_error_may_hide_that_they_were_published(made, monkeypatch):
+    publish = leaf_map.publish
+
+    def broken(root, manifest):
+        publish(root, manifest)
+        raise OSError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(leaf_map, "publish", broken)
+    with pytest.raises(OSError, match="Connection reset"):
+        change.add(made.root, made.assign, batch(["a"]), FACTOR)
+    assert verify(made.root) == [1, 2]
+    assert LeafMap.open(made.root).manifest.documents == N + 1
