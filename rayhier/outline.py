@@ -1,14 +1,24 @@
 """A plan for people: steps, places, sizes, hours; what is to do in all, and what to mind before it begins."""
 
 import os
+from collections.abc import Sequence
 
-from rayhier.plan import ASSUMED_DOCUMENTS, Plan, size_of
+from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, size_of
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
 
 
-def show(plan: Plan) -> str:
-    """The plan for people: steps, places, sizes, resources, hours; then what is to do in all, and what to mind."""
+def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> str:
+    """The plan for people: steps, places, sizes, resources, hours; then what is to do in all, and what to mind.
+
+    To do are steps of these stages that are not published, or all of theirs where they are made `fresh`.
+    """
+
+    def state(step: Step) -> str:
+        if step.stage in stages and (fresh or not step.is_published):
+            return "to do"
+        return "published" if step.is_published else "left out"
+
     known = plan.source.rows if plan.spec.corpus.passages is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
@@ -17,13 +27,10 @@ def show(plan: Plan) -> str:
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
     for step in plan.steps:
-        state = "published" if step.is_published else "to do"
-        place = f"{step.kind}/{step.fingerprint}"
+        place, room = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}"
         hours = f"estimated {_time(step.cost.seconds):>7}"
-        lines.append(
-            f"  {step.title:<16} {place:<24} about {size_of(step.bytes):>6}  {step.resources:<18}  {state:<9}  {hours}"
-        )
-    left = [step for step in plan.steps if not step.is_published]
+        lines.append(f"  {step.title:<16} {place:<24} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
+    left = [step for step in plan.steps if state(step) == "to do"]
     size, seconds = sum(step.bytes for step in left), sum(step.cost.seconds for step in left)
     lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
     return "\n".join([*lines, *notes(plan)])

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         plan = make_plan(spec)
         if given.plan:
-            print(show(plan))
+            print(show(plan, given.stage or STAGES, fresh=given.fresh))
             return 0
         if "evaluate" in (given.stage or ()) and not plan.evaluates:
             raise InputError(f"--stage: {NOT_EVALUATED}")

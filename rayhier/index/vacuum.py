@@ -19,6 +19,8 @@ class Swept:
     """What was removed."""
 
     versions: list[int]
+    held: list[int]
+    """Older versions that stay, since someone reads them or writes beside them."""
     files: int
     bytes: int
 
@@ -31,7 +33,8 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     is whole. InputError where the manifest of a version that stays is damaged; older ones may be.
     """
     there = leaf_map.versions(root)
-    doomed = sorted(set(there[:-keep]) - pins.held(root))
+    older, pinned = set(there[:-keep]), pins.held(root)
+    doomed, held = sorted(older - pinned), sorted(older & pinned)
     every = _manifests(root, there, doomed)
     for version in doomed:
         leaf_map.remove_version(root, version)
@@ -51,7 +54,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + found.st_size
     pins.sweep(root)
-    return Swept(doomed, removed, size)
+    return Swept(doomed, held, removed, size)
 
 
 def _manifests(root: Location, there: Sequence[int], doomed: Sequence[int]) -> dict[int, Manifest]:

@@ -22,8 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from rayhier.search.searcher import Searcher
 
-        if not given.question.strip() or any("\ud800" <= one <= "\udfff" for one in given.question):
-            raise InputError("question: got no words, or bytes that are no UTF-8; allowed: any text")
+        if any("\ud800" <= one <= "\udfff" for one in given.question):
+            raise InputError("question: got bytes that are no UTF-8; allowed: any text")
+        if not given.question.strip():
+            raise InputError("question: got no words; allowed: one or more")
         searcher = Searcher.open(locate(given.workdir))
         answer = searcher.search([given.question], given.k, given.beam)[0]
     except (InputError, OSError) as error:

@@ -87,7 +87,8 @@ class LazyMap:
             most = min(fetch, int(lists.sizes.sum()))
             if not most:  # all that it held was removed
                 continue
-            query_AM, own_AB, every_AB = query_QM[asked_A], own_QB[asked_A], leaves_QB[asked_A]
+            asks = slice(None) if len(asked_A) == q else asked_A  # what all ask is not copied
+            query_AM, own_AB, every_AB = query_QM[asks], own_QB[asks], leaves_QB[asks]
             # Which passage of a document is the best, only the stored vectors say.
             each = again and shard.holds_passages
             score, row, visited, scanned = lists.answer(query_AM, own_AB, most, every_AB, distinct=not each)
@@ -182,6 +183,16 @@ class _Found:
         )
         return cls(score_QT, shard_QT, row_QT).at(np.argsort(-score_QT, axis=1, kind="stable"))
 
+    def among(self, q: int, asked_A: Ints) -> "_Found":
+        """Those of some queries among all q."""
+        every = _Found.none(q, self.row_QT.shape[1])
+        every.score_QT[asked_A], every.shard_QT[asked_A], every.row_QT[asked_A] = (
+            self.score_QT,
+            self.shard_QT,
+            self.row_QT,
+        )
+        return every
+
     def at(self, place_QK: Ints) -> "_Found":
         return _Found(at(self.score_QT, place_QK), at(self.shard_QT, place_QK), at(self.row_QT, place_QK))
 
@@ -207,10 +218,8 @@ class _Best:
 
     def put(self, shard: int, asked_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
         """Rows [a, k] of some of the queries in a shard."""
-        part = _Found.none(len(self.cut_Q), row_AK.shape[1])
-        part.score_QT[asked_A], part.row_QT[asked_A] = score_AK, row_AK
-        part.shard_QT[asked_A] = np.where(row_AK < 0, -1, shard)
-        self._parts.append(part)
+        part = _Found(score_AK, np.where(row_AK < 0, -1, shard), row_AK)
+        self._parts.append(part if len(asked_A) == len(self.cut_Q) else part.among(len(self.cut_Q), asked_A))
         if sum(held.row_QT.shape[1] for held in self._parts) > HELD * self._wanted:
             most = 2 * self._wanted  # a document in two leaves is two rows
             every = self.found()

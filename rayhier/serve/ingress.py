@@ -85,10 +85,10 @@ class Ingress:
     """Encodes, routes, asks the groups, merges; reads its token from the file, and keeps its version from vacuum."""
 
     def __init__(self, args: ServeArgs, pinned: Pinned, parts: list[Part], *handles: DeploymentHandle) -> None:
+        self._held = contextlib.ExitStack()
         torch.set_num_threads(args.encoder_threads)
         self._args = args
         self._token = None if args.token_file is None else read_token(args.token_file)
-        self._held = contextlib.ExitStack()
         manifest = self._held.enter_context(pinned.reading()).manifest
         model = pinned.model()
         encoder = TextEncoder(model.local("encoder"), pinned.now.spec.encoder)
@@ -99,6 +99,10 @@ class Ingress:
         ]
         self._index = describe(pinned, manifest, args, [part.name for part in parts])
         self._engine = Engine(encoder, router, groups, self._index.documents)
+
+    def __del__(self) -> None:
+        """What Serve calls when a replica is stopped: its version may be vacuumed at once."""
+        self._held.close()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """What Serve calls for the application, once the model is loaded."""

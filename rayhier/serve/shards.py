@@ -19,12 +19,16 @@ class ShardGroup:
     """A range of leaves; InputError where a file is not what was published."""
 
     def __init__(self, pinned: Pinned, leaves: range) -> None:
-        faiss.omp_set_num_threads(1)
         self._held = contextlib.ExitStack()
+        faiss.omp_set_num_threads(1)
         self._leaves = open_leaves(pinned.now.spec, self._held.enter_context(pinned.reading()), leaves)
         self._leaves.open()
         # One thread: faiss' lists take the beam as their state, and the replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan")
+
+    def __del__(self) -> None:
+        """What Serve calls when a replica is stopped: its version may be vacuumed at once."""
+        self._held.close()
 
     async def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
         """The best k results of each query, as far as its leaves lie here."""
