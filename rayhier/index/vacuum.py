@@ -33,17 +33,21 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     is whole. InputError where the manifest of a version that stays is damaged; older ones may be.
     """
     there = leaf_map.versions(root)
-    older, pinned = set(there[:-keep]), pins.held(root)
-    doomed, held = sorted(older - pinned), sorted(older & pinned)
-    every = _manifests(root, there, doomed)
+    older = set(there[:-keep])
+    every = _manifests(root, there, older)
+    doomed = older - pins.held(root)
     for version in doomed:
         leaf_map.remove_version(root, version)
-    # Writers first: who is done after this has published before manifests are listed.
-    writing = pins.writing(root)
+    # Who pinned one between the two looks reads on.
+    for version in doomed & pins.held(root) & every.keys():
+        leaf_map.publish(root, every[version])
+        doomed.remove(version)
+    # Files, then writers, then manifests: whose files are in the list is still writing, or has published them.
+    listed, writing = files.below(root), pins.writing(root)
     needed = _needed(root, every)
     named = {file.name for manifest in every.values() for file in manifest.files}
     removed = size = 0
-    for name in files.below(root):
+    for name in listed:
         if not name.startswith(FOLDERS) or name in needed:
             continue
         try:
@@ -54,17 +58,17 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
             (root / name).unlink(missing_ok=True)
             removed, size = removed + 1, size + found.st_size
     pins.sweep(root)
-    return Swept(doomed, held, removed, size)
+    return Swept(sorted(doomed), sorted(older - doomed), removed, size)
 
 
-def _manifests(root: Location, there: Sequence[int], doomed: Sequence[int]) -> dict[int, Manifest]:
-    """Of all versions; those that go anyway are left out where they are damaged, or gone by now."""
+def _manifests(root: Location, there: Sequence[int], older: set[int]) -> dict[int, Manifest]:
+    """Of all versions; older ones are left out where they are damaged, or gone by now."""
     found = {}
     for version in there:
         try:
             found[version] = LeafMap.open(root, version).manifest
         except InputError:
-            if version not in doomed:
+            if version not in older:
                 raise
     return found
 

@@ -61,8 +61,9 @@ def write(index: Any, path: Path) -> None:
     """An index as a file; OSError, with the path, where that cannot be written."""
     try:
         faiss.write_index(index, str(path))
-    except RuntimeError:  # faiss' own says where in its sources, and not why: as a rule the device is full
-        raise OSError(errno.EIO, "cannot be written whole; is there space left?", str(path)) from None
+    except RuntimeError as error:  # faiss' own says where in its sources, then what happened
+        said = str(error).rpartition("failed: ")[2]
+        raise OSError(errno.EIO, f"cannot be written ({said}); is there space left?", str(path)) from None
 
 
 def _empty(codec: Codec, quantizer: Any, m: int, leaves: int) -> Any:

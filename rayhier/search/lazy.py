@@ -59,13 +59,15 @@ class LazyMap:
     def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
         """The best k results of each query [q, m] in its leaves [q, β], as far as they are ours."""
         fetch = k * max(1, codecs.AGAIN[self.codec])
-        while True:
-            rows = self.rows(query_QM, leaves_QB, k, fetch)
-            found = self._results(rows, k)
-            if all(whole or len(hits) == k for whole, hits in zip(rows.whole_Q.tolist(), found, strict=True)):
-                break
-            fetch *= 2  # many rows are of few results
+        rows = self.rows(query_QM, leaves_QB, k, fetch)
         counts = zip(rows.visited_Q.tolist(), rows.scanned_Q.tolist(), strict=True)
+        found, short_A = self._results(rows, k), np.flatnonzero(~rows.whole_Q)
+        while len(short_A := short_A[[len(found[query]) < k for query in short_A]]):
+            fetch *= 2  # many of their rows are of few results
+            rows = self.rows(query_QM[short_A], leaves_QB[short_A], k, fetch)
+            for query, hits in zip(short_A.tolist(), self._results(rows, k), strict=True):
+                found[query] = hits
+            short_A = short_A[~rows.whole_Q]
         return [Partial(hits, *cost) for hits, cost in zip(found, counts, strict=True)]
 
     def rows(self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None) -> Rows:

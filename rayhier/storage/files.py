@@ -84,6 +84,8 @@ def write(path: Location, fill: Callable[[Path], T]) -> T:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        _flush(path.parent)
     return made
 
 

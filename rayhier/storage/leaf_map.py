@@ -231,7 +231,7 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
     while True:
         newest = LeafMap.open(root)
         made = _after(newest.manifest.version, change(newest))
-        _check_there(root, made, {file.name for file in newest.manifest.files})
+        _check_there(root, made, {file.name for file in newest.manifest.files}, "run again")
         if publish(root, made):
             return LeafMap(root, made)
 
@@ -241,7 +241,7 @@ def again(root: Location, version: int) -> LeafMap:
     while True:
         older, there = LeafMap.open(root, version).manifest, versions(root)
         made = _after(there[-1], older.model_copy(update={"change": "rollback", "at": now()}))
-        _check_there(root, made, set())
+        _check_there(root, made, set(), "take another version")
         if publish(root, made):
             return LeafMap(root, made)
 
@@ -250,18 +250,17 @@ def _after(version: int, made: Manifest) -> Manifest:
     return made.model_copy(update={"version": version + 1, "parent": version})
 
 
-def _check_there(root: Location, made: Manifest, known: set[str]) -> None:
+def _check_there(root: Location, made: Manifest, known: set[str], mend: str) -> None:
     """InputError where a file that a manifest names beside the known ones is gone: then it is not to be published."""
     for file in made.files:
         if file.name not in known:
+            path = root / file.name
             try:
-                size = (root / file.name).stat().st_size
+                size = path.stat().st_size
             except FileNotFoundError:
-                raise InputError(
-                    f"{root / file.name}: was removed meanwhile; nothing is published; run again"
-                ) from None
+                raise InputError(f"{path}: is gone; nothing is published; {mend}") from None
             if size != file.bytes:
-                raise InputError(f"{root / file.name}: {size} bytes, {file.bytes} were written; nothing is published")
+                raise InputError(f"{path}: {size} bytes, {file.bytes} were written; nothing is published; {mend}")
 
 
 def now() -> float:

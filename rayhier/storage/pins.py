@@ -34,9 +34,9 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
                 held.enter_context(pinned(root, own))
-            # A vacuum that looked for pins before this one removed its manifest before it looked.
-            if version is not None or own in versions(root):
-                yield LeafMap.open(root, own)
+            # A vacuum may have looked for pins before there was this one: then the version is gone, or put back by it.
+            if own in versions(root):
+                yield leaf_map
                 return
 
 
@@ -61,8 +61,10 @@ def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bo
         yield
     finally:
         stop.set()
-        thread.join()
-        path.unlink(missing_ok=True)
+        if thread is not threading.current_thread():  # whose garbage collection may end the block
+            thread.join()
+        with contextlib.suppress(OSError):  # it ends by itself, and what the block did is done
+            path.unlink(missing_ok=True)
 
 
 def held(root: Location) -> set[int]:

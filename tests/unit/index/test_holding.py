@@ -64,7 +64,7 @@ def test_a_version_whose_files_are_gone_or_cut_is_not_published(made, cut):
             files.replace(made.root / name, data[:-1])
         yield batch(["b"])[0]
 
-    with pytest.raises(InputError, match=r"added-.*(removed meanwhile|bytes, .* were written); nothing is published"):
+    with pytest.raises(InputError, match=r"added-.*(is gone|bytes, .* were written); nothing is published; run again"):
         change.add(made.root, made.assign, unlucky(), FACTOR)
     assert verify(made.root) == [1]
 
@@ -176,3 +176,55 @@ def test_files_stay_where_an_error_may_hide_that_they_were_published(made, monke
         change.add(made.root, made.assign, batch(["a"]), FACTOR)
     assert verify(made.root) == [1, 2]
     assert LeafMap.open(made.root).manifest.documents == N + 1
+
+
+def test_a_version_pinned_while_its_manifest_is_removed_stays(made, monkeypatch):
+    """A reader that pins between a vacuum's look at pins and its removal of manifests, and a second vacuum later."""
+    change.delete(made.root, ["d001"])
+    remove, held = leaf_map.remove_version, []
+
+    def late(root, version):
+        reader = pins.reading(root, version)
+        held.append((reader, reader.__enter__()))
+        remove(root, version)
+
+    monkeypatch.setattr(leaf_map, "remove_version", late)
+    swept = vacuum(made.root, hours=0)
+    ((reader, there),) = held
+    assert (swept.versions, swept.held, swept.files) == ([], [1], 0)
+    assert vacuum(made.root, hours=0).files == 0
+    assert content(there)
+    reader.__exit__(None, None, None)
+    monkeypatch.undo()
+    assert vacuum(made.root).versions == [1]
+
+
+def test_a_writer_that_comes_and_goes_during_a_vacuum(made, monkeypatch):
+    """All of its work falls between the look for writers and the removal of files."""
+    real = pins.held
+    looks = []
+
+    def held(root):
+        looks.append(1)
+        if len(looks) == 3:
+            change.add(made.root, made.assign, batch(["a"]), FACTOR)
+        return real(root)
+
+    monkeypatch.setattr(pins, "held", held)
+    vacuum(made.root, hours=0)
+    assert len(looks) == 3
+    monkeypatch.undo()
+    assert verify(made.root) == [1, 2]
+
+
+def test_a_pin_that_cannot_be_removed_hides_nothing(made, monkeypatch):
+    root = type(made.root)
+    real = root.unlink
+
+    def unlink(path, **options):
+        if "/pins/" in str(path) and not path.name.endswith(".tmp"):
+            raise OSError(101, "Network is unreachable")
+        return real(path, **options)
+
+    monkeypatch.setattr(root, "unlink", unlink)
+    assert change.add(made.root, made.assign, batch(["a"]), FACTOR).manifest.version == 2
