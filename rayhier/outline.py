@@ -13,11 +13,13 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
 
     To do are steps of these stages that are not published, or all of theirs where they are made `fresh`.
     """
+    to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
+    gone = plan.made_of(to_do) if fresh else []
 
     def state(step: Step) -> str:
-        if step.stage in stages and (fresh or not step.is_published):
+        if step in to_do:
             return "to do"
-        return "published" if step.is_published else "left out"
+        return "removed" if step in gone else "published" if step.is_published else "left out"
 
     known = plan.source.rows if plan.spec.corpus.passages is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS
@@ -30,8 +32,7 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
         place, room = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}"
         hours = f"estimated {_time(step.cost.seconds):>7}"
         lines.append(f"  {step.title:<16} {place:<24} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
-    left = [step for step in plan.steps if state(step) == "to do"]
-    size, seconds = sum(step.bytes for step in left), sum(step.cost.seconds for step in left)
+    size, seconds = sum(step.bytes for step in to_do), sum(step.cost.seconds for step in to_do)
     lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
     return "\n".join([*lines, *notes(plan)])
 

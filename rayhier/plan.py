@@ -5,6 +5,7 @@ Everything here is known before a cluster is touched; what is missing or cannot 
 
 import importlib.util
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +80,16 @@ class Plan:
     def step(self, kind: Kind, seed: int | None = None) -> Step:
         """The step that makes a kind of artifact."""
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
+
+    def made_of(self, to_make: Sequence[Step]) -> list[Step]:
+        """Other published steps that come of models among these: other weights may come out, and nothing would tell."""
+        gone = {step.fingerprint for step in to_make if step.stage == "train"}
+        found: list[Step] = []
+        for step in self.steps:
+            if step not in to_make and step.is_published and gone & set(step.inputs.values()):
+                gone.add(step.fingerprint)
+                found.append(step)
+        return found
 
     @property
     def report(self) -> Artifact | None:

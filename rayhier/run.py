@@ -107,20 +107,11 @@ def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
         join(plan.spec)
         check_resources(plan.spec)
     if fresh:
-        for step in [*to_make, *_of_another_model(plan, to_make)]:
-            step.place.remove()
-
-
-def _of_another_model(plan: Plan, to_make: Sequence[Step]) -> list[Step]:
-    """Published steps made of models that are made again: other weights may come out, and nothing would tell."""
-    gone = {step.fingerprint for step in to_make if step.stage == "train"}
-    found: list[Step] = []
-    for step in plan.steps:
-        if step not in to_make and step.is_published and gone & set(step.inputs.values()):
+        gone = plan.made_of(to_make)
+        for step in gone:
             say(f"{step.title}: removed, as it was made of the model that is made again")
-            gone.add(step.fingerprint)
-            found.append(step)
-    return found
+        for step in [*to_make, *gone]:
+            step.place.remove()
 
 
 def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:

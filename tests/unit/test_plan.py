@@ -170,18 +170,19 @@ def test_what_is_published_is_not_counted_again(
 @pytest.mark.parametrize(
     ("stages", "fresh", "states"),
     [
-        (["embed", "index"], False, ["published", "published", "published", "to do", "left out"]),
+        (["embed", "evaluate"], False, ["published", "published", "published", "published", "to do"]),
         (["index", "evaluate"], True, ["published", "published", "published", "to do", "to do"]),
-        (["corpus"], True, ["to do", "published", "published", "left out", "left out"]),
+        (["corpus"], True, ["to do", "published", "published", "published", "left out"]),
+        (["train"], True, ["published", "published", "to do", "removed", "left out"]),
     ],
 )
 def test_a_plan_of_some_stages_says_what_they_would_do(
     stages: list[str], fresh: bool, states: list[str], tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(load(tiny_spec()))
-    monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage in STAGES[:3]))
+    monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage in STAGES[:4]))
     steps = show(plan, stages, fresh=fresh).splitlines()[2:7]
-    assert [re.search(r"(published|to do|left out) +estimated", line)[1] for line in steps] == states
+    assert [re.search(r"(published|to do|left out|removed) +estimated", line)[1] for line in steps] == states
 
 
 ONE_LEAF = "{vectors: float32, leaves_per_document: 1}"
