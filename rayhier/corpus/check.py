@@ -189,7 +189,7 @@ def _string(row: Mapping[str, Any], name: str) -> str:
         return ""
     if not isinstance(value, str):
         raise RowError(Reason.WRONG_TYPE)
-    if not _encodes(value):
+    if not encodes(value):
         raise RowError(Reason.INVALID_UTF8)
     return value
 
@@ -221,7 +221,7 @@ def _value(value: Any, kind: FieldType) -> Any:
 def _is_a(value: Any, kind: FieldType) -> bool:
     """A whole number is a float too; a truth value is no number; what parquet or JSON could not hold is nothing."""
     if kind == "string":
-        return isinstance(value, str) and _encodes(value)
+        return isinstance(value, str) and encodes(value)
     if kind == "bool" or isinstance(value, bool):
         return kind == "bool" and isinstance(value, bool)
     if kind == "int":
@@ -229,7 +229,8 @@ def _is_a(value: Any, kind: FieldType) -> bool:
     return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
-def _encodes(text: str) -> bool:
+def encodes(text: str) -> bool:
+    """Whether a text can be written as UTF-8: JSON and the shell may give halves of characters."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -160,7 +160,9 @@ def _compact(spec: JobSpec, there: "LeafMap") -> list[str]:
 
 def _ids(given: argparse.Namespace) -> list[str]:
     """Ids on the command line and in a file."""
-    if any(map(_surrogate, given.ids)):
+    from rayhier.corpus.check import encodes
+
+    if not all(map(encodes, given.ids)):
         raise InputError("ids: one is no UTF-8; allowed: ids of documents in the index")
     if given.file is None:
         return list(given.ids)
@@ -169,11 +171,6 @@ def _ids(given: argparse.Namespace) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--file: {given.file} cannot be read: {error}") from None
     return [*given.ids, *(line for one in text.split("\n") if (line := one.removesuffix("\r")))]
-
-
-def _surrogate(text: str) -> bool:
-    """Whether the shell gave bytes that are no UTF-8."""
-    return any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:

@@ -20,9 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--beam", type=_count, default=None, help="leaves visited (default: the spec's)")
     given = parser.parse_args(arguments)
     try:
+        from rayhier.corpus.check import encodes
         from rayhier.search.searcher import Searcher
 
-        if any("\ud800" <= one <= "\udfff" for one in given.question):
+        if not encodes(given.question):
             raise InputError("question: got bytes that are no UTF-8; allowed: any text")
         if not given.question.strip():
             raise InputError("question: got no words; allowed: one or more")
