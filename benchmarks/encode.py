@@ -35,8 +35,8 @@ from rayhier.spec.cluster import Workers
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.model_folder import open_model
+from scifact import collection
 
-ROOT = Path(__file__).parents[1]
 PART_ROWS = 8_000
 """About what one MiB of these texts holds, the size of the corpus stage's parts."""
 BATCHES = (32, 64, 128, 256)
@@ -179,14 +179,9 @@ def stage(folder: Path, spec: EncoderSpec, corpus: Path, root: Path, workers: in
 
 def read(count: int) -> list[str]:
     """The first texts of oewn_examples."""
-    places = [Path(os.environ.get("RAYHIER_DATA", ROOT / "data")), ROOT / "data", ROOT.parent / "shared" / "data"]
-    for place in places:
-        path = place / "oewn_examples" / "corpus.jsonl"
-        if path.is_file():
-            with path.open() as lines:
-                rows = [json.loads(line) for line, _ in zip(lines, range(count), strict=False)]
-            return [document_text(row.get("title", ""), row["text"]) for row in rows]
-    sys.exit("oewn_examples is in none of data/, ../shared/data: set RAYHIER_DATA to the folder that holds it")
+    with (collection("oewn_examples") / "corpus.jsonl").open() as lines:
+        rows = [json.loads(line) for line, _ in zip(lines, range(count), strict=False)]
+    return [document_text(row.get("title", ""), row["text"]) for row in rows]
 
 
 def write_corpus(corpus: Path, texts: list[str]) -> Path:
