@@ -22,9 +22,9 @@ from quality_scan import Asked, Judged, Places
 from rayhier.cluster.library import faiss
 from rayhier.evaluate.curve import beams
 from rayhier.model.router import Router, route_all
-from rayhier.model.sparing import Sparing
-from rayhier.search.lists import Ints
-from rayhier.storage.columns import Floats
+from rayhier.model.own_beam import OwnBeam
+from rayhier.arrays import Ints
+from rayhier.arrays import Floats
 
 ROOT = Path(__file__).parents[1]
 COLLECTIONS = ("scifact", "oewn_examples")
@@ -92,10 +92,10 @@ def measure(name: str, seeds: int, workdir: Path) -> list[str]:
         asking, router = Asking(view, taught, bench.data.asked), taught.router
         most = router.n_leaves // 2
         fixed.append([asking.at(router, beam) for beam in beams(router.n_leaves) if beam <= most])
-        spared.append([asking.at(Sparing(router, target), most) for target in TARGETS])
+        spared.append([asking.at(OwnBeam(router, target), most) for target in TARGETS])
         rows = len(taught.leaf_NR) + int((taught.leaf_NR[:, 0] != taught.leaf_NR[:, -1]).sum())
         auto = bench.data.spec.search.leaves_visited(router.n_leaves, rows)
-        shipped.append(asking.at(Sparing(router, SHIPPED), auto))
+        shipped.append(asking.at(OwnBeam(router, SHIPPED), auto))
         exact.append(asking.judged.exact())
         print(f"{name}: seed {seed}", file=sys.stderr, flush=True)
     q = len(exact[0])

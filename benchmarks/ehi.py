@@ -26,25 +26,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.cluster.placing import leaf_means
-from rayhier.cluster.spill import CANDIDATES, second_leaves
+from rayhier.cluster.kmeans import leaf_means
+from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.evaluate.curve import System, beams, measure_curve, read
-from rayhier.evaluate.data import in_memory, load_dev, load_documents, load_queries
-from rayhier.evaluate.found import Found, Ranking, scan
-from rayhier.evaluate.measures import Judge
+from rayhier.dataset.documents import in_memory, load_dev, load_documents
+from rayhier.dataset.queries import load_queries
+from rayhier.evaluate.found import Found, scan
+from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.measures import Judge
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.router import route_all
 from rayhier.plan import make_plan
-from rayhier.search.lists import Copies, Ints, LeafLists
+from rayhier.dataset.documents import Copies
+from rayhier.arrays import Ints
+from rayhier.search.lists import LeafLists
 from rayhier.spec import load
 from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import TrainSpec
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Floats
 from rayhier.train.data import load_examples
 from rayhier.train.dev import DevMeasure
 from rayhier.train.tower import HeadTower
-from rayhier.train.trainer import Trainer
+from rayhier.train.ehi.joint import Joint
 from scifact import collection
 
 ROOT = Path(__file__).parents[1]
@@ -137,7 +141,7 @@ class Bench:
         """Train, and read the test split once."""
         stored = {"query": self.examples.query_QM, "document": self.documents.vector_NM, "dev": self.dev.vector_QM}
         tower = HeadTower(ResidualHead(self.documents.vector_NM.shape[1]), stored, torch.device("cpu"))
-        trainer = Trainer(tower, self.examples, router, train, seed, DevMeasure(self.dev, self.documents.ids))
+        trainer = Joint(tower, self.examples, router, train, seed, DevMeasure(self.dev, self.documents.ids))
         trainer.start()
         while not trainer.finished:
             trainer.run_epoch()
@@ -178,7 +182,7 @@ class Bench:
         return {measure: {f"{share}": read(points, share, measure) for share in SHARES} for measure in MEASURES}
 
 
-def spread(trainer: Trainer, document_NM: Floats, second: str | None) -> tuple[LeafLists, int]:
+def spread(trainer: Joint, document_NM: Floats, second: str | None) -> tuple[LeafLists, int]:
     """The router's lists, documents in one leaf or in two, and rows a document."""
     router = trainer.router
     beam = 1 if second is None else min(CANDIDATES, router.n_leaves)

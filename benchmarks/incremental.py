@@ -24,18 +24,19 @@ import torch
 from matplotlib import pyplot as plt
 
 from quality_collection import Data, Taught, View, encoded
-from rayhier.evaluate.balance import balance
-from rayhier.evaluate.data import Documents, load_queries
-from rayhier.evaluate.measures import Queries
+from rayhier.dataset.balance import balance
+from rayhier.dataset.documents import Documents
+from rayhier.dataset.queries import load_queries
+from rayhier.dataset.queries import Queries
 from rayhier.index import change
 from rayhier.index.assign import Assigner, leaf_counts
 from rayhier.index.shards import ranges, write_shard
 from rayhier.index.stats import Stats
 from rayhier.model.router import route_all
-from rayhier.search.lists import Ints
+from rayhier.arrays import Ints
 from rayhier.search.loaded import LoadedMap
 from rayhier.storage import leaf_map, schemas
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Floats
 from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.train.examples import Examples
 

@@ -28,8 +28,8 @@ from quality_page import write_page
 from quality_scan import Asked
 from quality_stats import Curve, mean_curve
 from quality_systems import JOINT, LISTS, build
-from rayhier.evaluate.balance import balance
-from rayhier.evaluate.baselines import list_choices
+from rayhier.dataset.balance import balance
+from rayhier.evaluate.systems.ivf import list_choices
 from rayhier.evaluate.curve import Point, reach
 from rayhier.spec import load
 

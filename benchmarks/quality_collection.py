@@ -13,27 +13,28 @@ import torch
 
 from quality_scan import DEPTH, Asked, Judged
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.evaluate.data import in_memory, load_dev, load_documents, load_queries
+from rayhier.dataset.documents import in_memory, load_dev, load_documents
+from rayhier.dataset.queries import load_queries
 from rayhier.evaluate.part import Part
 from rayhier.model.encoder import ResidualHead
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.plan import make_plan
-from rayhier.search.lists import Ints
+from rayhier.arrays import Ints
 from rayhier.spec import JobSpec, load
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiSpec
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.columns import Floats
-from rayhier.train.contrast import Contrast
+from rayhier.arrays import Floats
+from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs, load_examples
 from rayhier.train.dev import DevMeasure, ExactMeasure
 from rayhier.train.examples import Examples
-from rayhier.train.lessons import Lessons
+from rayhier.train.learned_ivf.lessons import Lessons
 from rayhier.train.loop import Loop
-from rayhier.train.settle import empty_router, make_router, settle
-from rayhier.train.teacher import Teacher
+from rayhier.train.learned_ivf.settle import empty_router, make_router, settle
+from rayhier.train.learned_ivf.teacher import Teacher
 from rayhier.train.tower import HeadTower, Side
-from rayhier.train.trainer import Trainer
+from rayhier.train.ehi.joint import Joint
 from scifact import collection
 
 SPEC = Path(__file__).parents[1] / "specs" / "scifact.yaml"
@@ -86,7 +87,7 @@ class Data:
 class Taught:
     """A router, and the leaves [n, 2] of its documents: twice the same where there is no second."""
 
-    router: TaughtRouter
+    router: LearnedIvfRouter
     leaf_NR: Ints
 
 
@@ -170,13 +171,13 @@ class View:
         router.begin(taught.router.centroid_LM)
         return Taught(router, taught.leaf_NR)
 
-    def joint(self, leaves: int, warm_start: str) -> Trainer:
+    def joint(self, leaves: int, warm_start: str) -> Joint:
         """The paper's training: encoder and router at once."""
         spec = EhiSpec.model_validate(
             {"type": "ehi", "training": "joint", "branching": leaves, "warm_start": warm_start}
         )
         measure = DevMeasure(self.data.dev, self.data.documents.results)
-        trainer = Trainer(self._tower(), self.examples, spec, self.data.spec.train, self.seed, measure)
+        trainer = Joint(self._tower(), self.examples, spec, self.data.spec.train, self.seed, measure)
         finish(trainer, self.folder / f"joint-{warm_start}-{leaves}.safetensors")
         return trainer
 

@@ -11,11 +11,11 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from rayhier.evaluate.curve import Point
-from rayhier.evaluate.found import Ranking
-from rayhier.evaluate.measures import Queries
-from rayhier.search.lists import Ints
-from rayhier.storage.columns import Floats
-from rayhier.train.settle import leaf_sizes
+from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.queries import Queries
+from rayhier.arrays import Ints
+from rayhier.arrays import Floats
+from rayhier.train.learned_ivf.settle import leaf_sizes
 
 DEPTH = 100
 

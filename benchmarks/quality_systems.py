@@ -10,13 +10,13 @@ import torch
 from quality_collection import Taught, View, encoded
 from quality_scan import DEPTH, Asked, Judged, Places, Row
 from rayhier.cluster.kmeans import nearest
-from rayhier.cluster.spill import CANDIDATES, second_leaves
+from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.evaluate.curve import System, beams
-from rayhier.evaluate.hnsw import Hnsw, efforts
-from rayhier.evaluate.scann_tree import ScannTree
+from rayhier.evaluate.systems.hnsw import Hnsw, efforts
+from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.router import route_all
-from rayhier.search.lists import Ints
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Ints
+from rayhier.arrays import Floats
 
 LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 """Lists of a document."""

@@ -27,20 +27,20 @@ import torch
 from matplotlib.figure import Figure
 
 from rayhier.cluster.library import faiss
-from rayhier.evaluate.balance import balance
+from rayhier.dataset.balance import balance
 from rayhier.evaluate.curve import beams
 from rayhier.index.ray import build
 from rayhier.index.verify import verify
 from rayhier.model.router import load_router, route_all, save_router
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.ray import join
-from rayhier.search.lazy import LazyMap
+from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.attempt import Attempt, Made
-from rayhier.storage.columns import Floats
+from rayhier.storage.attempt import Attempt, Output
+from rayhier.arrays import Floats
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.train.settle import make_router, settle
+from rayhier.train.learned_ivf.settle import make_router, settle
 from scale_stages import Stages
 from synthetic import DIMENSION, K, asked, centres, part, parts, publish, synthetic
 
@@ -68,7 +68,7 @@ def job(folder: Path) -> JobSpec:
 def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
     """A router of k-means leaves, settled on a sample; untaught, as there are no judged queries."""
 
-    def made(attempt: Attempt) -> Made:
+    def made(attempt: Attempt) -> Output:
         centre_CM = centres()
         kept = [int(rows * min(1.0, SAMPLE / documents)) for _, rows in parts(documents)]
         sample_NM = np.empty((sum(kept), DIMENSION), np.float16)
@@ -82,7 +82,7 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         save_router(router, attempt.root / "router")
         (attempt.root / "encoder").mkdir()
         (attempt.root / "encoder" / "none").write_text("vectors are what they are\n")
-        return Made({"leaves": router.n_leaves, "sample": len(sample_NM)})
+        return Output({"leaves": router.n_leaves, "sample": len(sample_NM)})
 
     return publish(folder, "model", {}, made)
 
@@ -96,7 +96,7 @@ class Work:
     routing: float
 
 
-def work(router: TaughtRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: np.ndarray) -> Work:
+def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: np.ndarray) -> Work:
     """Counted from where the nearest documents lie; nothing is scanned."""
     leaves = leaves_of(leaf_map, np.unique(near_QK))
     sizes = np.array(leaf_map.manifest.counts)
@@ -112,7 +112,7 @@ def work(router: TaughtRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: np.
     raise RuntimeError(f"{RECALL:.0%} of the nearest documents are never reached")
 
 
-def latency(router: TaughtRouter, leaves: LazyMap, query_QM: Floats, near_QK: np.ndarray, beam: int) -> dict[str, Any]:
+def latency(router: LearnedIvfRouter, leaves: LeafScan, query_QM: Floats, near_QK: np.ndarray, beam: int) -> dict[str, Any]:
     """Recall of the exact ten, and milliseconds a query, alone and in batches: medians, once all was asked before."""
 
     def ask(batch: int) -> tuple[list[set[int]], float]:
@@ -162,7 +162,7 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
         query_QM, near_QK = asked(documents)
         asks = work(router, leaf_map, query_QM, near_QK)
     os.environ["RAYHIER_CACHE"] = str(folder / "cache")
-    leaves = LazyMap(leaf_map)
+    leaves = LeafScan(leaf_map)
     with stages.of("map", "cache"):
         leaves.open()
     with stages.of("search"):
@@ -187,10 +187,10 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     return found
 
 
-def load(made: Artifact) -> TaughtRouter:
+def load(made: Artifact) -> LearnedIvfRouter:
     """The router of a model."""
     router = load_router(made.local("router"))
-    assert isinstance(router, TaughtRouter)
+    assert isinstance(router, LearnedIvfRouter)
     return router
 
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.search import codecs
-from rayhier.search.lazy import LazyMap
-from rayhier.search.lists import Ints
+from rayhier.search.scan import LeafScan
+from rayhier.arrays import Ints
 from rayhier.search.loaded import LoadedMap
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Floats
 from search_ours import Ours
 from search_peers import K, System, faiss_lists, graphs, lance, scann, set_threads
 
@@ -102,7 +102,7 @@ def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
     for codec in codecs.AGAIN:
         leaves, _, _ = ours.open(codec)
 
-        def mine(leaves: LazyMap = leaves) -> None:
+        def mine(leaves: LeafScan = leaves) -> None:
             for part in parts:
                 leaves.rows(query_QM[part], leaves_QB[part], K)
 

@@ -13,15 +13,15 @@ import torch
 from rayhier.index.assign import Assigner, leaf_counts
 from rayhier.index.shards import ranges, write_shard
 from rayhier.model.router import route_all
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search import codecs
-from rayhier.search.lazy import LazyMap, Rows
-from rayhier.search.lists import Ints
+from rayhier.search.scan import LeafScan, Rows
+from rayhier.arrays import Ints
 from rayhier.spec import JobSpec
 from rayhier.storage import leaf_map, schemas
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Floats
 from rayhier.storage.leaf_map import LeafMap, Manifest
-from rayhier.train.settle import make_router, settle
+from rayhier.train.learned_ivf.settle import make_router, settle
 from search_peers import K, System, set_threads, widths
 
 SHARDS = 4
@@ -41,7 +41,7 @@ class Ours:
                 "router": {"type": "ehi", "branching": leaves, "residual": "none"},
             }
         )
-        self.router: TaughtRouter = make_router(spec.router.over(len(vector_NM)), vector_NM, 0)
+        self.router: LearnedIvfRouter = make_router(spec.router.over(len(vector_NM)), vector_NM, 0)
         settle(self.router, vector_NM, spec, 0)
         names = [f"{row:09d}" for row in range(len(vector_NM))]
         texts = pa.table([names, [""] * len(names), [""] * len(names)], schema=schemas.DOCUMENTS)
@@ -70,11 +70,11 @@ class Ours:
         os.environ["RAYHIER_CACHE"] = str(self.cache)
         self.seconds = time.monotonic() - began
 
-    def open(self, codec: codecs.Codec) -> tuple[LazyMap, float, int]:
+    def open(self, codec: codecs.Codec) -> tuple[LeafScan, float, int]:
         """Its lists in a codec, the seconds they took, and their bytes with what they are scored again by."""
         shutil.rmtree(self.cache, ignore_errors=True)
         began = time.monotonic()
-        leaves = LazyMap(self.there, codec)
+        leaves = LeafScan(self.there, codec)
         leaves.open()
         files = [path for path in self.cache.rglob("*") if path.suffix in {".faiss", ".npy"}]
         return leaves, time.monotonic() - began, sum(path.stat().st_size for path in files)

@@ -13,8 +13,8 @@ import torch
 
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.cluster.library import faiss
-from rayhier.search.lists import Ints
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Ints
+from rayhier.arrays import Floats
 
 K = 10
 LINKS, CONSTRUCTION = 32, 100

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Kind, Place
-from rayhier.storage.attempt import Attempt, Made
-from rayhier.storage.columns import Floats
+from rayhier.storage.attempt import Attempt, Output
+from rayhier.arrays import Floats
 
 DIMENSION, CENTRES, SPREAD, NEAR = 384, 5_000, 0.7, 0.35
 """Noise of documents around their centre and of queries around a document, in lengths."""
@@ -54,7 +54,7 @@ def asked(documents: int) -> tuple[Floats, np.ndarray]:
     return query_QM, ids
 
 
-def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Callable[[Attempt], Made]) -> Artifact:
+def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Callable[[Attempt], Output]) -> Artifact:
     """An artifact that `made(attempt)` writes, unless it is there."""
     place = Place(folder / kind / "synthetic000")
     found = place.published()
@@ -82,17 +82,17 @@ def synthetic(folder: Path, documents: int) -> tuple[Artifact, Artifact]:
     """Corpus and vectors of so many documents; texts are empty but for a word."""
     centre_CM, schema = centres(), schemas.vectors("doc_id", DIMENSION)
 
-    def texts(attempt: Attempt) -> Made:
+    def texts(attempt: Attempt) -> Output:
         def one(number: int, rows: int) -> pa.Table:
             return pa.table([names(number, rows), [""] * rows, ["synthetic"] * rows], schema=schemas.DOCUMENTS)
 
-        return Made({"rows": documents}, write(attempt, documents, one))
+        return Output({"rows": documents}, write(attempt, documents, one))
 
-    def vectors(attempt: Attempt) -> Made:
+    def vectors(attempt: Attempt) -> Output:
         def one(number: int, rows: int) -> pa.Table:
             column = columns.vector_column(part(number, rows, centre_CM), pa.float32())
             return pa.table([names(number, rows), column], schema=schema)
 
-        return Made({"dimension": DIMENSION}, write(attempt, documents, one))
+        return Output({"dimension": DIMENSION}, write(attempt, documents, one))
 
     return publish(folder, "corpus", {}, texts), publish(folder, "vectors", {}, vectors)

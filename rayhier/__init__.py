@@ -1,4 +1,4 @@
-"""Train an encoder and a hierarchical index together on Ray; index, measure and search what came out."""
+"""Adapts an encoder and learns an index for your corpus on Ray; builds it, measures what was gained, serves it."""
 
 import os
 

@@ -39,8 +39,6 @@ SCANS = 20
 """Exact searches that an evaluation is worth: four systems, each but exact search at every beam of its curve."""
 WHOLE = {"hnsw", "scann"}
 """Baselines that one process builds over all vectors."""
-DOCUMENTS_A_QUERY = 8
-"""Documents at most that teach a router, for each judged query."""
 ITERATIONS, SETTLING, SAMPLE = 25, 12, 256
 """Of k-means, of evening its leaves (about), and the documents a leaf that both see at most."""
 NEIGHBOURS = 1_000
@@ -135,33 +133,28 @@ def _plain_rate(workers: Workers | TrainWorkers) -> float:
 
 def _router(spec: JobSpec, work: Work) -> float:
     """Multiply-adds of one vector through head and router, where all leaves are scored."""
-    m, router = work.dimension, spec.router
-    if router.training == "taught":
-        return m * (m + 2 * router.bend_rank + router.leaves(work.documents))
-    wide: int = round(router.leaves(work.documents) ** (1 / router.height)) * router.height
-    return m * m * (1 + router.height) + m * wide
+    return work.dimension**2 + spec.router.multiply_adds(work.documents, work.dimension)
 
 
 def _training(spec: JobSpec, work: Work) -> float:
     """Seconds of every phase, on all workers."""
-    train, workers, training = spec.train, spec.cluster.train, spec.router.training
+    train, workers = spec.train, spec.cluster.train
     routing, leaves = _router(spec, work), spec.router.leaves(work.documents)
-    teaching = _teaching(spec, work, routing, leaves)
-    work = _held(spec, work)
-    epochs, batch = train.passes(training), train.pairs_a_step(training)
+    after = 0.0 if train.routes else _teaching(spec, work, routing, leaves)
+    work = _sample(spec, work)
+    epochs, batch = train.epochs, train.batch_size
     pairs = work.pairs or PAIRS_A_DOCUMENT * work.documents
     m = work.dimension
     texts = 3 * pairs  # query, positive, hard negative
-    routed, others = (m * m, m) if training == "taught" else (routing, m + leaves)
+    routed, others = (routing, m + leaves) if train.routes else (m * m, m)
     step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * others)
     snapshots = epochs / train.measure_every + epochs / _refresh(spec, pairs, epochs, batch)
-    placed = 2 * work.documents * (m * m if training == "taught" else routing)
+    placed = 2 * work.documents * (routing if train.routes else m * m)
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
-    if training == "taught" and not work.pairs:
+    if not train.routes and not work.pairs:
         epochs = snapshots = 0  # the encoder stays as it came
     seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
-    if training == "taught":
-        seconds += teaching / _plain_rate(workers)
+    seconds += after / _plain_rate(workers)
     if spec.encoder.train == "head":
         return seconds
     count = pairs * (2 * tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
@@ -170,18 +163,19 @@ def _training(spec: JobSpec, work: Work) -> float:
     return seconds + encoded + snapshots * _encoding(spec, work, workers)
 
 
-def _held(spec: JobSpec, work: Work) -> Work:
+def _sample(spec: JobSpec, work: Work) -> Work:
     """What training holds of the corpus."""
     return replace(work, documents=min(work.documents, spec.train.most_documents))
 
 
 def _teaching(spec: JobSpec, work: Work, routing: float, leaves: int) -> float:
     """FLOPs of k-means, of the lessons' exact neighbours, and of the lessons."""
-    teaching, m, work = spec.train.teaching, work.dimension, _held(spec, work)
-    lessons = work.pairs + min(work.documents, teaching.most, DOCUMENTS_A_QUERY * work.pairs)
+    m, work = work.dimension, _sample(spec, work)
+    lessons = spec.router.lessons(work.pairs, work.documents)
     clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE * leaves) * leaves * m
     near = 2 * lessons * work.documents * m
-    return clustered + near + 3 * 2 * teaching.epochs * lessons * routing
+    epochs = sum(spec.router.phases(supervised=True).values())
+    return clustered + near + 3 * 2 * epochs * lessons * routing
 
 
 def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
@@ -194,7 +188,7 @@ def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Base and trained vectors of the documents it holds and of queries; texts too where more than the head trains."""
-    texts, work = 0.0, _held(spec, work)
+    texts, work = 0.0, _sample(spec, work)
     if spec.encoder.train != "head":
         texts = work.documents * work.document_bytes + work.queries * work.query_bytes
     return 2 * _vectors(work) + texts

@@ -12,7 +12,7 @@ from typing import Any
 from rayhier.estimate import Cost, Work, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, TrainWorkers, Workers
-from rayhier.storage import model_folder, source, workdir
+from rayhier.storage import current, model_folder, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.fingerprint import fingerprint
 from rayhier.storage.model_folder import ModelFolder
@@ -21,7 +21,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 1, "embed": 1, "train": 4, "index": 3, "evaluate": 3}
+CODE = {"corpus": 1, "embed": 1, "train": 5, "index": 4, "evaluate": 4}
 """Raised when a stage's code changes what it makes of the same input."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Where a corpus lies: never part of a fingerprint, its content is."""
@@ -105,6 +105,7 @@ class Plan:
 def make_plan(spec: JobSpec) -> Plan:
     """Look at corpus, model and workdir; InputError where one is missing or what is asked cannot fit."""
     place = workdir.find(spec.workdir)
+    current.check_format(place)
     found = source.describe(spec.corpus)
     if spec.train.objective == "supervised" and "train" not in found.judged:
         raise InputError(NO_JUDGEMENTS)
@@ -186,8 +187,8 @@ class _Steps:
             sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
             seed,
             router=_fields(spec.router),
-            train=_training(spec),
-            leaves=self.leaves if spec.router.training == "taught" else [],
+            train=_fields(spec.train, "micro_batch"),
+            leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
             similarity=spec.encoder.similarity,
         )
@@ -228,18 +229,11 @@ class _Steps:
 
 
 def _leaves(spec: JobSpec) -> list[object]:
-    """How documents lie in leaves, as far as it counts: a taught model depends on it, and every index."""
+    """How documents lie in leaves, as far as it counts: every index depends on it, and a model that finds a border."""
     if spec.leaves_per_document == 1:
         return [1]
-    spilled = [spec.index.spilled] if spec.router.training == "taught" else []
+    spilled = [spec.index.spilled] if spec.router.spills else []
     return [spec.leaves_per_document, spec.index.second_leaf, *spilled]
-
-
-def _training(spec: JobSpec) -> dict[str, Any]:
-    """Fields of the training; `auto` counts as what it stands for."""
-    train, training = spec.train, spec.router.training
-    settled = {"epochs": train.passes(training), "batch_size": train.pairs_a_step(training)}
-    return {**_fields(train, "micro_batch"), **settled}
 
 
 def _work(plan: Plan) -> Work:

@@ -14,7 +14,7 @@ from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load, no_room
 from rayhier.storage import current, files, leaf_map
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +109,7 @@ def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
     if fresh:
         gone = plan.made_of(to_make)
         for step in gone:
-            say(f"{step.title}: removed, as it was made of the model that is made again")
+            say(f"{step.title}: removed: depends on the model being rebuilt")
         for step in [*to_make, *gone]:
             step.place.remove()
 
@@ -145,7 +145,7 @@ def _make(plan: Plan, step: Step) -> Artifact:
         return attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
 
 
-def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Made]:
+def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
     """What makes a step's files: the one place where stages meet."""
     spec = plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
@@ -194,17 +194,16 @@ def _make_current(plan: Plan) -> None:
     for step in published:
         if step.seed not in (None, first):
             seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
-    named = {step.kind: step.fingerprint for step in published if step.seed in (None, first)}
-    current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=dict(named), seeds=seeds))
+    artifacts = {str(step.kind): step.fingerprint for step in published if step.seed in (None, first)}
+    current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=artifacts, seeds=seeds))
     report = plan.report
     if report is not None:
         below = str(report.root).removeprefix(f"{plan.workdir}/")
         _, _, body = report.path("report.md").read_text().partition("\n")
         text = f"# {plan.spec.name}\n" + body.replace("](plots/", f"]({below}/plots/")
         files.replace(plan.workdir / "report.md", text.encode())
-        files.write_json(
-            plan.workdir / "report.json", {**files.read_json(report.path("report.json")), "name": plan.spec.name}
-        )
+        named = {**files.read_json(report.path("report.json")), "name": plan.spec.name}
+        files.write_json(plan.workdir / "report.json", named)
 
 
 def _show_report(plan: Plan) -> None:

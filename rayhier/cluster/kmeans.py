@@ -3,16 +3,15 @@
 import numpy as np
 import numpy.typing as npt
 
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
-from rayhier.storage.columns import Floats
 
-Ints = npt.NDArray[np.int64]
 ITERATIONS = 25
 FLAT = 2_000_000_000
 """Vectors times clusters up to which one flat k-means is affordable: ten minutes on two cores at 384 dimensions."""
 SAMPLE = 256
 """Vectors a cluster that faiss, too, trains on at most."""
-AT_ONCE = 65_536
+CAST_ROWS = 65_536
 """Vectors that are brought to 32 bits together."""
 
 
@@ -42,6 +41,14 @@ def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.nd
     return found, scores
 
 
+def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
+    """Unit means [leaves, m] of the vectors of each leaf; zero for one that holds none."""
+    sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
+    np.add.at(sum_LM, leaf_N, vectors_NM)
+    length_L1 = np.linalg.norm(sum_LM, axis=1, keepdims=True)
+    return np.asarray(sum_LM / np.maximum(length_L1, 1e-12), dtype=np.float32)
+
+
 def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
     kmeans = faiss.Kmeans(
         vectors_NM.shape[1], k, niter=iterations, spherical=True, seed=seed, min_points_per_centroid=1
@@ -54,7 +61,7 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
     n, coarse = len(row_N), round(k**0.5)
     sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE * coarse])
     coarse_CM = _flat(vectors_NM[row_N[sample]], coarse, seed, iterations)
-    batches = (vectors_NM[part].astype(np.float32) for part in np.array_split(row_N, -(-n // AT_ONCE)))
+    batches = (vectors_NM[part].astype(np.float32) for part in np.array_split(row_N, -(-n // CAST_ROWS)))
     cell_N = np.concatenate([nearest(batch, coarse_CM, 1)[0][:, 0] for batch in batches])
     order = row_N[np.argsort(cell_N, kind="stable")]
     rows = np.split(order, np.cumsum(np.bincount(cell_N, minlength=len(coarse_CM)))[:-1])

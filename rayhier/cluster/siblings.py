@@ -5,12 +5,9 @@ the centroids into as many groups as there are nodes one level up, each of the s
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.storage.columns import Floats
-
-Ints = npt.NDArray[np.int64]
 
 
 def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Ints:

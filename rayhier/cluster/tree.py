@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rayhier.arrays import Floats
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.storage.columns import Floats
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from rayhier.corpus import check
 from rayhier.corpus.check import LONGEST_LINE, Entry, Judgement, Rules
 from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
-from rayhier.storage.listing import Listing, Named
+from rayhier.storage.listing import Listing, NamedFile
 
 SMALLEST_RANGE = 1 << 20
 MOST_RANGES = 1024
@@ -63,7 +63,7 @@ class LinesReader:
             yield whole(self.listing.judgements[split], self.judgement)
 
 
-def whole(file: Named, form: Format[T]) -> Stream[T]:
+def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
     """All rows of a file."""
     raw = rows(lines(file.path, 0, file.path.stat().st_size), form.header)
     return Stream(file.name, checked(raw, form.parse), file.path, form.allowed)

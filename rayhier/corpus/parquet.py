@@ -14,7 +14,7 @@ from rayhier.corpus.rows import Range, Rows, Stream, checked
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Parquet
 from rayhier.storage import listing
-from rayhier.storage.listing import Listing, Named
+from rayhier.storage.listing import Listing, NamedFile
 from rayhier.storage.source import PARQUET, unreadable
 
 RANGE_BYTES = 16 << 20
@@ -65,7 +65,7 @@ class ParquetReader:
         check_columns(f"corpus.judgements.{split}", one.path, HEADER)
         yield Stream(one.name, checked(read(one.path, HEADER), check.judgement_row))
 
-    def _check(self, file: Named, fields: Iterable[str], title: bool) -> None:
+    def _check(self, file: NamedFile, fields: Iterable[str], title: bool) -> None:
         """Title may be missing, but not where the spec calls it something else."""
         wanted = ["id", "text", *(["title"] if title and self.rules.columns.title != "title" else [])]
         for name in wanted:

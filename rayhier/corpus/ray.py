@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rayhier.corpus import asked, fits, ids, lines, parts, python_docs, sources, tables
+from rayhier.corpus import fits, ids, lines, parts, python_docs, questions, sources, tables
 from rayhier.corpus.check import Judgement
 from rayhier.corpus.parts import Part, Settled
 from rayhier.corpus.passages import Layout
@@ -19,7 +19,7 @@ from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
 from rayhier.spec.corpus import HuggingFace, IrDatasets, Listed, PythonDocs
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.paths import Location, locate
 
@@ -45,7 +45,7 @@ class MakePart:
         return {"documents": made, "wrong": ""}
 
 
-def build(spec: JobSpec, attempt: Attempt) -> Made:
+def build(spec: JobSpec, attempt: Attempt) -> Output:
     """Read, check and write the corpus of a spec. InputError where the spec asks for what it does not hold."""
     layout = Layout.of(spec.corpus)
     match spec.corpus:
@@ -61,7 +61,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Made:
     fits.check(spec, counts)
     for line in tables.lines(counts):
         say(line)
-    return Made(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
+    return Output(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
 
 
 def _ranged(spec: Listed, workers: Workers, root: Location) -> Found:
@@ -116,7 +116,7 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Found:
 
 def _found(reader: Reader, settled: Settled) -> Found:
     """Documents that lie in parts, with the queries and judgements of the same source."""
-    read = asked.read(reader, ids.Known(settled.digests))
+    read = questions.read(reader, ids.Known(settled.digests))
     return Found(
         documents=settled.documents,
         queries=read.accepted_queries,

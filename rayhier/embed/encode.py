@@ -5,15 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from rayhier.arrays import Floats
 from rayhier.embed.tokeniser import Tokeniser, Tokens
+from rayhier.model.encoded import Encoded, Reads
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import Device, EncoderSpec
-from rayhier.storage.columns import Floats
 
 CHUNK = 16_384
 """Texts sorted by length together; while one chunk is encoded the next is tokenised."""
@@ -53,8 +54,16 @@ class TextEncoder:
         """Vectors [n, m], float32, in the order of the texts; unit vectors for cosine."""
         return self._filled(len(texts), self._tokenised(texts))
 
+    def encode_for(self, reads: Reads, texts: Sequence[str]) -> Encoded:
+        """Texts as a router reads them: vectors [n, m], and where it reads tokens, token vectors [n, t, m] too."""
+        return Encoded.of(self.encode(texts)) if reads == "vectors" else self._token_vectors(self.tokenise(texts))
+
+    def tokens_for(self, reads: Reads, tokens: Tokens) -> Encoded:
+        """Texts that `tokenise` was given elsewhere, as a router reads them."""
+        return Encoded.of(self.encode_tokens(tokens)) if reads == "vectors" else self._token_vectors(tokens)
+
     def encode_tokens(self, tokens: Tokens) -> Floats:
-        """The same of texts that `tokenise` was given elsewhere."""
+        """Vectors [n, m], float32, of texts that `tokenise` was given elsewhere."""
         return self._filled(len(tokens), (tokens[start : start + CHUNK] for start in range(0, len(tokens), CHUNK)))
 
     def _filled(self, n: int, chunks: Iterable[Tokens]) -> Floats:
@@ -89,6 +98,23 @@ class TextEncoder:
         vectors[order] = torch.cat(parts).cpu().numpy()
         return vectors
 
+    @torch.inference_mode()
+    def _token_vectors(self, tokens: Tokens) -> Encoded:
+        """Vectors and token vectors of texts, all in memory, padded to the longest of them."""
+        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
+        longest = max((len(ids) for ids in tokens), default=1)
+        vectors, hidden, masks = [], [], []
+        for batch in self._batches([tokens[row] for row in order]):
+            ids_NT, mask_NT = self.padded(batch)
+            hidden_NTM = self.encoder.hidden(ids_NT, mask_NT)
+            vectors.append(self.encoder.pool(hidden_NTM, mask_NT))
+            missing = longest - ids_NT.shape[1]
+            hidden.append(F.pad(hidden_NTM.float(), (0, 0, 0, missing)))
+            masks.append(F.pad(mask_NT, (0, missing)))
+        self.seen += sum(map(len, tokens))
+        back = torch.from_numpy(np.argsort(order, kind="stable"))
+        return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, hidden, masks)))
+
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
         """Texts sorted by length, the longest first, so many at a time as both limits let."""
         start = 0
@@ -109,14 +135,3 @@ class TextEncoder:
     def _there(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor if self.device.type == "cpu" else tensor.pin_memory().to(self.device, non_blocking=True)
-
-
-def document_text(title: str, text: str) -> str:
-    """What is encoded of a document: title, then text, as BEIR does."""
-    return f"{title} {text}".strip()
-
-
-def document_texts(documents: pa.Table) -> list[str]:
-    """What is encoded of each row of a documents table."""
-    pairs = zip(documents["title"].to_pylist(), documents["text"].to_pylist(), strict=True)
-    return [document_text(title, text) for title, text in pairs]

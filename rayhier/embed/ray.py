@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from rayhier.dataset.documents import document_texts
 from rayhier.embed.clock import Clock, Utilisation
-from rayhier.embed.encode import TextEncoder, document_texts
+from rayhier.embed.encode import TextEncoder
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, say
@@ -17,7 +18,7 @@ from rayhier.spec import JobSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Entry, Ledger
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
@@ -73,7 +74,7 @@ class EmbedPart:
         return {"rows": len(texts), **self.clock.lap()}
 
 
-def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Made:
+def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Output:
     """Encode every document and query of `corpus` with the base encoder."""
     # What is wrong with the folder is said here, not by an actor; what cannot train, before hours of encoding.
     encoder = Encoder(model.path, torch.float32)
@@ -109,7 +110,7 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
         "dimension": model.dimension,
         "precision": sorted({entry.counts["precision"] for entry in entries}),
     }
-    return Made(counts, tuple(file for entry in entries for file in entry.files))
+    return Output(counts, tuple(file for entry in entries for file in entry.files))
 
 
 def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact) -> Pool | None:

@@ -1,31 +1,30 @@
 """What a run ends with on the terminal: a table, five questions with their answers, where the plots are."""
 
-from typing import Any
-
-from rayhier.evaluate import report, tables
-from rayhier.evaluate.plots import deepest_recall
+from rayhier.evaluate import tables
+from rayhier.evaluate.output import PLOTS
+from rayhier.evaluate.report import NAME, Report
 from rayhier.progress import here
 from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
-from rayhier.storage import columns, current, files
+from rayhier.storage import columns, current
 from rayhier.storage.paths import Location
 
 QUESTIONS = 5
 ANSWERS = 3
 WIDTH = 100
+COST = "share of the corpus visited (cost: dot products per query, rows scanned and routing, as a share of the corpus)"
 
 
 def closing(spec: JobSpec, workdir: Location, root: Location) -> str:
     """The closing lines for an evaluation published below `root`."""
-    saved = files.read_json(root / "report.json")
-    measure = deepest_recall(spec)
-    lines = _aligned(*tables.table(saved, spec.evaluate.visited, measure))
-    header, rows = tables.reached(saved, measure)
+    report, measure = Report.read(root / NAME), spec.evaluate.deepest_recall
+    lines = _aligned(*tables.table(report, spec.evaluate.visited, measure))
+    header, rows = tables.reached(report, measure)
     if rows:
-        lines += ["", *_aligned(header, rows), "", "of the corpus; cost: rows scanned and routing, in documents' worth"]
-    plots = [here(path) for path in sorted((root / report.PLOTS).glob("*.png"), key=str)]
+        lines += ["", *_aligned(header, rows), "", COST]
+    plots = [here(path) for path in sorted((root / PLOTS).glob("*.png"), key=str)]
     places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
-    return "\n".join(["", *lines, "", *verdict(spec, saved), *samples(spec, workdir), *places, ""])
+    return "\n".join(["", *lines, "", *verdict(spec, report), *samples(spec, workdir), *places, ""])
 
 
 def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
@@ -39,15 +38,13 @@ def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
     ]
 
 
-def verdict(spec: JobSpec, saved: dict[str, Any]) -> list[str]:
+def verdict(spec: JobSpec, report: Report) -> list[str]:
     """What training did to exact search, where both encoders were measured."""
-    systems, measure = saved["systems"], spec.evaluate.measures[0]
+    systems, measure = report.systems, spec.evaluate.measures[0]
     if not {"exact", "exact_same_encoder"} <= systems.keys():
         return []
-    base, trained = systems["exact"][measure], systems["exact_same_encoder"][measure]
-    changes = "".join(
-        f", {tables.said(row)}" for row in tables.differences(saved, "exact_same_encoder", "exact", measure)
-    )
+    base, trained = systems["exact"].measures[measure], systems["exact_same_encoder"].measures[measure]
+    changes = "".join(f", {tables.said(row)}" for row in report.between("exact_same_encoder", "exact", measure))
     worse = ": training made it worse" if trained < base else ""
     text = f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} as it came{changes}{worse}"
     return ["* a difference whose interval excludes 0", "", text, ""]

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rayhier.evaluate.found import Found, Ranking
-from rayhier.evaluate.measures import Judge, Values, means
+from rayhier.arrays import Values
+from rayhier.dataset.measures import Judge, means
+from rayhier.dataset.ranking import Ranking
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,10 @@ class System:
     documents: int
     beams: Sequence[int]
     """Leaves searched, or what else makes a search wider."""
-    search: Callable[[int], Found]
+    rank: Callable[[int], Ranking]
     """Beam -> what every query finds and what it costs."""
     routing: Callable[[int], float]
-    """Beam -> cost of routing one query, in documents' worth of multiply-adds."""
+    """Beam -> dot products of routing one query."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Point:
     """The measures of every query [q], whose means they are."""
 
     def flat(self) -> dict[str, float]:
-        """As report.json and curve.csv have it."""
+        """The point as one mapping: a row of curve.csv."""
         return {
             "beam": self.beam,
             "visited_mean": self.visited_mean,
@@ -54,29 +55,29 @@ def beams(leaves: int) -> list[int]:
     >>> beams(40)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 39, 40]
     """
-    found = list(range(1, min(16, leaves) + 1))
+    widths = list(range(1, min(16, leaves) + 1))
     size = 16.0
-    while found[-1] < leaves:
+    while widths[-1] < leaves:
         size *= 1.25
-        found.append(min(leaves, int(size)))
-    return found
+        widths.append(min(leaves, int(size)))
+    return widths
 
 
 def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]:
     """Search every query with one beam."""
-    found = system.search(beam)
-    visited = found.visited_Q / system.documents
-    values = judge.values(found.ranking)
+    ranking = system.rank(beam)
+    visited = ranking.visited_Q / system.documents
+    values = judge.values(ranking)
     point = Point(
         beam=beam,
         visited_mean=float(visited.mean()),
         visited_p95=float(np.quantile(visited, 0.95)),
-        cost_mean=float(found.scanned_Q.mean() + system.routing(beam)) / system.documents,
-        leaves_mean=found.leaves,
+        cost_mean=float(ranking.scanned_Q.mean() + system.routing(beam)) / system.documents,
+        leaves_mean=float(ranking.leaves_Q.mean()),
         measures=means(values),
         values=values,
     )
-    return point, found.ranking
+    return point, ranking
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
@@ -97,7 +98,7 @@ def read(curve: Sequence[Point], visited: float, measure: str) -> float:
 
 
 def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values | None:
-    """The same for every query [q]; None left of the first point."""
+    """A measure of every query [q] at a fraction visited, linear between points; None left of the first point."""
     place = between(curve, visited)
     if place is None:
         return None
@@ -124,7 +125,7 @@ def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def mean_point(points: Sequence[Point]) -> Point:
-    """Means over seeds, of every query too."""
+    """One point of several seeds', means of every query too."""
     flat = [point.flat() for point in points]
     mean = {name: float(np.mean([row[name] for row in flat])) for name in flat[0]}
     return Point(

@@ -3,34 +3,35 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-import torch
 
-from rayhier.embed.trained import TrainedEncoder
-from rayhier.evaluate.balance import balance
-from rayhier.evaluate.baselines import Collection, faiss_ivf, shares, tuned_lists
-from rayhier.evaluate.bm25 import Bm25
+from rayhier.arrays import Floats, Values
+from rayhier.dataset.balance import balance
+from rayhier.dataset.holdout import load_dev
+from rayhier.dataset.measures import Judge, means
+from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.ranking import Ranking
+from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
-from rayhier.evaluate.data import load_dev, load_queries
-from rayhier.evaluate.found import Ranking
-from rayhier.evaluate.hnsw import Hnsw, efforts
-from rayhier.evaluate.measures import Judge, Queries, Values, means
 from rayhier.evaluate.part import ROUTER, Part
-from rayhier.evaluate.parts import Here, Make, Workshop
-from rayhier.evaluate.scann_tree import ScannTree
-from rayhier.model.router import Router, load_router, route_all
+from rayhier.evaluate.systems.bm25 import Bm25
+from rayhier.evaluate.systems.hnsw import Hnsw, efforts
+from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
+from rayhier.evaluate.systems.router import router_system
+from rayhier.evaluate.systems.scann import ScannTree
+from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
+from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar
-from rayhier.search.lists import Ints
-from rayhier.search.opened import spared
+from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import SearchSpec
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.pins import reading
 
+T = TypeVar("T")
 LEAVES = {"faiss_ivf_spill": 2}
 """Lists of a document, where they are not one."""
 
@@ -44,14 +45,14 @@ class SeedResult:
     exact: dict[str, dict[str, float]] = field(default_factory=dict)
     """Systems without a curve: measures of a scan of everything."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """The same of every query."""
+    """Measures of every query, of systems without a curve."""
     points: dict[str, Point] = field(default_factory=dict)
     """Systems with a curve: the router at `search.beam`, controls where they first visit as much."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    """Of each phase of the training."""
+    """What each phase of the training noted."""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -67,73 +68,66 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Trained:
+class SeedIndex:
     """One seed's published model, and its index in parts."""
 
-    encoder: TrainedEncoder
-    router: Router
+    model: Model
     index: Artifact
     collection: Collection
     """Documents as the leaf map holds them, every one once."""
     history: dict[str, list[dict[str, float]]]
-    """Of each phase of the training."""
+    """What each phase of the training noted."""
 
-    def encode(self, queries: Queries) -> Queries:
-        """The same queries under the trained encoder."""
-        return queries.with_vectors(self.encoder(queries.vector_QM, lambda: queries.texts))
-
-    def system(self, name: str, queries: Queries, k: int, search: SearchSpec | None = None) -> System:
-        """The router over its leaf map; as a search takes it, where there is one."""
-        router = self.router if search is None else spared(self.router, search)
-        dimension = queries.vector_QM.shape[1]
-
-        def probe(beam: int) -> Ints:
-            return np.asarray(route_all(router, torch.from_numpy(queries.vector_QM), beam)[0].numpy())
-
-        return self.collection.system(
-            name, ROUTER, queries.vector_QM, k, probe, lambda beam: router.multiply_adds(beam) / dimension
-        )
+    def encode(self, queries: Queries) -> Encoded:
+        """Queries as the seed's router reads them."""
+        return self.model.encode_stored(queries.vector_QM, lambda: queries.texts)
 
 
-def load_trained(spec: JobSpec, model: Artifact, index: Artifact, workshop: Workshop) -> Trained:
+def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
     """Open what a train and an index step published; shards are read by whoever holds them."""
     shards = LeafMap.open(index.root, BUILT).manifest.shards
-    own = [(str(index.folder), numbers) for numbers in shares(shards, workshop.workers)]
-    return Trained(
-        TrainedEncoder.open(model, spec.encoder),
-        load_router(model.local("router")),
-        index,
-        Collection.of(workshop.start(Part.of_shards, own)),
-        files.read_json(model.path("metrics.json")),
-    )
+    own = [(str(index.folder), numbers) for numbers in shares(shards, workers.count)]
+    parts = workers.start(Part.of_shards, own)
+    return SeedIndex(Model.open(model, spec), index, Collection.of(parts), files.read_json(model.path("metrics.json")))
 
 
-def load_base(corpus: Artifact, vectors: Artifact, workshop: Workshop) -> Collection:
+def load_base(corpus: Artifact, vectors: Artifact, workers: Workers) -> Collection:
     """The corpus under its base encoder."""
     names = vectors.names("documents/")
     folders = str(corpus.folder), str(vectors.folder)
-    own = [(*folders, [names[number] for number in numbers]) for numbers in shares(names, workshop.workers)]
-    return Collection.of(workshop.start(Part.of_vectors, own))
+    own = [(*folders, [names[number] for number in numbers]) for numbers in shares(names, workers.count)]
+    return Collection.of(workers.start(Part.of_vectors, own))
+
+
+def shares(things: Sequence[object], workers: int) -> list[list[int]]:
+    """Places of things, in order, for at most so many workers, none without any.
+
+    >>> shares("abcde", 2)
+    [[0, 1, 2], [3, 4]]
+    """
+    parts = np.array_split(np.arange(len(things)), min(workers, len(things)))
+    return [part.tolist() for part in parts]
 
 
 def evaluate(
     spec: JobSpec,
     corpus: Artifact,
     vectors: Artifact,
-    trained: Mapping[int, tuple[Artifact, Artifact]],
-    workshop: Workshop | None = None,
+    models: Mapping[int, tuple[Artifact, Artifact]],
+    workers: Workers | None = None,
 ) -> Evaluation:
     """Measure the index of every seed (seed -> model, index) and the spec's baselines beside it."""
-    workshop = workshop or Here()
+    workers = workers or LocalWorkers()
     queries = load_queries(corpus, vectors, spec.evaluate.split)
     if not queries:
         raise InputError(f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements in this corpus")
-    base = load_base(corpus, vectors, workshop)
-    work = _Work(spec, corpus, base, queries, load_dev(corpus, vectors, base), workshop)
-    with Bar("evaluate", len(trained), "seeds") as bar:
-        for seed, (model, index) in trained.items():
+    base = load_base(corpus, vectors, workers)
+    dev = load_dev(corpus, vectors, base.holdout, base.exact)
+    work = _Work(spec, corpus, base, queries, dev, workers)
+    with Bar("evaluate", len(models), "seeds") as bar:
+        for seed, (model, index) in models.items():
             with reading(index.root, BUILT):
-                work.add(seed, load_trained(spec, model, index, workshop))
+                work.add(seed, load_index(spec, model, index, workers))
             bar.advance(note=f"seed {seed}")
     return Evaluation(base.documents, len(queries), work.lists, work.results)
 
@@ -154,9 +148,9 @@ class _Work:
         base: Collection,
         queries: Queries,
         dev: Queries,
-        workshop: Workshop,
+        workers: Workers,
     ) -> None:
-        self.spec, self.corpus, self.base, self.workshop = spec, corpus, base, workshop
+        self.spec, self.corpus, self.base, self.workers = spec, corpus, base, workers
         self.queries, self.dev = queries, dev
         self.judge = Judge(queries, spec.evaluate.measures)
         self.k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in spec.evaluate.measures))
@@ -164,80 +158,80 @@ class _Work:
         self._tuned: dict[str, int] = {}
         self.results: list[SeedResult] = []
 
-    def add(self, seed: int, trained: Trained) -> None:
+    def add(self, seed: int, seed_index: SeedIndex) -> None:
         """Measure one seed's router first: where it stands decides where the controls are tabled."""
-        result = SeedResult(seed, history=trained.history)
-        queries = trained.encode(self.queries)
-        sizes = trained.collection.sizes(ROUTER)
+        result = SeedResult(seed, history=seed_index.history)
+        encoded, collection = seed_index.encode(self.queries), seed_index.collection
+        sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
-        router = self.spec.router.type
-        asked = trained.system(router, queries, self.k, self.spec.search)
-        self._curve(result, router, lambda: trained.system(router, queries, self.k), asked)
+        name, model = self.spec.router.type, seed_index.model
+        as_searched = router_system(name, collection, model.search_router, encoded, self.k)
+        self._curve(result, name, lambda: router_system(name, collection, model.router, encoded, self.k), as_searched)
         for name in baselines(self.spec):
             match name:
                 case "exact":
-                    self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k).ranking)
+                    self._once(result, name, lambda: self.base.exact(self.queries.vector_QM, self.k))
                 case "bm25":
                     self._once(result, name, self._bm25)
                 case "exact_same_encoder":
-                    self._whole(result, name, lambda: trained.collection.exact(queries.vector_QM, self.k).ranking)
+                    self._whole(result, name, lambda: collection.exact(encoded.numpy, self.k))
                 case "hnsw":
-                    self._hnsw(result, queries, trained)
+                    self._hnsw(result, encoded, seed_index)
                 case "scann":
-                    self._scann(result, queries, trained)
+                    self._scann(result, encoded, seed_index)
                 case _:
-                    self._ivf(result, name, queries, trained)
-        trained.collection.parts.close()
+                    self._ivf(result, name, encoded, seed_index)
+        collection.parts.close()
         self.results.append(result)
 
-    def _ivf(self, result: SeedResult, name: str, queries: Queries, trained: Trained) -> None:
+    def _ivf(self, result: SeedResult, name: str, encoded: Encoded, seed_index: SeedIndex) -> None:
         base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)
-        collection, asked = (self.base, self.queries.vector_QM) if base else (trained.collection, queries.vector_QM)
-        self.lists[name] = lists = self._list_count(name, trained, result.seed)
-        self._curve(result, name, lambda: faiss_ivf(name, collection, asked, self.k, lists, result.seed, leaves))
+        collection, query_QM = (self.base, self.queries.vector_QM) if base else (seed_index.collection, encoded.numpy)
+        self.lists[name] = lists = self._list_count(name, seed_index, result.seed)
+        self._curve(result, name, lambda: faiss_ivf(name, collection, query_QM, self.k, lists, result.seed, leaves))
 
-    def _list_count(self, name: str, trained: Trained, seed: int) -> int:
+    def _list_count(self, name: str, seed_index: SeedIndex, seed: int) -> int:
         """Lists of a k-means control: as many as the spec says, or tuned on dev with the first seed."""
         base, given = name == "faiss_ivf", self.spec.evaluate.lists
-        collection = self.base if base else trained.collection
+        collection = self.base if base else seed_index.collection
         if given != "auto":
             return min(given, collection.documents)
         if name not in self._tuned:
-            dev = self.dev if base else trained.encode(self.dev)
+            dev = self.dev if base else self.dev.with_vectors(seed_index.encode(self.dev).numpy)
             self._tuned[name] = tuned_lists(name, collection, dev, seed, LEAVES.get(name, 1))
         return self._tuned[name]
 
-    def _hnsw(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
-        widths = efforts(trained.collection.documents)
-        self._library(result, "hnsw", queries, trained, widths, 0.0, Hnsw.of_index)
+    def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
+        widths = efforts(seed_index.collection.documents)
+        graph = self.workers.alone(Hnsw.of_index, str(seed_index.index.folder))
+        self._library(result, "hnsw", encoded, seed_index, widths, 0.0, graph, Hnsw.rank)
 
-    def _scann(self, result: SeedResult, queries: Queries, trained: Trained) -> None:
-        """As many partitions as the k-means control has lists."""
-        self.lists["scann"] = lists = self._list_count("faiss_ivf_same_encoder", trained, result.seed)
-        self._library(result, "scann", queries, trained, beams(lists), float(lists), ScannTree.of_index, lists)
+    def _scann(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:
+        """Measure ScaNN, with as many partitions as the k-means control has lists."""
+        self.lists["scann"] = lists = self._list_count("faiss_ivf_same_encoder", seed_index, result.seed)
+        tree = self.workers.alone(ScannTree.of_index, str(seed_index.index.folder), lists)
+        self._library(result, "scann", encoded, seed_index, beams(lists), float(lists), tree, ScannTree.rank)
 
     def _library(
         self,
         result: SeedResult,
         name: str,
-        queries: Queries,
-        trained: Trained,
+        encoded: Encoded,
+        seed_index: SeedIndex,
         widths: Sequence[int],
         routing: float,
-        make: Make,
-        *arguments: Any,
+        alone: Parts[T],
+        rank: Callable[[T, Floats, int, int], Ranking],
     ) -> None:
-        """A library that takes the whole index, built in a process of its own."""
-        documents = trained.collection.documents
-        alone = self.workshop.alone(make, str(trained.index.folder), *arguments)
+        """Measure a library that takes the whole index, built in a process of its own."""
 
         def system() -> System:
-            asked = alone.send(queries.vector_QM)
+            queries = alone.send(encoded.numpy)
             return System(
                 name,
-                documents,
+                seed_index.collection.documents,
                 widths,
-                lambda width: alone.call("search", asked, width, self.k)[0],
+                lambda width: alone.call(rank, queries, width, self.k)[0],
                 lambda _: routing,
             )
 
@@ -245,8 +239,8 @@ class _Work:
         alone.close()
 
     def _bm25(self) -> Ranking:
-        alone = self.workshop.alone(Bm25.of_corpus, str(self.corpus.folder))
-        ranking: Ranking = alone.call("search", list(self.queries.texts), self.k)[0]
+        alone = self.workers.alone(Bm25.of_corpus, str(self.corpus.folder))
+        (ranking,) = alone.call(Bm25.rank, list(self.queries.texts), self.k)
         alone.close()
         return ranking
 
@@ -267,8 +261,10 @@ class _Work:
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began
 
-    def _curve(self, result: SeedResult, name: str, make: Callable[[], System], asked: System | None = None) -> None:
-        """A system's curve, and where it stands: there `asked`, the router as the spec has it searched."""
+    def _curve(
+        self, result: SeedResult, name: str, make: Callable[[], System], as_searched: System | None = None
+    ) -> None:
+        """Measure a system's curve, and where it stands: the router there `as_searched`, as the spec has it."""
         began = time.perf_counter()
         system = make()
         curve = list(measure_curve(system, self.judge))
@@ -278,7 +274,7 @@ class _Work:
         else:
             as_much = result.points[router].visited_mean
             beam = next((point.beam for point in curve if point.visited_mean >= as_much), curve[-1].beam)
-        point, ranking = measure_at(asked or system, self.judge, beam)
+        point, ranking = measure_at(as_searched or system, self.judge, beam)
         result.curves[name], result.points[name] = curve, point
         result.runs[name] = self.judge.run(ranking)
         result.seconds[name] = time.perf_counter() - began

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,14 +21,15 @@ TITLES = {
 }
 WIDTH, HEIGHT, DPI = 7.0, 4.2, 130
 STYLES = ("-o", "--s", ":^", "-.d", "-x", "--v")
-PHASES = {"joint": "-", "encoder": "-", "router": "--"}
+PHASES = ("-", "--", "-.")
+"""Lines of a training's phases, in their order."""
 LEVELS = (":", "-", "--")
 
 
 def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
     """Write `recall_visited`, `leaf_sizes` and `training` below `folder`."""
     draw: dict[str, Callable[[Axes], None]] = {
-        "recall_visited": lambda axes: recall_visited(axes, evaluation, deepest_recall(spec), spec.router.type),
+        "recall_visited": lambda axes: recall_visited(axes, evaluation, spec.evaluate.deepest_recall, spec.router.type),
         "leaf_sizes": lambda axes: leaf_sizes(axes, evaluation),
         "training": lambda axes: training(axes, evaluation),
     }
@@ -41,12 +43,6 @@ def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
             data = io.BytesIO()
             figure.savefig(data, format=suffix, dpi=DPI, metadata={"Date": None} if suffix == "svg" else None)
             files.replace(folder / f"{name}.{suffix}", data.getvalue())
-
-
-def deepest_recall(spec: JobSpec) -> str:
-    """The recall with the largest cut-off; the first measure where there is no recall."""
-    recalls = [measure for measure in spec.evaluate.measures if measure.startswith("R@")]
-    return max(recalls, key=lambda measure: int(measure[2:]), default=spec.evaluate.measures[0])
 
 
 def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str) -> None:
@@ -94,13 +90,12 @@ def training(axes: Axes, evaluation: Evaluation) -> None:
     losses = axes.twinx()
     for number, result in enumerate(evaluation.seeds):
         color, begin = f"C{number % 10}", 0.0
-        for phase, rows in result.history.items():
+        for style, (phase, rows) in zip(cycle(PHASES), result.history.items(), strict=False):
             epochs = [begin + row["epoch"] for row in rows]
-            style = PHASES[phase]
             axes.plot(epochs, [row["dev"] for row in rows], style, color=color, label=f"{phase}, seed {result.seed}")
-            trained = [row for row in rows if "loss_total" in row]
+            learned = [row for row in rows if "loss_total" in row]
             losses.plot(
-                [begin + row["epoch"] for row in trained], [row["loss_total"] for row in trained], ":", color=color
+                [begin + row["epoch"] for row in learned], [row["loss_total"] for row in learned], ":", color=color
             )
             begin = epochs[-1]
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -1,43 +1,43 @@
 """The evaluate stage on Ray: actors hold the parts of the corpus, the driver routes queries, merges and judges."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Concatenate, Generic, Self, cast
 
 import ray
 
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.parts import Holder, Make
-from rayhier.evaluate.report import write
+from rayhier.evaluate.output import write
+from rayhier.evaluate.workers import Holder, P, R, T, V
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import Workers
+from rayhier.spec.cluster import Workers as WorkersSpec
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 
 
 def build(
     spec: JobSpec,
     corpus: Artifact,
     vectors: Artifact,
-    trained: Mapping[int, tuple[Artifact, Artifact]],
+    models: Mapping[int, tuple[Artifact, Artifact]],
     attempt: Attempt,
-) -> Made:
-    """The evaluate stage: measure every seed's (model, index) and write the report below the attempt."""
+) -> Output:
+    """Measure every seed's (model, index) and write the report below the attempt."""
     with Actors(spec.cluster.evaluate) as actors:
-        report = write(spec, evaluate(spec, corpus, vectors, trained, actors), attempt.root)
-    return Made({"documents": report["documents"], "queries": report["queries"], "seeds": report["seeds"]})
+        report = write(spec, evaluate(spec, corpus, vectors, models, actors), attempt.root)
+    return Output({"documents": report.documents, "queries": report.queries, "seeds": report.seeds})
 
 
 class Actors:
-    """A `parts.Workshop` whose processes are actors, started once and used for all that follows."""
+    """Workers that are actors, started once and used for all that follows."""
 
-    def __init__(self, workers: Workers) -> None:
-        self.workers = workers.workers
+    def __init__(self, workers: WorkersSpec) -> None:
+        self.count = workers.workers
         self._cpus = workers.cpus
         self._kind = ray.remote(Holder)
         actor = self._kind.options(num_cpus=workers.cpus, num_gpus=workers.gpus or None)
-        self._pool = [actor.remote(workers.cpus) for _ in range(self.workers)]
+        self._pool = [actor.remote(workers.cpus) for _ in range(self.count)]
         self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
@@ -49,45 +49,40 @@ class Actors:
         for actor in self._pool:
             ray.kill(actor)
 
-    def start(self, make: Make, arguments: Sequence[tuple[Any, ...]]) -> "ActorParts":
+    def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> "ActorParts[T]":
         """One object in each of the first actors."""
-        parts = ActorParts(self._pool[: len(arguments)], next(self._numbers))
-        parts.make(make, arguments)
-        return parts
+        number, actors = next(self._numbers), self._pool[: len(arguments)]
+        _get([actor.make.remote(number, make, own, {}) for actor, own in zip(actors, arguments, strict=True)])
+        return ActorParts(actors, number)
 
-    def alone(self, make: Make, *arguments: Any) -> "ActorParts":
+    def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> "ActorParts[T]":
         """One object in an actor of its own, which ends with it.
 
         It asks for no CPU: the pool is idle while it works, and a small cluster has none to spare.
         """
-        actor = self._kind.options(num_cpus=0).remote(self._cpus)
-        parts = ActorParts([actor], next(self._numbers), own=True)
-        parts.make(make, [arguments])
-        return parts
+        number, actor = next(self._numbers), self._kind.options(num_cpus=0).remote(self._cpus)
+        _get([actor.make.remote(number, make, arguments, named)])
+        return ActorParts([actor], number, own=True)
 
 
-class ActorParts:
+class ActorParts(Generic[T]):
     """Objects of one number, one in each of some actors."""
 
     def __init__(self, actors: Sequence[Any], number: int, *, own: bool = False) -> None:
         self.actors, self.number, self.own = list(actors), number, own
 
-    def make(self, make: Make, arguments: Sequence[tuple[Any, ...]]) -> None:
-        """Make the objects."""
-        _get([actor.make.remote(self.number, make, own) for actor, own in zip(self.actors, arguments, strict=True)])
+    def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
+        """What a method of each object answers, all at once."""
+        return _get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
 
-    def call(self, method: str, *arguments: Any) -> list[Any]:
-        """All at once."""
-        return self.each(method, [arguments] * len(self.actors))
+    def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
+        """What a method of each object answers to arguments of its own, all at once."""
+        calls = zip(self.actors, arguments, strict=True)
+        return _get([actor.call.remote(self.number, method, *own) for actor, own in calls])
 
-    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """All at once, each with its own arguments."""
-        asked = zip(self.actors, arguments, strict=True)
-        return _get([actor.call.remote(self.number, method, *own) for actor, own in asked])
-
-    def send(self, value: Any) -> Any:
+    def send(self, value: V) -> V:
         """A reference that actors read from the object store."""
-        return ray.put(value)
+        return cast("V", ray.put(value))
 
     def close(self) -> None:
         """Let go of the objects, and of actors that hold nothing else."""
@@ -98,10 +93,10 @@ class ActorParts:
                 ray.get(actor.drop.remote(self.number))
 
 
-def _get(called: list[Any]) -> list[Any]:
+def _get(calls: list[Any]) -> list[Any]:
     """What the actors answer; a mistake of the user's that one of them finds is raised as it found it."""
     try:
-        answers: list[Any] = ray.get(called)
+        answers: list[Any] = ray.get(calls)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):
             raise InputError(str(error.cause)) from None

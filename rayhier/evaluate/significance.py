@@ -2,22 +2,37 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
 
+from rayhier.arrays import Values
 from rayhier.evaluate.curve import mean_curve, read_values
 from rayhier.evaluate.evaluation import Evaluation
-from rayhier.evaluate.measures import Values
-from rayhier.evaluate.plots import deepest_recall
 from rayhier.spec import JobSpec
 
 RESAMPLES = 10_000
-AT_ONCE = 4_000_000
+DRAWS = 4_000_000
 """Numbers drawn at once."""
 SEED = 0
 INTERVAL = (0.025, 0.975)
+
+
+class Difference(BaseModel):
+    """What one system measures more than another at a share visited: mean over queries, 95% interval."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    system: str
+    baseline: str
+    measure: str
+    visited: float
+    """Share of the documents visited."""
+    difference: float
+    low: float
+    high: float
+    wins: float
+    """Share of the resamples in which the difference is above 0."""
 
 
 @dataclass(frozen=True)
@@ -42,27 +57,27 @@ class Pair:
     difference_Q: Values
 
 
-def significance(spec: JobSpec, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Every difference that the report shows, as report.json has it; queries' values are means over seeds."""
-    found = list(pairs(spec, evaluation))
-    if not found:
+def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
+    """Every difference that the report shows; queries' values are means over seeds."""
+    compared = list(pairs(spec, evaluation))
+    if not compared:
         return []
-    intervals = bootstrap(np.stack([pair.difference_Q for pair in found], axis=1))
+    intervals = bootstrap(np.stack([pair.difference_Q for pair in compared], axis=1))
     return [
-        {
-            "system": pair.system,
-            "baseline": pair.baseline,
-            "measure": pair.measure,
-            "visited": pair.visited,
+        Difference(
+            system=pair.system,
+            baseline=pair.baseline,
+            measure=pair.measure,
+            visited=pair.visited,
             **{name: round(value, 6) for name, value in asdict(interval).items()},
-        }
-        for pair, interval in zip(found, intervals, strict=True)
+        )
+        for pair, interval in zip(compared, intervals, strict=True)
     ]
 
 
 def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
     """The router and each baseline with a curve at equal shares visited; exact search with both encoders."""
-    seeds, router, measure = evaluation.seeds, spec.router.type, deepest_recall(spec)
+    seeds, router, measure = evaluation.seeds, spec.router.type, spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
     for name, curve in curves.items():
         for share in spec.evaluate.visited if name != router else ():
@@ -86,7 +101,7 @@ def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Seque
     """
     q = len(difference_QP)
     generator = np.random.default_rng(seed)
-    chunk = max(1, AT_ONCE // q)
+    chunk = max(1, DRAWS // q)
     means = []
     for begin in range(0, RESAMPLES, chunk):
         # How often each query is drawn says all that a resample is.

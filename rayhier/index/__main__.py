@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
@@ -91,7 +91,7 @@ def _run(given: argparse.Namespace) -> list[str]:
     """Do what is asked; returns the lines to print."""
     from rayhier.index import change
     from rayhier.index.verify import verify
-    from rayhier.search.opened import index_root, open_leaf_map, reading_leaf_map
+    from rayhier.search.index import index_root, open_leaf_map, reading_leaf_map
     from rayhier.storage import current
 
     workdir = locate(given.workdir)
@@ -127,24 +127,15 @@ def _run(given: argparse.Namespace) -> list[str]:
 
 
 def _add(given: argparse.Namespace, workdir: Location, now: "Current", there: "LeafMap") -> list[str]:
-    from rayhier.embed.encode import TextEncoder
     from rayhier.index import change
     from rayhier.index.assign import Assigner
     from rayhier.index.incoming import batches
-    from rayhier.model.router import load_router
-    from rayhier.search.opened import open_model
+    from rayhier.search.model import Model
 
-    spec, model = now.spec, open_model(workdir, now)
-    encoder: list[Any] = []
-
-    def encode(texts: Sequence[str]) -> Any:
-        if not encoder:
-            encoder.append(TextEncoder(model.local("encoder"), spec.encoder))
-        return encoder[0].encode(texts)
-
+    spec, model = now.spec, Model.of_workdir(workdir, now)
     put = change.upsert if given.upsert else change.add
-    assign = Assigner(load_router(model.local("router")), spec)
-    documents = batches(given.file, spec.corpus, given.id, encode, unit=spec.encoder.similarity == "cosine")
+    assign = Assigner(model.router, spec)
+    documents = batches(given.file, spec.corpus, given.id, model.encode, unit=spec.encoder.similarity == "cosine")
     made = put(there.root, assign, documents, spec.index.max_leaf_factor)
     return _changed(there.manifest, made.manifest)
 

@@ -5,12 +5,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from rayhier.cluster.placing import place
+from rayhier.arrays import Floats, Ints
+from rayhier.model.encoded import Encoded
+from rayhier.model.placing import place
 from rayhier.model.router import Router
-from rayhier.search.lists import Ints
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, schemas
-from rayhier.storage.columns import Floats
 from rayhier.storage.paths import Location
 
 Precision = Literal["float16", "float32"]
@@ -19,19 +19,22 @@ SHOWN = 5
 
 
 class Assigner:
-    """A trained router that puts documents into leaves, as a spec has it."""
+    """A trained router that puts documents into leaves, with a spec's second leaves and precision."""
 
     def __init__(self, router: Router, spec: JobSpec) -> None:
         self.router, self.precision = router, spec.index.vectors
         self.leaves, self.spill = spec.leaves_per_document, spec.index.second_leaf
 
-    def __call__(self, documents: pa.Table, vector_NM: Floats) -> pa.Table:
-        """Rows of the leaf map, sorted by leaf then id, for documents and their trained vectors [n, m].
+    def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
+        """Rows of the leaf map, sorted by leaf then id, for documents as the trained encoder gives them.
 
-        Raises InputError where a vector holds what is no number.
+        Raises InputError where a vector holds what is no number, or the router reads tokens and there are none.
         """
+        vector_NM = encoded.numpy
+        if self.router.reads == "tokens" and encoded.tokens is None:
+            raise InputError("vector: the router reads tokens, and only vectors are given; allowed: documents as texts")
         check_numbers(documents["doc_id"], vector_NM, self.precision)
-        leaf_NR, log_prob_NR = place(self.router, vector_NM, self.leaves, self.spill)
+        leaf_NR, log_prob_NR = place(self.router, encoded, self.leaves, self.spill)
         two_N = leaf_NR[:, 0] != leaf_NR[:, -1]
         row_A = np.concatenate([np.arange(len(leaf_NR)), np.flatnonzero(two_N)])
         rank_A = np.repeat([0, 1], [len(leaf_NR), two_N.sum()]).astype(np.int8)

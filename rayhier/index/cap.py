@@ -8,17 +8,17 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-import torch
 
-from rayhier.cluster.spill import CANDIDATES
+from rayhier.arrays import Floats, Ints
 from rayhier.index.assign import ORDER, leaves_column
+from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, place_all
-from rayhier.search.lists import Ints
+from rayhier.model.spill import CANDIDATES
 from rayhier.spec import InputError
 from rayhier.storage import columns
-from rayhier.storage.columns import Floats
 
-AT_ONCE = 4096
+MOVED = 4096
+"""Rows whose next-best leaves are looked for together."""
 
 
 def most_rows(rows: int, leaves: int, factor: float) -> int:
@@ -60,8 +60,8 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
     document_A = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy()
     leaf_D2 = np.full((document_A.max(initial=-1) + 1, 2), -1, dtype=np.int64)
     leaf_D2[document_A, rank_A] = leaf_A
-    for begin in range(0, len(rows), AT_ONCE):
-        part = rows[begin : begin + AT_ONCE]
+    for begin in range(0, len(rows), MOVED):
+        part = rows[begin : begin + MOVED]
         vectors_NM = columns.matrix(table["vector"].take(pa.array(part)))
         few = _near(router, vectors_NM, min(CANDIDATES, router.n_leaves))
         for number, row in enumerate(part.tolist()):
@@ -84,7 +84,7 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
 
 
 def _near(router: Router, vectors_NM: Floats, count: int) -> tuple[Ints, Floats]:
-    leaf_NC, log_prob_NC = place_all(router, torch.from_numpy(vectors_NM), count)
+    leaf_NC, log_prob_NC = place_all(router, Encoded.of(vectors_NM), count)
     return leaf_NC.numpy(), log_prob_NC.numpy()
 
 

@@ -17,15 +17,15 @@ from rayhier.index.assign import Assigner
 from rayhier.index.filling import Filling
 from rayhier.index.find import find, per_leaf, unknown
 from rayhier.index.shards import write_rows
+from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, schemas
-from rayhier.storage.columns import Floats
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removed, Shard, key_of
+from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
-Documents = tuple[pa.Table, Floats]
-"""Rows as the corpus has them, and their trained vectors [n, m]."""
+Documents = tuple[pa.Table, Encoded]
+"""Rows as the corpus has them, and as the trained encoder gives them."""
 SHOWN = 5
 AGAIN = ("given more than once", "each id once")
 
@@ -107,11 +107,11 @@ def _write_shards(
             _check_new(newest, pa.concat_arrays(named[checked:]))
         return len(named)
 
-    for number, (documents, vector_NM) in enumerate(_checked(newest.manifest, batches)):
+    for number, (documents, encoded) in enumerate(_checked(newest.manifest, batches)):
         named.append(_ids(documents))
         if len(named) >= 2 * checked:  # the whole id column is read for it: after 1, 2, 4, 8 … batches
             checked = check()
-        table = filling.take(documents, vector_NM, named[-1])
+        table = filling.take(documents, encoded, named[-1])
         shards.append(write_rows(newest.root, f"data/added-{token}-{number:05d}.parquet", table))
     if not shards:
         raise InputError("documents: got none; allowed: one or more")
@@ -120,10 +120,11 @@ def _write_shards(
 
 
 def _checked(manifest: Manifest, batches: Iterable[Documents]) -> Iterator[Documents]:
-    for documents, vector_NM in batches:
-        if vector_NM.shape[1] != manifest.dimension:
-            raise InputError(f"vectors: got dimension {vector_NM.shape[1]}; allowed: {manifest.dimension}, the index's")
-        yield documents, vector_NM
+    for documents, encoded in batches:
+        dimension = encoded.vectors.shape[1]
+        if dimension != manifest.dimension:
+            raise InputError(f"vectors: got dimension {dimension}; allowed: {manifest.dimension}, the index's")
+        yield documents, encoded
 
 
 def _ids(documents: pa.Table) -> pa.Array:
@@ -162,7 +163,7 @@ def _write_ids(root: Location, ids: pa.Array) -> files.File:
 
 def _without(manifest: Manifest, found: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
     """A manifest without the rows found, which a file of ids makes void."""
-    removed = Removed(file=file, ids=ids, rows=found.num_rows, since=manifest.version + 1)
+    removed = Removal(file=file, ids=ids, rows=found.num_rows, since=manifest.version + 1)
     counts = np.array(manifest.counts) - per_leaf(found, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(found["rank"], 0)).as_py() or 0)
     return manifest.model_copy(

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rayhier.arrays import Floats
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.search import codecs
 from rayhier.spec import InputError
 from rayhier.storage import columns, files
-from rayhier.storage.columns import Floats
 from rayhier.storage.leaf_map import LeafMap, key_of
 
 ROWS = ".rows.parquet"

@@ -6,7 +6,7 @@ import pyarrow as pa
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts
 from rayhier.index.find import find, per_leaf
-from rayhier.storage.columns import Floats
+from rayhier.model.encoded import Encoded
 from rayhier.storage.leaf_map import LeafMap
 
 
@@ -26,9 +26,9 @@ class Filling:
         self.moved = 0
         """Rows that found their leaf full and lie in a next-best one."""
 
-    def take(self, documents: pa.Table, vector_NM: Floats, ids: pa.Array) -> pa.Table:
-        """The rows of documents with these ids and vectors [n, m], routed; InputError where no leaf has room."""
-        table = self._assign(documents, vector_NM)
+    def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
+        """The rows of documents with these ids, routed; InputError where no leaf has room."""
+        table = self._assign(documents, encoded)
         count_L = self._counts(table)
         if self._replace:
             self._doubtful.append(ids)

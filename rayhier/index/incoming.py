@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from rayhier.arrays import Floats
 from rayhier.corpus import check, lines, parquet
 from rayhier.corpus.check import Entry, Reason, Rules
 from rayhier.corpus.passages import Layout
 from rayhier.corpus.rows import Rows, checked
-from rayhier.embed.encode import document_texts
+from rayhier.dataset.documents import document_texts
 from rayhier.index.change import Documents
+from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, CorpusSpec
-from rayhier.storage.columns import Floats
 from rayhier.storage.source import PARQUET
 
 BATCH = 4096
@@ -25,8 +26,8 @@ VECTOR = "vector"
 LENGTH = 0.01
 """What a unit vector's may differ by: float16 rounds."""
 
-Encode = Callable[[Sequence[str]], Floats]
-"""Texts -> trained vectors [n, m]."""
+Encode = Callable[[Sequence[str]], Encoded]
+"""Texts as the trained encoder gives them."""
 Row = tuple[Entry, Any]
 """A document, and its vector where the file brings it."""
 
@@ -50,7 +51,7 @@ def batches(
         given = [vector for _, vector in held if vector is not None]
         if given and layout.passages is not None:
             raise InputError(f"{path}: brings vectors, but documents of this index are cut into passages")
-        yield table, _matrix(path, given, len(held), unit=unit) if given else encode(document_texts(table))
+        yield table, Encoded.of(_matrix(path, given, len(held), unit=unit)) if given else encode(document_texts(table))
 
 
 def _rows(path: Path, rules: Rules) -> Rows[Row]:

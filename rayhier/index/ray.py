@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from rayhier.dataset.documents import document_texts
 from rayhier.embed.clock import Clock, Utilisation
-from rayhier.embed.encode import document_texts
 from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
-from rayhier.embed.trained import TrainedEncoder
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
@@ -24,11 +23,12 @@ from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
+from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers
 from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard
 from rayhier.storage.ledger import Entry, Ledger
 from rayhier.storage.paths import Location, locate
@@ -46,11 +46,10 @@ class RoutePart:
         job = JobSpec.model_validate(spec)
         torch.set_num_threads(job.cluster.index.cpus)
         self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
-        made = Artifact.open(locate(model))
-        self.encode = TrainedEncoder.open(made, job.encoder)
         device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
-        self.assign = Assigner(load_router(made.local("router"), device), job)
-        self.clock = Clock(self.encode.encoder)
+        self.model = Model.open(Artifact.open(locate(model)), job, device)
+        self.assign = Assigner(self.model.router, job)
+        self.clock = Clock(self.model.open_encoder)
         self.scratch = locate(scratch)
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
@@ -60,7 +59,8 @@ class RoutePart:
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         tokens = unpacked(row) if "ids" in row else None
         with self.clock.working():
-            table = self.assign(documents, self.encode(base_NM, lambda: document_texts(documents), tokens))
+            encoded = self.model.encode_stored(base_NM, lambda: document_texts(documents), tokens)
+            table = self.assign(documents, encoded)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
         counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
         entry = Entry(
@@ -127,7 +127,7 @@ class GatherShard:
         return {"rows": shard.rows}
 
 
-def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Made:
+def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Output:
     """Write the leaf map of the corpus under a trained model: every document exactly once in each of its leaves."""
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
@@ -160,7 +160,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         "shards": len(shards),
         "moved": moved,
     }
-    return Made(made, (table, *(shard.file for shard in shards)))
+    return Output(made, (table, *(shard.file for shard in shards)))
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:

@@ -22,8 +22,6 @@ U_STD = 1e-3
 class EhiRouter(nn.Module):
     """A tree of B^H leaves over unit vectors of size M."""
 
-    centroid_LM: Tensor
-
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
         super().__init__()
         self.dimension, self.branching, self.height, self.residual = dimension, branching, height, residual
@@ -33,7 +31,8 @@ class EhiRouter(nn.Module):
         for linear in self.U:
             # Exactly zero would stay zero: ReLU'(0) = 0.
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
-        self.register_buffer("centroid_LM", torch.zeros(branching**height, dimension))
+        self.cells = Cells(branching**height, dimension)
+        """Means of the documents it was trained on; no prices, and every document is near enough to a border."""
 
     @property
     def reads(self) -> Literal["vectors"]:
@@ -112,13 +111,8 @@ class EhiRouter(nn.Module):
                 input_NKD = torch.cat([self._onehot(child_NK), above_NKD], dim=2)
         return leaf_NK, logp_NK
 
-    @property
-    def cells(self) -> Cells:
-        """Means of the documents it was trained on; no prices, and every document is near enough to a border."""
-        return Cells(self.centroid_LM, torch.zeros(self.n_leaves, device=self.device), 2.0, self.n_leaves)
-
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """As `route`: the paper sends documents and queries one way."""
+        """Best `count` leaves [N, C] of a document, routed as queries are, and log-probabilities [N, C]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:

@@ -1,17 +1,47 @@
-"""A text as routers read it."""
+"""Texts as routers read them: one vector each, and where a router reads tokens, those too."""
 
 from dataclasses import dataclass
+from typing import Literal, Self
 
+import numpy as np
+import torch
 from torch import Tensor
+
+from rayhier.arrays import Floats, Ints
+
+Reads = Literal["vectors", "tokens"]
+"""What a router needs of a text."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Texts as routers read them."""
+    """Encoded texts, row by row."""
 
     vectors: Tensor
-    """Unit vectors [n, m]."""
+    """Vectors [n, m]."""
     tokens: Tensor | None = None
     """Token vectors [n, t, m], for routers that read tokens."""
     mask: Tensor | None = None
     """1 on tokens, 0 on padding: [n, t]."""
+
+    @classmethod
+    def of(cls, vector_NM: Floats) -> Self:
+        """Texts of which only vectors [n, m] are known."""
+        return cls(torch.from_numpy(np.asarray(vector_NM)))
+
+    @property
+    def numpy(self) -> Floats:
+        """Vectors [n, m] as an array, in 32 bits."""
+        return np.asarray(self.vectors.float().cpu().numpy())
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: slice | Ints | Tensor) -> "Encoded":
+        place = rows if isinstance(rows, slice) else torch.as_tensor(rows)
+        return Encoded(*(None if one is None else one[place] for one in (self.vectors, self.tokens, self.mask)))  # type: ignore[arg-type]
+
+    def to(self, device: torch.device) -> "Encoded":
+        """These texts on a device, vectors in 32 bits."""
+        tokens, mask = (None if one is None else one.to(device) for one in (self.tokens, self.mask))
+        return Encoded(self.vectors.to(device).float(), tokens, mask)

@@ -92,7 +92,15 @@ class Encoder(nn.Module):
 
     def forward(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
         """Float32 vectors [n, m] of token ids [n, t]; `mask` is 1 on tokens, 0 on padding."""
-        hidden_NTM = self.transformer(input_ids=ids_NT, attention_mask=mask_NT).last_hidden_state
+        return self.pool(self.hidden(ids_NT, mask_NT), mask_NT)
+
+    def hidden(self, ids_NT: Tensor, mask_NT: Tensor) -> Tensor:
+        """Vectors [n, t, m] of the tokens themselves: the transformer's last hidden states."""
+        hidden_NTM: Tensor = self.transformer(input_ids=ids_NT, attention_mask=mask_NT).last_hidden_state
+        return hidden_NTM
+
+    def pool(self, hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
+        """Float32 vectors [n, m] of texts whose tokens have vectors [n, t, m]."""
         pooled_NM: Tensor = self.steps(POOL[self.layout.pooling](hidden_NTM, mask_NT))
         return pooled_NM
 

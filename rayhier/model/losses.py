@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rayhier.spec.train import Loss
+from rayhier.spec.train.ehi import Loss
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from rayhier.model.cells import Cells
 from rayhier.model.ehi import EhiRouter
-from rayhier.model.encoded import Encoded
-from rayhier.model.sparing import Sparing
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.encoded import Encoded, Reads
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.own_beam import OwnBeam
 
 
 class Router(Protocol):
@@ -28,7 +28,7 @@ class Router(Protocol):
         """Levels below the root."""
 
     @property
-    def reads(self) -> Literal["vectors", "tokens"]:
+    def reads(self) -> Reads:
         """What `route` needs of a text."""
 
     @property
@@ -37,7 +37,7 @@ class Router(Protocol):
 
     @property
     def cells(self) -> Cells:
-        """What second leaves are chosen by, and where there are prices the first ones too."""
+        """Centroids, by which second leaves are chosen, and where there are prices the first ones too."""
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Leaves [n, beam] that a query visits, best first, and their log-probabilities [n, beam]."""
@@ -53,7 +53,11 @@ CONFIG = "config.json"
 WEIGHTS = "router.safetensors"
 
 
-def save_router(router: EhiRouter | TaughtRouter, folder: Path) -> None:
+TrainedRouter = EhiRouter | LearnedIvfRouter
+"""Routers that training makes and `save_router` writes."""
+
+
+def save_router(router: TrainedRouter, folder: Path) -> None:
     """Write `config.json` and `router.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(json.dumps(router.config(), indent=1) + "\n")
@@ -67,39 +71,50 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
     match config.pop("type"):
         case "ehi":
             router = EhiRouter(**config)
-        case "taught":
-            router = TaughtRouter(**config)
+        case "learned_ivf":
+            router = LearnedIvfRouter(**config)
         case other:
-            raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'taught'")
+            raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'learned_ivf'")
     router.load_state_dict(load_file(folder / WEIGHTS))
     return router.to(device).eval().requires_grad_(requires_grad=False)
 
 
-def sparing(router: Router, target: float) -> Router:
+def own_beams(router: Router, target: float) -> Router:
     """The router, its queries stopping where an answer is improbable; ValueError where it was not taught how."""
-    if not isinstance(router, TaughtRouter):
-        raise ValueError("only a taught router knows how probable an answer is")
-    return Sparing(router, target)
+    if not isinstance(router, LearnedIvfRouter):
+        raise ValueError("only learned_ivf knows how probable an answer is")
+    return OwnBeam(router, target)
 
 
 FLOATS_AT_ONCE = 1 << 26
+"""Scores of leaves that are in memory together."""
 
 
 @torch.inference_mode()
-def route_all(router: Router, query_NM: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-    """`route` of many queries in batches, so that memory grows neither with n nor with leaves; onto the CPU."""
-    return _batched(router, router.route, query_NM, beam, router.n_leaves)
+def route_all(router: Router, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
+    """`route` of many queries in batches, so that memory grows neither with n nor with leaves; onto the CPU.
+
+    ValueError where the router reads tokens and only vectors are known.
+    """
+    return _batched(router, router.route, encoded, beam, router.n_leaves)
 
 
 @torch.inference_mode()
-def place_all(router: Router, document_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`place` of many documents in batches; onto the CPU."""
-    return _batched(router, router.place, document_NM, count, router.cells.compared)
+def place_all(router: Router, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
+    """`place` of many documents in batches, so that memory grows neither with n nor with leaves; onto the CPU.
+
+    ValueError where the router reads tokens and only vectors are known.
+    """
+    return _batched(router, router.place, encoded, count, router.cells.compared)
 
 
 def _batched(
-    router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], x_NM: Tensor, count: int, width: int
+    router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], encoded: Encoded, count: int, width: int
 ) -> tuple[Tensor, Tensor]:
+    if router.reads == "tokens" and encoded.tokens is None:
+        raise ValueError("the router reads tokens, and only vectors are known; give it the texts")
     rows = max(1, min(8192, FLOATS_AT_ONCE // width))
-    parts = [way(Encoded(part.to(router.device)), count) for part in torch.split(x_NM, rows)]
+    parts = [
+        way(encoded[begin : begin + rows].to(router.device), count) for begin in range(0, max(1, len(encoded)), rows)
+    ]
     return torch.cat([leaves.cpu() for leaves, _ in parts]), torch.cat([log_probs.cpu() for _, log_probs in parts])

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = shown if shown == hit.id else f"{hit.id}  {shown}"
         print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:SHOWN]}")
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
-    where = f"{len(answer.leaves)} of {searcher.router.n_leaves:,} leaves: {', '.join(named)}"
+    where = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
     print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in {where}")
     return 0
 

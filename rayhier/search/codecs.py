@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rayhier.cluster.kmeans import CAST_ROWS, leaf_means
 from rayhier.cluster.library import faiss, ivf_tools
-from rayhier.cluster.placing import leaf_means
 from rayhier.spec.search import Codec
 
 AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 4, "pq": 16, "rabitq": 32}
 """Rows scored again for each that is wanted; 0 where there is no need."""
 FEWEST = 1_000
 """Vectors below which there is nothing to learn a code from; they are held as fp16."""
-AT_ONCE = 65_536
-"""Vectors brought to 32 bits together."""
 SAMPLE = 100_000
 """Vectors that a code is learned from."""
 PQ_DIMENSIONS = 4
@@ -47,9 +45,9 @@ def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int6
         rows = np.random.default_rng(SEED).permutation(len(vectors_NM))[:SAMPLE]
         sample = np.ascontiguousarray(vectors_NM[np.sort(rows)], dtype=np.float32)
         index.train(sample)
-    for begin in range(0, len(vectors_NM), AT_ONCE):
-        vectors = np.ascontiguousarray(vectors_NM[begin : begin + AT_ONCE], dtype=np.float32)
-        lists = np.ascontiguousarray(leaf_N[begin : begin + AT_ONCE], dtype=np.int64)
+    for begin in range(0, len(vectors_NM), CAST_ROWS):
+        vectors = np.ascontiguousarray(vectors_NM[begin : begin + CAST_ROWS], dtype=np.float32)
+        lists = np.ascontiguousarray(leaf_N[begin : begin + CAST_ROWS], dtype=np.int64)
         ivf_tools.add_preassigned(index, vectors, lists)
     if isinstance(index, faiss.IndexIVFPQ):
         quantizer, index = (index, quantizer), faiss.IndexIVFPQFastScan(index)

@@ -9,26 +9,17 @@ from functools import cache
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.dataset.documents import Copies
+from rayhier.dataset.ranking import at, once
 from rayhier.search import codecs
-from rayhier.storage.columns import Floats
 
-Ints = npt.NDArray[np.int64]
-ROWS_AT_ONCE = 4_000_000
+COUNTED = 4_000_000
+"""Rows that are counted together."""
 FEWEST_A_THREAD = 4
 """Queries that are worth a thread."""
-
-
-@dataclass(frozen=True)
-class Copies:
-    """Which rows belong together, where a document has several: in several leaves, or in several passages."""
-
-    result_N: Ints
-    """Number of the result a row belongs to; a search returns each result once, by its best row."""
-    lower_NR: Ints | None = None
-    """Leaves in which a row's document lies with a lower rank, -1 where there are fewer: [n, r - 1]."""
 
 
 class Places:
@@ -79,36 +70,12 @@ class LeafLists:
         """Rows of rank 0: distinct documents, passages where the corpus has them."""
         return int(self.sizes.sum()) - (0 if self._again is None else len(self._again.lower_AR))
 
-    def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
+    def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
         """Scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
 
         Where the leaves hold fewer than k, the rest is row -1 and score -inf. Leaf -1 is none.
         """
-        return self._search(query_QM, self._lists(leaves_QB), k)
-
-    def scanned(self, leaves_QB: Ints) -> Ints:
-        """Rows scored for each query [q]."""
-        return self._scanned(self._lists(leaves_QB))
-
-    def visited(self, leaves_QB: Ints) -> Ints:
-        """Distinct documents scored for each query [q]: counted, not estimated."""
         list_QB = self._lists(leaves_QB)
-        return self._scanned(list_QB) - self._repeated(list_QB, leaves_QB)
-
-    def answer(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, elsewhere_QB: Ints, *, distinct: bool = True
-    ) -> tuple[Floats, Ints, Ints, Ints]:
-        """All of it at once: scores and rows [q, k], documents visited [q] and rows scored [q].
-
-        Each result once where they are to be `distinct`, else the best rows whatever they are of. A document does not
-        count as visited that another of the query's leaves `elsewhere_QB` holds at a lower rank.
-        """
-        list_QB = self._lists(leaves_QB)
-        scanned_Q = self._scanned(list_QB)
-        found = (self._search if distinct else self._best)(query_QM, list_QB, k)
-        return *found, scanned_Q - self._repeated(list_QB, elsewhere_QB), scanned_Q
-
-    def _search(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
         if self.copies is None:
             return self._best(query_QM, list_QB, k)
         fetch = k * (1 if self.copies.lower_NR is None else 1 + self.copies.lower_NR.shape[1])
@@ -118,8 +85,18 @@ class LeafLists:
                 return scores, rows
             fetch *= 2
 
-    def _repeated(self, list_QB: Ints, leaves_QB: Ints) -> Ints | int:
-        return 0 if self._again is None else self._again.count(list_QB, leaves_QB)
+    def scan_rows(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
+        """Scores and rows [q, k] of the best rows in each query's leaves [q, β], also several of one result."""
+        return self._best(query_QM, self._lists(leaves_QB), k)
+
+    def count(self, leaves_QB: Ints, elsewhere_QB: Ints) -> tuple[Ints, Ints]:
+        """Distinct documents scored for each query [q] in its leaves [q, β], and rows scored: counted, not estimated.
+
+        A document does not count that another of the query's leaves, `elsewhere` [q, β], holds at a lower rank.
+        """
+        list_QB = self._lists(leaves_QB)
+        scanned_Q = self._scanned(list_QB)
+        return scanned_Q - (0 if self._again is None else self._again.count(list_QB, elsewhere_QB)), scanned_Q
 
     def _lists(self, leaves_QB: Ints) -> Ints:
         """The lists that hold these leaves, -1 where none does."""
@@ -163,31 +140,6 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "leaves", lambda: faiss.omp_set_num_threads(1))
 
 
-def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
-    """The best k of fetched rows [q, f], best first, each result by its first row alone."""
-    dropped = (row_QF < 0) | repeated(np.where(row_QF >= 0, result_N[row_QF], -1))
-    kept = np.argsort(dropped, axis=1, kind="stable")[:, :k]
-    gone = at(dropped, kept)
-    rows = np.where(gone, -1, at(row_QF, kept))
-    scores = np.where(gone, -np.inf, at(score_QF, kept))
-    return scores.astype(np.float32), rows
-
-
-def repeated(value_QF: Ints) -> npt.NDArray[np.bool_]:
-    """Where [q, f] a value stands that an earlier column of its row holds too."""
-    order = np.argsort(value_QF, axis=1, kind="stable")
-    ranked = at(value_QF, order)
-    query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
-    found = np.zeros(value_QF.shape, dtype=bool)
-    found[query, order[query, place + 1]] = True
-    return found
-
-
-def at(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
-    """What `np.take_along_axis` gives along the second axis; of one query in a third of the time."""
-    return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])
-
-
 @dataclass(frozen=True)
 class _Again:
     """Rows of rank above 0, by list: they are no new document where a leaf of lower rank is probed too."""
@@ -214,7 +166,7 @@ class _Again:
     def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
         """Rows of each query's lists [q, β] whose document another of its leaves [q, β] holds at a lower rank."""
         size_QB = np.where(list_QB < 0, 0, self.begin_L[list_QB + 1] - self.begin_L[list_QB])
-        cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // ROWS_AT_ONCE)) + 1
+        cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // COUNTED)) + 1
         parts = (np.split(one, cuts) for one in (list_QB, size_QB, leaves_QB))
         return np.concatenate([self._count(*part) for part in zip(*parts, strict=True)])
 

@@ -5,32 +5,25 @@ import weakref
 from collections.abc import Sequence
 from typing import Self
 
-import torch
-
-from rayhier.embed.encode import TextEncoder
-from rayhier.model.router import Router, load_router, route_all
-from rayhier.search.answer import Answer, merge
-from rayhier.search.lazy import LazyMap
-from rayhier.search.opened import open_leaves, open_model, reading_leaf_map, spared
-from rayhier.spec import JobSpec
+from rayhier.arrays import Floats
+from rayhier.model.encoded import Encoded
+from rayhier.search.answer import Answer, answers
+from rayhier.search.index import open_leaves, reading_leaf_map
+from rayhier.search.model import Model
+from rayhier.search.scan import LeafScan
 from rayhier.storage import current
-from rayhier.storage.columns import Floats
+from rayhier.storage.leaf_map import Manifest
 from rayhier.storage.paths import Location
 
 
 class Searcher:
-    """An index, open for questions; what it `held` is let go when it is closed or forgotten."""
+    """An index, open for questions; what keeps its version from vacuum ends when it is closed or forgotten."""
 
     def __init__(
-        self,
-        spec: JobSpec,
-        encoder: TextEncoder,
-        router: Router,
-        leaves: LazyMap,
-        held: contextlib.ExitStack | None = None,
+        self, model: Model, leaves: LeafScan, manifest: Manifest, pins: contextlib.ExitStack | None = None
     ) -> None:
-        self.spec, self.encoder, self.router, self.leaves = spec, encoder, router, leaves
-        self.close = weakref.finalize(self, (held or contextlib.ExitStack()).close)
+        self.model, self.leaves, self.manifest = model, leaves, manifest
+        self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
 
     @classmethod
     def open(cls, workdir: Location) -> Self:
@@ -39,22 +32,26 @@ class Searcher:
         InputError where there is none or a file is not what was published.
         """
         now = current.read(workdir)
-        with contextlib.ExitStack() as held:
-            leaf_map = held.enter_context(reading_leaf_map(workdir, now))
-            model = open_model(workdir, now)
-            encoder = TextEncoder(model.local("encoder"), now.spec.encoder)
-            router = spared(load_router(model.local("router")), now.spec.search)
-            return cls(now.spec, encoder, router, open_leaves(now.spec, leaf_map), held.pop_all())
+        with contextlib.ExitStack() as pins:
+            leaf_map = pins.enter_context(reading_leaf_map(workdir, now))
+            model = Model.of_workdir(workdir, now).load()
+            return cls(model, open_leaves(now.spec, leaf_map), leaf_map.manifest, pins.pop_all())
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
         """The best `k` documents of each query among its `beam` densest leaves, or fewer where the spec spares some."""
-        manifest, search = self.leaves.leaf_map.manifest, self.spec.search
-        visited = beam or search.leaves_visited(len(manifest.counts), manifest.rows)
-        return self.search_vectors(self.encoder.encode(queries), k or search.k, visited)
+        search = self.model.spec.search
+        visits = beam or search.leaves_visited(len(self.manifest.counts), self.manifest.rows)
+        return self.search_encoded(self.model.encode(queries), k or search.k, visits)
 
     def search_vectors(self, query_QM: Floats, k: int, beam: int) -> list[Answer]:
-        """The same for trained query vectors [q, m]."""
-        leaves_QB = route_all(self.router, torch.from_numpy(query_QM), beam)[0].numpy()
-        found = self.leaves.search(query_QM, leaves_QB, k)
-        total = self.leaves.leaf_map.manifest.documents
-        return [merge([part], leaves, k, total) for part, leaves in zip(found, leaves_QB.tolist(), strict=True)]
+        """The best `k` documents of each trained query vector [q, m] among its `beam` densest leaves.
+
+        InputError where the router reads tokens.
+        """
+        return self.search_encoded(Encoded.of(query_QM), k, beam)
+
+    def search_encoded(self, encoded: Encoded, k: int, beam: int) -> list[Answer]:
+        """The best `k` documents of each encoded query among its `beam` densest leaves."""
+        leaves_QB, _ = self.model.route(encoded, beam)
+        ranking = self.leaves.scan(encoded.numpy, leaves_QB, k)
+        return answers(ranking, leaves_QB, self.manifest.documents)

@@ -11,11 +11,11 @@ from starlette.middleware import Middleware
 
 from rayhier.search.answer import Answer
 from rayhier.serve.args import Limits
-from rayhier.serve.engine import Asked, Found, Led
+from rayhier.serve.engine import Answers, Questions, Routes
 from rayhier.serve.errors import RETRY, ApiError, install, invalid
 from rayhier.serve.guard import Guard
 from rayhier.serve.models import (
-    Answered,
+    AnswerBody,
     BatchRequest,
     BatchResponse,
     ErrorBody,
@@ -32,7 +32,7 @@ from rayhier.serve.models import (
 
 SAID = {
     400: "The body is no text, or nested too deep.",
-    401: "No token, or another one.",
+    401: "Missing or wrong token.",
     404: "No such path.",
     405: "Not with this method.",
     413: "The body is too large.",
@@ -46,10 +46,10 @@ SAID = {
 class Engine(Protocol):
     """What answers."""
 
-    def search(self, asked: Asked, k: int, beam: int) -> Awaitable[Found]:
+    def search(self, questions: Questions, k: int, beam: int) -> Awaitable[Answers]:
         """The best k of each question among its `beam` most probable leaves."""
 
-    def route(self, asked: Asked, beam: int) -> Awaitable[Led]:
+    def route(self, questions: Questions, beam: int) -> Awaitable[Routes]:
         """The `beam` most probable leaves of each question."""
 
     def lost(self) -> Awaitable[list[str]]:
@@ -87,24 +87,24 @@ class _Ask:
     def beam(self, given: int | None) -> int:
         return _within("beam", self.index.beam if given is None else given, self.limits.max_beam)
 
-    def one(self, asked: SearchRequest | RouteRequest) -> Asked:
+    def one(self, asked: SearchRequest | RouteRequest) -> Questions:
         if asked.vector is not None:
             return self._vectors("vector", [asked.vector])
         return self._texts("query", [asked.query or ""])
 
-    def many(self, asked: BatchRequest) -> Asked:
+    def many(self, asked: BatchRequest) -> Questions:
         if asked.vectors is not None:
             return self._vectors("vectors", asked.vectors)
         return self._texts("queries", asked.queries or [])
 
-    def _texts(self, name: str, texts: list[str]) -> Asked:
+    def _texts(self, name: str, texts: list[str]) -> Questions:
         self._few(name, texts)
         longest = max(len(text) for text in texts)
         if longest > self.limits.max_query:
             raise invalid(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
         return texts
 
-    def _vectors(self, name: str, vectors: list[list[float]]) -> Asked:
+    def _vectors(self, name: str, vectors: list[list[float]]) -> Questions:
         self._few(name, vectors)
         sizes = {len(vector) for vector in vectors} - {self.index.dimension}
         if sizes:
@@ -142,19 +142,19 @@ def _health(app: FastAPI, engine: Engine) -> None:
 def _questions(app: FastAPI, engine: Engine, ask: _Ask, index: IndexResponse) -> None:
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
-        found = await engine.search(ask.one(asked), ask.k(asked.k), ask.beam(asked.beam))
-        (answered,) = _answered(found, strict=asked.strict)
-        return SearchResponse(**dict(answered), version=index.version, ms=found.ms)
+        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.beam(asked.beam))
+        (body,) = _bodies(given, strict=asked.strict)
+        return SearchResponse(**dict(body), version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
-        found = await engine.search(ask.many(asked), ask.k(asked.k), ask.beam(asked.beam))
-        return BatchResponse(answers=_answered(found, strict=asked.strict), version=index.version, ms=found.ms)
+        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.beam(asked.beam))
+        return BatchResponse(answers=_bodies(given, strict=asked.strict), version=index.version, ms=given.ms)
 
     @app.post("/v1/route", summary="Leaves a question is sent to", tags=["search"])
     async def route(asked: RouteRequest) -> RouteResponse:
-        led = await engine.route(ask.one(asked), ask.beam(asked.beam))
-        pairs = zip(led.leaves_QB[0].tolist(), led.log_prob_QB[0].tolist(), strict=True)
+        routes = await engine.route(ask.one(asked), ask.beam(asked.beam))
+        pairs = zip(routes.leaves_QB[0].tolist(), routes.log_prob_QB[0].tolist(), strict=True)
         leaves = [RoutedLeaf(leaf=leaf, log_prob=log_prob) for leaf, log_prob in pairs if leaf >= 0]
         return RouteResponse(leaves=leaves, version=index.version)
 
@@ -163,21 +163,21 @@ def _questions(app: FastAPI, engine: Engine, ask: _Ask, index: IndexResponse) ->
         return index
 
 
-def _answered(found: Found, *, strict: bool) -> list[Answered]:
+def _bodies(given: Answers, *, strict: bool) -> list[AnswerBody]:
     """Answers as responses give them; ApiError where one is partial and may not be."""
-    names = sorted({name for lost in found.lost for name in lost})
+    names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer", RETRY)
-    return [_one(answer, lost) for answer, lost in zip(found.answers, found.lost, strict=True)]
+    return [_one(answer, lost) for answer, lost in zip(given.answers, given.lost, strict=True)]
 
 
-def _one(answer: Answer, lost: list[str]) -> Answered:
+def _one(answer: Answer, lost: list[str]) -> AnswerBody:
     results = [
         Result(id=hit.id, score=hit.score, leaf=hit.leaf, title=hit.title, text=hit.text, fields=hit.fields)
         for hit in answer.hits
     ]
     visited = Visited(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction)
-    return Answered(results=results, visited=visited, partial=bool(lost), lost=lost)
+    return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost)
 
 
 def _say_token(app: FastAPI) -> None:

@@ -5,9 +5,9 @@ from ray.serve import Application
 from ray.serve.config import BackpressureConfig
 
 from rayhier.serve.args import ServeArgs, read_token
-from rayhier.serve.ingress import Ingress, Part
-from rayhier.serve.pinned import Pinned, split
+from rayhier.serve.ingress import Ingress, ShardRange
 from rayhier.serve.shards import ShardGroup
+from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
@@ -18,9 +18,9 @@ RETRY = BackpressureConfig(retry_after_s=1)
 
 def build(args: ServeArgs) -> Application:
     """The whole application; InputError where the index, the token or a limit is not as it must be."""
-    pinned, _, groups = check(args)
+    version, _, groups = check(args)
     most = args.limits.max_requests
-    parts = [Part(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
+    parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
     scanning = [
         serve.deployment(
             ShardGroup,
@@ -29,7 +29,7 @@ def build(args: ServeArgs) -> Application:
             max_ongoing_requests=most,
             max_queued_requests=most,
             backpressure_config=RETRY,
-        ).bind(pinned, part.leaves)
+        ).bind(version, part.leaves)
         for part in parts
     ]
     return serve.deployment(
@@ -39,17 +39,17 @@ def build(args: ServeArgs) -> Application:
         max_ongoing_requests=HEADROOM * most,
         max_queued_requests=most,
         backpressure_config=RETRY,
-    ).bind(args, pinned, parts, *scanning)
+    ).bind(args, version, parts, *scanning)
 
 
-def check(args: ServeArgs) -> tuple[Pinned, Manifest, list[range]]:
+def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     """What will be served and how its leaves are grouped; InputError where that cannot be. Needs no cluster."""
     if args.token_file is not None:
         read_token(args.token_file)
-    pinned, manifest = Pinned.newest(args.workdir)
-    search = pinned.now.spec.search
+    version, manifest = Version.newest(args.workdir)
+    search = version.now.spec.search
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))
     for name, most, default in (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam)):
         if default > most:
             raise InputError(f"limits.max_{name}: got {most}; allowed: from {default}, the spec's search.{name}")
-    return pinned, manifest, split(manifest.counts, args.shard_groups)
+    return version, manifest, split(manifest.counts, args.shard_groups)

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 
-from rayhier.embed.encode import TextEncoder
-from rayhier.model.router import Router, route_all
-from rayhier.search.answer import Answer, Partial, merge
-from rayhier.search.lists import Ints
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.ranking import Ranking, merge
+from rayhier.model.encoded import Encoded
+from rayhier.search.answer import Answer, answers
+from rayhier.search.model import Model
 
-Asked = Sequence[str] | Floats
-"""Questions: texts, or their vectors [q, m]."""
+Questions = Sequence[str] | Floats
+"""Texts, or their vectors [q, m]."""
 
 
 class LostError(Exception):
@@ -32,13 +31,13 @@ class Group(Protocol):
 
     @property
     def name(self) -> str:
-        """As answers call it."""
+        """Name that answers call it by."""
 
     @property
     def leaves(self) -> range:
         """Leaves that its shards hold."""
 
-    async def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
+    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k of each query there; LostError where nobody answers."""
 
     async def answers(self) -> bool:
@@ -46,10 +45,10 @@ class Group(Protocol):
 
 
 @dataclass(frozen=True)
-class Led:
-    """Where questions lead."""
+class Routes:
+    """Encoded questions, the leaves they go to, and milliseconds by part."""
 
-    query_QM: Floats
+    encoded: Encoded
     leaves_QB: Ints
     log_prob_QB: Floats
     encode_ms: float
@@ -57,7 +56,7 @@ class Led:
 
 
 @dataclass(frozen=True)
-class Found:
+class Answers:
     """An answer for each question, the names of lost groups that it needed, and milliseconds by part."""
 
     answers: list[Answer]
@@ -68,62 +67,64 @@ class Found:
 class Engine:
     """A model here, shards elsewhere; `total` documents in the corpus."""
 
-    def __init__(self, encoder: TextEncoder, router: Router, groups: Sequence[Group], total: int) -> None:
-        self.encoder, self.router, self.groups, self.total = encoder, router, groups, total
+    def __init__(self, model: Model, groups: Sequence[Group], total: int) -> None:
+        self.model, self.groups, self.total = model, groups, total
         # torch stays off the replica's loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
 
-    async def search(self, asked: Asked, k: int, beam: int) -> Found:
-        """The best k of each question among its `beam` most probable leaves."""
+    async def search(self, questions: Questions, k: int, beam: int) -> Answers:
+        """The best k of each question among its `beam` densest leaves; InputError where vectors are not enough."""
         began = time.perf_counter()
-        led = await self.route(asked, beam)
+        routes = await self.route(questions, beam)
         scanning = time.perf_counter()
-        parts, lost = await self._scan(led, k)
-        done = time.perf_counter()
-        answers = [
-            merge(parts_of_one, leaves, k, self.total)
-            for parts_of_one, leaves in zip(parts, led.leaves_QB.tolist(), strict=True)
-        ]
-        ms = {"encode": led.encode_ms, "route": led.route_ms, "scan": 1e3 * (done - scanning)}
+        ranking, lost = await self._scan(routes, k)
+        scanned = time.perf_counter()
+        ms = {"encode": routes.encode_ms, "route": routes.route_ms, "scan": 1e3 * (scanned - scanning)}
+        each = answers(ranking, routes.leaves_QB, self.total)
         ms["total"] = 1e3 * (time.perf_counter() - began)
-        return Found(answers, lost, {name: round(value, 3) for name, value in ms.items()})
+        return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()})
 
-    async def route(self, asked: Asked, beam: int) -> Led:
-        """The `beam` most probable leaves of each question."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._lead, asked, beam)
+    async def route(self, questions: Questions, beam: int) -> Routes:
+        """The `beam` densest leaves of each question; InputError where the router reads tokens and there are none."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._route, questions, beam)
 
     async def lost(self) -> list[str]:
         """Names of the groups that do not answer now."""
         there = await asyncio.gather(*(group.answers() for group in self.groups))
-        return [group.name for group, answers in zip(self.groups, there, strict=True) if not answers]
+        return [group.name for group, answering in zip(self.groups, there, strict=True) if not answering]
 
-    def _lead(self, asked: Asked, beam: int) -> Led:
+    def _route(self, questions: Questions, beam: int) -> Routes:
         began = time.perf_counter()
-        query_QM = asked if isinstance(asked, np.ndarray) else self.encoder.encode(asked)
-        encoded = time.perf_counter()
-        leaves_QB, log_prob_QB = route_all(self.router, torch.from_numpy(query_QM), beam)
+        encoded = Encoded.of(questions) if isinstance(questions, np.ndarray) else self.model.encode(questions)
+        routing = time.perf_counter()
+        leaves_QB, log_prob_QB = self.model.route(encoded, beam)
         done = time.perf_counter()
-        return Led(query_QM, leaves_QB.numpy(), log_prob_QB.numpy(), 1e3 * (encoded - began), 1e3 * (done - encoded))
+        return Routes(encoded, leaves_QB, log_prob_QB, 1e3 * (routing - began), 1e3 * (done - routing))
 
-    async def _scan(self, led: Led, k: int) -> tuple[list[list[Partial]], list[list[str]]]:
-        """Parts of each question's answer, and the names of the groups that should have had one."""
-        q = len(led.query_QM)
-        parts: list[list[Partial]] = [[] for _ in range(q)]
-        lost: list[list[str]] = [[] for _ in range(q)]
+    async def _scan(self, routes: Routes, k: int) -> tuple[Ranking, list[list[str]]]:
+        """The best k of each question over the groups, and the names of the groups that should have had some."""
+        query_QM, leaves_QB = routes.encoded.numpy, routes.leaves_QB
+        needs = [_within(leaves_QB, group.leaves) for group in self.groups]
 
-        async def ask(group: Group) -> None:
-            within = (led.leaves_QB >= group.leaves.start) & (led.leaves_QB < group.leaves.stop)
-            rows = np.flatnonzero(within.any(axis=1))
-            if not len(rows):
-                return
+        async def scan(group: Group, need_Q: Bools) -> Ranking | None:
             try:
-                found = await group.search(led.query_QM[rows], led.leaves_QB[rows], k)
+                return await group.scan(query_QM[need_Q], leaves_QB[need_Q], k)
             except LostError:
-                for row in rows:
-                    lost[row].append(group.name)
-                return
-            for row, part in zip(rows, found, strict=True):
-                parts[row].append(part)
+                return None
 
-        await asyncio.gather(*(ask(group) for group in self.groups))
-        return parts, lost
+        needed = [(group, need_Q) for group, need_Q in zip(self.groups, needs, strict=True) if need_Q.any()]
+        rankings = await asyncio.gather(*(scan(group, need_Q) for group, need_Q in needed))
+        lost: list[list[str]] = [[] for _ in query_QM]
+        parts = [Ranking.none(len(query_QM))]
+        for (group, need_Q), ranking in zip(needed, rankings, strict=True):
+            if ranking is None:
+                for row in np.flatnonzero(need_Q).tolist():
+                    lost[row].append(group.name)
+            else:
+                parts.append(ranking.among(need_Q))
+        return merge(parts, k), lost
+
+
+def _within(leaves_QB: Ints, leaves: range) -> Bools:
+    """Whether a question goes to one of a range of leaves."""
+    return np.asarray(((leaves_QB >= leaves.start) & (leaves_QB < leaves.stop)).any(axis=1))

@@ -9,6 +9,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from rayhier.spec import InputError
+
 RETRY = {"Retry-After": "1"}
 CODES = {
     400: "not_json",
@@ -47,6 +49,7 @@ def overloaded(message: str) -> ApiError:
 def install(app: FastAPI) -> None:
     """Give the app's errors, Starlette's and FastAPI's the one form."""
     app.exception_handler(ApiError)(_own)
+    app.exception_handler(InputError)(_input)
     app.exception_handler(HTTPException)(_http)
     app.exception_handler(RequestValidationError)(_refused)
     app.exception_handler(Exception)(_unexpected)
@@ -54,6 +57,10 @@ def install(app: FastAPI) -> None:
 
 async def _own(_: Request, error: ApiError) -> JSONResponse:
     return error.response()
+
+
+async def _input(_: Request, error: InputError) -> JSONResponse:
+    return invalid(str(error)).response()
 
 
 async def _http(request: Request, error: HTTPException) -> JSONResponse:

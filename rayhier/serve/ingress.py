@@ -11,18 +11,14 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from rayhier.embed.encode import TextEncoder
-from rayhier.model.router import load_router
-from rayhier.search.answer import Partial
-from rayhier.search.lists import Ints
-from rayhier.search.opened import spared
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.ranking import Ranking
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs, read_token
 from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
-from rayhier.serve.pinned import Pinned
-from rayhier.storage.columns import Floats
+from rayhier.serve.version import Version
 from rayhier.storage.leaf_map import Manifest
 
 PING_SECONDS = 2.0
@@ -31,7 +27,7 @@ log = logging.getLogger("ray.serve")
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardRange:
     """What a group of shards is called and holds."""
 
     name: str
@@ -51,14 +47,14 @@ class HandleGroup:
     seconds: float
     _back: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
-    async def search(self, query_QM: Floats, leaves_QB: Ints, k: int) -> list[Partial]:
+    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k of each query there; LostError where nobody answers in time."""
         if self._back is not None and not self._back.done():
             raise LostError(self.name)
         try:
             async with asyncio.timeout(self.seconds):
-                found: list[Partial] = await self.handle.search.remote(query_QM, leaves_QB, k)
-                return found
+                ranking: Ranking = await self.handle.scan.remote(query_QM, leaves_QB, k)
+                return ranking
         except BackPressureError:
             raise overloaded(f"{self.name} has more requests than it takes") from None
         except (RayError, RayServeException, TimeoutError) as error:
@@ -84,38 +80,37 @@ class HandleGroup:
 class Ingress:
     """Encodes, routes, asks the groups, merges; reads its token from the file, and keeps its version from vacuum."""
 
-    def __init__(self, args: ServeArgs, pinned: Pinned, parts: list[Part], *handles: DeploymentHandle) -> None:
-        self._held = contextlib.ExitStack()
+    def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
+        self._pins = contextlib.ExitStack()
         torch.set_num_threads(args.encoder_threads)
         self._args = args
         self._token = None if args.token_file is None else read_token(args.token_file)
-        manifest = self._held.enter_context(pinned.reading()).manifest
-        model = pinned.model()
-        encoder = TextEncoder(model.local("encoder"), pinned.now.spec.encoder)
-        router = spared(load_router(model.local("router")), pinned.now.spec.search)
+        manifest = self._pins.enter_context(version.reading()).manifest
+        model = version.model().load()
         groups = [
             HandleGroup(part.name, part.leaves, handle, args.shard_seconds)
             for part, handle in zip(parts, handles, strict=True)
         ]
-        self._index = describe(pinned, manifest, args, [part.name for part in parts])
-        self._engine = Engine(encoder, router, groups, self._index.documents)
+        _ = model.search_router
+        self._index = describe(version, manifest, args, [part.name for part in parts])
+        self._engine = Engine(model, groups, self._index.documents)
 
     def __del__(self) -> None:
         """What Serve calls when a replica is stopped: its version may be vacuumed at once."""
-        self._held.close()
+        self._pins.close()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """What Serve calls for the application, once the model is loaded."""
         return api(self._engine, self._index, self._args.limits, self._token)
 
 
-def describe(pinned: Pinned, manifest: Manifest, args: ServeArgs, groups: list[str]) -> IndexResponse:
+def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str]) -> IndexResponse:
     """What `GET /v1/index` says."""
-    spec = pinned.now.spec
+    spec = version.now.spec
     return IndexResponse(
         name=spec.name,
-        version=pinned.version,
-        index=pinned.now.artifacts["index"],
+        version=version.number,
+        index=version.now.artifacts["index"],
         model=manifest.model,
         router=spec.router.type,
         documents=manifest.documents,

@@ -111,7 +111,7 @@ class Visited(_Body):
     """The same, of the whole corpus."""
 
 
-class Answered(_Body):
+class AnswerBody(_Body):
     """Results of one question, best first."""
 
     results: list[Result]
@@ -122,7 +122,7 @@ class Answered(_Body):
     """Deployments of the shards that were lost."""
 
 
-class SearchResponse(Answered):
+class SearchResponse(AnswerBody):
     """What was found, in which version of the index, and how long each part took."""
 
     model_config = ConfigDict(
@@ -149,7 +149,7 @@ class SearchResponse(Answered):
 class BatchResponse(_Body):
     """An answer for each question, in their order."""
 
-    answers: list[Answered]
+    answers: list[AnswerBody]
     version: int
     ms: dict[str, float]
     """Milliseconds for all of them: encode, route, scan, total."""

@@ -46,3 +46,9 @@ class EvaluateSpec(Section):
         if len(set(values)) < len(values):
             raise ValueError("each value once")
         return values
+
+    @property
+    def deepest_recall(self) -> str:
+        """The recall with the largest cut-off; the first measure where there is no recall."""
+        recalls = [measure for measure in self.measures if measure.startswith("R@")]
+        return max(recalls, key=lambda measure: int(measure[2:]), default=self.measures[0])

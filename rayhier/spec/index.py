@@ -15,9 +15,9 @@ class IndexSpec(Section):
     about 256 MiB each as they lie on storage, four at least."""
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
     """Leaves that hold a document. Each is a row of its own: two cost twice the space and find more at equal work.
-    `auto`: two where the router is taught, which is taught to reach a document by either; one where it is joint."""
+    `auto`: two with learned_ivf, which is taught to reach a document by either; one with ehi."""
     spilled: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the documents that lie in a second leaf, those nearest to a border; of a joint router's, all of them."""
+    """Share of the documents that lie in a second leaf, those nearest to a border; learned_ivf alone."""
     second_leaf: Literal["soar", "next_best"] = "soar"
     """`soar`: among the 32 best the one whose residual is least parallel to the first's (Sun et al., 2023).
     `next_best`: the second most probable."""

@@ -1,9 +1,9 @@
 """The whole spec: one section a stage."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from rayhier.spec.cluster import ClusterSpec
 from rayhier.spec.corpus import CorpusSpec
@@ -11,10 +11,13 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import EvaluateSpec
 from rayhier.spec.index import IndexSpec
-from rayhier.spec.router import RouterSpec
+from rayhier.spec.router import LearnedIvf, RouterSpec
 from rayhier.spec.search import MassBeam, SearchSpec
 from rayhier.spec.section import Section
-from rayhier.spec.train import TrainSpec
+from rayhier.spec.train import Contrast, TrainSpec
+
+PAIRS = (("contrast", "learned_ivf"), ("ehi", "ehi"))
+"""Trainings and routers that go together; where a section is left out, the first pair with the other's type counts."""
 
 
 class JobSpec(Section):
@@ -26,8 +29,10 @@ class JobSpec(Section):
     """Holds every artifact: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
     corpus: CorpusSpec
     encoder: EncoderSpec
-    router: RouterSpec
-    train: TrainSpec = TrainSpec()
+    train: TrainSpec = Contrast(type="contrast")
+    """How the encoder learns, and with ehi the tree; left out, what goes with `router`."""
+    router: RouterSpec = LearnedIvf(type="learned_ivf")
+    """The leaves and what leads to them; left out, what goes with `train`."""
     index: IndexSpec = IndexSpec()
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
@@ -40,28 +45,47 @@ class JobSpec(Section):
             raise ValueError("a path on this machine, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_partner(cls, given: Any) -> Any:
+        return with_partner(given) if isinstance(given, dict) else given
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        train, router = self.train.type, self.router.type
+        if (train, router) not in PAIRS:
+            allowed = ", ".join(one for one, other in PAIRS if other == router)
+            raise InputError(f"train.type: got {train!r} with router.type {router!r}; allowed: {allowed}")
+        if isinstance(self.search.beam, MassBeam) and not self.router.calibrates:
+            raise InputError(f"search.beam: got type mass with router.type {router}; allowed: auto or a whole number")
+        if not self.router.spills and self.index.spilled != IndexSpec().spilled:
+            raise InputError(
+                f"index.spilled: got {self.index.spilled} with router.type {router}, which puts every document into as "
+                "many leaves; allowed: leave it out"
+            )
+        return self
+
     @property
     def leaves_per_document(self) -> int:
         """Rows of a document in the leaf map, at most."""
         given = self.index.leaves_per_document
         if given != "auto":
             return given
-        return 2 if self.router.training == "taught" else 1
+        return 2 if self.router.spills else 1
 
     @property
     def rows_per_document(self) -> float:
-        """The same in the mean."""
-        return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.training == "taught" else 1)
+        """Rows of a document in the leaf map, in the mean."""
+        return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.spills else 1)
 
     @property
     def encoding(self) -> list[str]:
         """Stages that encode texts."""
         return ["embed", *(["index"] if self.encoder.train != "head" else [])]
 
-    def check_beam(self) -> None:
-        """InputError where queries are to stop by probabilities that the router does not know."""
-        if isinstance(self.search.beam, MassBeam) and self.router.training != "taught":
-            raise InputError("search.beam: got type mass with router.training joint; allowed: auto or a whole number")
+    def phases(self, *, supervised: bool) -> dict[str, int]:
+        """Epochs of each phase of training by name, in order; `supervised` where there are judged pairs."""
+        return self.train.phases(supervised=supervised) | self.router.phases(supervised=supervised)
 
     def check_leaves(self, documents: int) -> None:
         """InputError where the tree has more leaves than there are documents."""
@@ -71,3 +95,19 @@ class JobSpec(Section):
                 f"router.branching: got {self.router.branching} with height {self.router.height}, {leaves} leaves; "
                 f"allowed: at most as many leaves as documents ({documents})"
             )
+
+
+def with_partner(given: dict[str, Any]) -> dict[str, Any]:
+    """A spec as read, with the type of `train` or `router` that goes with the other's where it does not say.
+
+    >>> with_partner({"router": {"type": "ehi"}, "train": {"epochs": 5}})["train"]
+    {'type': 'ehi', 'epochs': 5}
+    """
+    sections = {name: given.get(name) or {} for name in ("train", "router")}
+    if not all(isinstance(section, dict) for section in sections.values()):
+        return given
+    types = [section.get("type") for section in sections.values()]
+    fitting = (pair for pair in PAIRS if all(one in (None, other) for one, other in zip(types, pair, strict=True)))
+    partners = next(fitting, PAIRS[0])
+    named = zip(sections.items(), partners, strict=True)
+    return given | {name: {"type": partner, **section} for (name, section), partner in named}

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from rayhier.spec.errors import InputError
-from rayhier.spec.job import JobSpec
+from rayhier.spec.job import JobSpec, with_partner
 
 MAX_BYTES = 1_000_000
 MAX_SHOWN = 12
@@ -34,12 +34,11 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
     for override in overrides:
         key = _set(tree, override)
         sources[key] = f"--set {_cut(override)}"
+    tree = with_partner(tree)
     try:
-        spec = JobSpec.model_validate(tree)
+        return JobSpec.model_validate(tree)
     except ValidationError as error:
         raise InputError("\n".join(_messages(error, tree, str(file), lines, sources))) from None
-    spec.check_beam()
-    return spec
 
 
 # YAML
@@ -181,6 +180,10 @@ def _messages(
     """One line a key, the several alternatives of a union joined by "or"."""
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
+        if not problem["loc"] and problem["type"] == "value_error":  # of the spec as a whole: it names its key itself
+            said = str(problem["ctx"]["error"])
+            yield f"{_place(tuple(said.partition(':')[0].split('.')), file, lines, sources)}: {said}"
+            continue
         path = _clean(problem["loc"], tree)
         if problem["type"] == "too_short" and _at(tree, path)[0]:
             continue  # its items are refused one by one, and pydantic counts what is left

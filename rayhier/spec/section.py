@@ -1,6 +1,11 @@
 """The base of every section of a spec: frozen, no unknown keys, fields documented where they stand."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Rate = Annotated[float, Field(gt=0, le=10)]
+Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
 class Section(BaseModel):

@@ -12,10 +12,11 @@ from rayhier.storage import files
 from rayhier.storage.cache import fetch
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
-from rayhier.storage.sealed import unseal
+from rayhier.storage.seal import unseal
 
 Kind = Literal["corpus", "vectors", "model", "index", "evaluate"]
-FORMAT = 1
+FORMAT = 2
+OLDER = "was written by another version of rayhier; build it anew in another workdir, or remove this one"
 RECORD = "record.json"
 LIBRARIES = ("rayhier", "torch", "transformers", "ray", "pyarrow")
 
@@ -58,7 +59,7 @@ class Place:
         except InputError as error:
             raise InputError(f"{error}; {self._mend()}") from None
         if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
-            raise InputError(f"{path}: format {saved['format']}; this version reads {FORMAT}")
+            raise InputError(f"{path}: format {saved['format']}, not {FORMAT}: {OLDER}")
         try:
             return Artifact(self.folder, Record.model_validate(saved))
         except ValidationError as error:

@@ -22,7 +22,7 @@ from rayhier.storage import files
 from rayhier.storage.artifact import RECORD, Artifact, Kind, Place, Record, versions
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
-from rayhier.storage.sealed import seal
+from rayhier.storage.seal import seal
 
 OWNER = "owner.json"
 CLAIMS = "claims"
@@ -32,7 +32,7 @@ SILENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Made:
+class Output:
     """What a stage wrote below its attempt."""
 
     counts: dict[str, Any]
@@ -80,7 +80,7 @@ class Attempt:
         if self._mine():
             self._write_owner(0)
 
-    def publish(self, kind: Kind, inputs: dict[str, str], made: Made) -> Artifact:
+    def publish(self, kind: Kind, inputs: dict[str, str], made: Output) -> Artifact:
         """Publish every file below `root` but scratch. The first of racing runs wins; all return its artifact."""
         self._check_mine()
         files.remove(self.scratch)

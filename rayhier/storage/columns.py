@@ -7,10 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayhier.arrays import Floats
 from rayhier.storage import files
 from rayhier.storage.paths import Location
-
-Floats = npt.NDArray[np.float32]
 
 
 def vector_column(vectors: npt.NDArray[Any], value: pa.DataType) -> pa.FixedSizeListArray:

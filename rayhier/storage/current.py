@@ -6,11 +6,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files
-from rayhier.storage.artifact import Artifact
+from rayhier.storage.artifact import OLDER, Artifact
 from rayhier.storage.paths import Location
 
 NAME = "current.json"
-FORMAT = 1
+FORMAT = 2
 
 
 class Current(BaseModel):
@@ -41,12 +41,25 @@ def read(workdir: Location) -> Current:
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"{workdir / NAME}: cannot be read as JSON: {error}") from None
-    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
-        raise InputError(f"{workdir / NAME}: format {saved['format']}; this version reads {FORMAT}")
+    _check(workdir, saved)
     try:
         return Current.model_validate(saved)
     except ValidationError as error:
         raise InputError(f"{workdir / NAME}: cannot be read: {error.errors(include_url=False)[0]['msg']}") from None
+
+
+def check_format(workdir: Location) -> None:
+    """InputError where another version of rayhier built the index in this workdir."""
+    try:
+        saved = files.read_json(workdir / NAME)
+    except (OSError, ValueError):  # not there, or damaged: the next run writes it anew
+        return
+    _check(workdir, saved)
+
+
+def _check(workdir: Location, saved: Any) -> None:
+    if isinstance(saved, dict) and saved.get("format", FORMAT) != FORMAT:
+        raise InputError(f"{workdir / NAME}: format {saved['format']}, not {FORMAT}: {OLDER}")
 
 
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:

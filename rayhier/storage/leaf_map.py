@@ -24,7 +24,7 @@ from rayhier.storage import files
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
-from rayhier.storage.sealed import seal, unseal
+from rayhier.storage.seal import seal, unseal
 
 FORMAT = 2
 MANIFESTS = "manifests"
@@ -61,7 +61,7 @@ class Shard(BaseModel):
         return self.offsets[begin], self.offsets[end]
 
 
-class Removed(BaseModel):
+class Removal(BaseModel):
     """Ids, of whole documents, that a version removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -101,7 +101,7 @@ class Manifest(BaseModel):
     """Rows of each leaf that count."""
     shards: list[Shard]
     """As the build or the last compaction left them, each a contiguous range of leaves; then what was added since."""
-    removed: list[Removed] = []
+    removed: list[Removal] = []
 
     @property
     def files(self) -> list[File]:
@@ -188,7 +188,7 @@ class LeafMap:
         return pa.concat_arrays(late) if late else pa.array([], pa.string())
 
     @cached_property
-    def _removed(self) -> list[tuple[Removed, pa.Array]]:
+    def _removed(self) -> list[tuple[Removal, pa.Array]]:
         for one in self.manifest.removed:
             check(self.root, one.file, MEND)
         read = (files.read_table(self.root / one.file.name, ["doc_id"]) for one in self.manifest.removed)

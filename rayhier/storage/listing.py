@@ -14,7 +14,7 @@ MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{trai
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedFile:
     """A file and its name below what the spec gives."""
 
     name: str
@@ -25,13 +25,13 @@ class Named:
 class Listing:
     """All files of a source."""
 
-    documents: tuple[Named, ...]
-    queries: tuple[Named, ...]
-    judgements: dict[str, Named]
+    documents: tuple[NamedFile, ...]
+    queries: tuple[NamedFile, ...]
+    judgements: dict[str, NamedFile]
     """By split."""
 
     @property
-    def all(self) -> tuple[Named, ...]:
+    def all(self) -> tuple[NamedFile, ...]:
         """Every file; names tell them apart."""
         return (*self.documents, *self.queries, *self.judgements.values())
 
@@ -51,9 +51,9 @@ def find(spec: Listed) -> Listing:
 
 def _beir(folder: Path) -> Listing:
     _check_folder(folder, BEIR)
-    judged = {split: Named(f"qrels/{split}.tsv", folder / "qrels" / f"{split}.tsv") for split in SPLITS}
+    judged = {split: NamedFile(f"qrels/{split}.tsv", folder / "qrels" / f"{split}.tsv") for split in SPLITS}
     judged = {split: one for split, one in judged.items() if one.path.is_file()}
-    corpus, queries = (Named(name, folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
+    corpus, queries = (NamedFile(name, folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
     for one in (corpus, queries):
         if not one.path.is_file():
             raise InputError(f"corpus.path: {one.path} is missing; allowed: {BEIR}")
@@ -64,7 +64,7 @@ def _beir(folder: Path) -> Listing:
 
 def _msmarco(folder: Path) -> Listing:
     _check_folder(folder, MSMARCO)
-    collection = Named("collection.tsv", folder / "collection.tsv")
+    collection = NamedFile("collection.tsv", folder / "collection.tsv")
     if not collection.path.is_file():
         raise InputError(f"corpus.path: {collection.path} is missing; allowed: {MSMARCO}")
     measured = "dev.small" if (folder / "qrels.dev.small.tsv").is_file() else "dev"
@@ -74,11 +74,11 @@ def _msmarco(folder: Path) -> Listing:
     published = {split: name for split, name in published.items() if (folder / f"qrels.{name}.tsv").is_file()}
     if not published:
         raise InputError(f"corpus.path: {folder} holds no qrels.train.tsv nor qrels.dev.tsv; allowed: {MSMARCO}")
-    queries = [Named(f"queries.{name}.tsv", folder / f"queries.{name}.tsv") for name in published.values()]
+    queries = [NamedFile(f"queries.{name}.tsv", folder / f"queries.{name}.tsv") for name in published.values()]
     for one in queries:
         if not one.path.is_file():
             raise InputError(f"corpus.path: {one.path} is missing; allowed: {MSMARCO}")
-    judged = {s: Named(f"qrels.{name}.tsv", folder / f"qrels.{name}.tsv") for s, name in published.items()}
+    judged = {s: NamedFile(f"qrels.{name}.tsv", folder / f"qrels.{name}.tsv") for s, name in published.items()}
     return Listing((collection,), tuple(queries), judged)
 
 
@@ -96,7 +96,7 @@ def _listed(spec: Jsonl | Parquet, suffix: str) -> Listing:
     return Listing(documents, queries, _judged(spec.judgements))
 
 
-def _judged(judgements: Judgements) -> dict[str, Named]:
+def _judged(judgements: Judgements) -> dict[str, NamedFile]:
     found = {}
     for split in SPLITS:
         text = getattr(judgements, split)
@@ -105,15 +105,15 @@ def _judged(judgements: Judgements) -> dict[str, Named]:
         path = paths.resolve(f"corpus.judgements.{split}", text)
         if not path.is_file():
             raise InputError(f"corpus.judgements.{split}: got {text!r}, no such file; allowed: a file of judgements")
-        found[split] = Named(f"judgements/{split}/{path.name}", path)
+        found[split] = NamedFile(f"judgements/{split}/{path.name}", path)
     return found
 
 
-def _files(key: str, text: str, suffix: str) -> tuple[Named, ...]:
+def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
     """A file, the files of a folder that end in `suffix`, or those that a pattern matches; by name, after `key`."""
     path = paths.resolve(f"corpus.{key}", text)
     if path.is_file():
-        return (Named(f"{key}/{path.name}", path),)
+        return (NamedFile(f"{key}/{path.name}", path),)
     if path.is_dir():
         found = sorted(one for one in path.iterdir() if one.name.endswith(suffix) and one.is_file())
     else:
@@ -123,4 +123,4 @@ def _files(key: str, text: str, suffix: str) -> tuple[Named, ...]:
         allowed = f"a file, a folder of *{suffix}, or a pattern of files"
         raise InputError(f"corpus.{key}: got {text!r}, {held}; allowed: {allowed}")
     base = path if path.is_dir() else Path(os.path.commonpath([one.parent for one in found]))
-    return tuple(Named(f"{key}/{one.relative_to(base).as_posix()}", one) for one in found)
+    return tuple(NamedFile(f"{key}/{one.relative_to(base).as_posix()}", one) for one in found)

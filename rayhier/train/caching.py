@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rayhier.search.lists import Ints
+from rayhier.arrays import Ints
 from rayhier.train.tower import Side, Tower
 
 Ask = tuple[Side, Ints]
@@ -30,7 +30,7 @@ def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[
     for vector in vectors:
         vector.requires_grad_()
 
-    def finish() -> None:
+    def backward() -> None:
         for (side, rows), vector in zip(asks, vectors, strict=True):
             if vector.grad is None:
                 continue
@@ -39,7 +39,7 @@ def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[
                 tower.encode(side, part).backward(vector.grad[begin : begin + len(part)])  # type: ignore[no-untyped-call]
                 begin += len(part)
 
-    return vectors, finish
+    return vectors, backward
 
 
 def pieces(rows: Ints, size: int) -> list[Ints]:

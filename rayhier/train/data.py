@@ -4,10 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.evaluate.data import Documents, Kept, held_out, load_queries, neighbours
-from rayhier.evaluate.held import hash_ids
-from rayhier.evaluate.measures import Queries
-from rayhier.search.lists import Ints
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest
+from rayhier.dataset.documents import Choice, Documents
+from rayhier.dataset.holdout import hash_ids, holdout_rows
+from rayhier.dataset.queries import Queries, load_queries
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
@@ -18,7 +19,7 @@ SIBLINGS = 16
 """Passages of a document that may lie nearer than any other document's."""
 
 
-def sampled(corpus: Artifact, most: int) -> Kept | None:
+def sampled(corpus: Artifact, most: int) -> Choice | None:
     """What training keeps of a corpus of more than `most` rows: judged documents, and others by hash of the id.
 
     None where it keeps all.
@@ -37,18 +38,16 @@ def sampled(corpus: Artifact, most: int) -> Kept | None:
     return kept
 
 
-def load_examples(
-    spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents, *, joint: bool = True
-) -> Examples:
+def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:
     """Judged pairs, or every document with its nearest neighbours, as `train.objective` says.
 
-    Only joint training learns from those neighbours; for any other the documents come without, as to find them costs
-    n² comparisons.
+    Only a router that learns together with the encoder learns from those neighbours; for any other the documents come
+    without, as to find them costs n² comparisons.
     """
     queries = load_queries(corpus, vectors, "train")
     if spec.objective == "supervised" or (spec.objective == "auto" and queries.answered):
         return judged_pairs(queries, documents)
-    if joint:
+    if spec.routes:
         return document_pairs(documents)
     none_P2 = np.empty((0, 2), dtype=np.int64)
     return Examples(documents.vector_NM, documents.vector_NM, none_P2, same=True, copies=documents.copies)
@@ -82,7 +81,7 @@ def document_pairs(documents: Documents) -> Examples:
     A passage never asks for another of its own document, which may be half of itself. Of so few documents that fewer
     than two would be left, none is held out.
     """
-    kept = np.setdiff1d(np.arange(len(documents.ids)), held_out(documents.ids))
+    kept = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
     if len(kept) < 2:
         kept = np.arange(len(documents.ids))
     near = _others(documents, kept)
@@ -102,3 +101,12 @@ def _others(documents: Documents, kept: Ints) -> Ints:
     near[result_N[near] == result_N[:, None]] = -1
     order = np.argsort(near < 0, axis=1, kind="stable")[:, :POSITIVES]
     return np.asarray(np.take_along_axis(near, order, axis=1))
+
+
+def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
+    """Rows [r, count] of the exact nearest others of some rows; -1 where there are fewer."""
+    near = nearest(vectors_NM[rows], vectors_NM, count + 1)[0]
+    own = near == rows[:, None]
+    # Equal vectors can push a row out of its own list; then the last place goes instead.
+    own[~own.any(axis=1), -1] = True
+    return np.asarray(near[~own].reshape(len(rows), count))

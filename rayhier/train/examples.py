@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayhier.search.lists import Copies, Ints
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.documents import Copies
 
 
 @dataclass(frozen=True)

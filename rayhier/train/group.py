@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rayhier.search.lists import Ints
+from rayhier.arrays import Ints
 
 
 class Group:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rayhier.search.lists import Ints
+from rayhier.arrays import Ints
 from rayhier.train.examples import Known
 
 CHUNK = 4096

@@ -15,42 +15,37 @@ from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
-from rayhier.evaluate.data import in_memory, load_dev, load_documents
-from rayhier.model.ehi import EhiRouter
+from rayhier.dataset.documents import load_documents
 from rayhier.model.router import save_router
-from rayhier.model.taught import TaughtRouter
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import TrainWorkers
 from rayhier.storage import arrow, files
 from rayhier.storage.artifact import Artifact
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
-from rayhier.train.contrast import Contrast
-from rayhier.train.data import judged_pairs, load_examples, sampled
-from rayhier.train.dev import DevMeasure, ExactMeasure
+from rayhier.train.data import load_examples, sampled
 from rayhier.train.group import Group
-from rayhier.train.loop import Loop
-from rayhier.train.sides import build_tower
-from rayhier.train.teacher import build_teacher
-from rayhier.train.trainer import Trainer
+from rayhier.train.loop import Loop, Phase
+from rayhier.train.phases import Material, dev_queries, train
+from rayhier.train.tower import build_tower
 
 MAX_FAILURES = 3
 METRICS = "metrics.json"
-JOINT, ENCODER, ROUTER = "joint", "encoder", "router"
-"""Phases of a training."""
 
 
-def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Made:
+def build(
+    spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt
+) -> Output:
     """Train head and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
     judged = corpus.record.counts["splits"]["train"]["relevant"]
     supervised = spec.train.objective != "documents" and bool(judged)
-    if not supervised and spec.router.training == "joint":
+    if not supervised and spec.train.routes:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
     elif not supervised:
         say("  no train judgements are used: the encoder stays as it came, the router is k-means with a screen")
-    if not corpus.record.counts["splits"]["dev"]["relevant"] and (supervised or spec.router.training == "joint"):
+    if not corpus.record.counts["splits"]["dev"]["relevant"] and (supervised or spec.train.routes):
         say("  no dev judgements: held-out documents that look for their nearest neighbours pick the best epoch")
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
@@ -74,7 +69,7 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     )
-    phases = epochs(spec, supervised)
+    phases = spec.phases(supervised=supervised)
     with Bar(f"train seed {seed}", max(1, sum(phases.values())), "epochs") as bar:
         finished = threading.Event()
         follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
@@ -87,19 +82,9 @@ def build(spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vector
             progress.shutdown()
     history = files.read_json(attempt.root / METRICS)
     best = {phase: max(rows, key=lambda row: row["dev"]) for phase, rows in history.items()}
-    if supervised and best.get(ENCODER, best.get(JOINT, {"epoch": 1}))["epoch"] == 0:
+    if supervised and best[next(iter(phases))]["epoch"] == 0:
         say("  epoch 0 is kept: the encoder is as it came: no training epoch measured better on dev")
-    return Made({"epochs": phases, "best": best})
-
-
-def epochs(spec: JobSpec, supervised: bool) -> dict[str, int]:
-    """Of each phase of a training, in order; documents alone teach a router nothing that helps queries."""
-    training = spec.router.training
-    if training == "joint":
-        return {JOINT: spec.train.passes(training)}
-    if not supervised:
-        return {ROUTER: 0}
-    return {ENCODER: spec.train.passes(training), ROUTER: spec.train.teaching.epochs}
+    return Output({"epochs": phases, "best": best})
 
 
 def train_worker(config: dict[str, Any]) -> None:
@@ -109,28 +94,13 @@ def train_worker(config: dict[str, Any]) -> None:
     root = locate(config["root"])
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
-    kept = sampled(corpus, spec.train.most_documents)
-    documents = load_documents(corpus, vectors, kept)
-    dev = load_dev(corpus, vectors, in_memory(documents))
-    examples = load_examples(spec.train, corpus, vectors, documents, joint=spec.router.training == "joint")
+    choice = sampled(corpus, spec.train.most_documents)
+    documents = load_documents(corpus, vectors, choice)
+    dev, examples = dev_queries(corpus, vectors, documents), load_examples(spec.train, corpus, vectors, documents)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
     with ExitStack() as stack:
-        run = Run(spec, epochs(spec, not examples.same), config["progress"], root, stack)
-        if spec.router.training == "joint":
-            joint = Trainer(tower, examples, spec.router, spec.train, seed, DevMeasure(dev, documents.results))
-            router: EhiRouter | TaughtRouter = joint.router
-            run(JOINT, joint)
-            joint.note_cells()
-        else:
-            contrast = Contrast(tower, examples, spec.train, seed, ExactMeasure(dev, documents))
-            if not examples.same:
-                run(ENCODER, contrast)
-            dev_P2 = judged_pairs(dev, documents).pair_P2
-            teacher = build_teacher(spec, contrast, examples, dev_P2, sampled=kept is not None)
-            router = teacher.router
-            run(ROUTER, teacher)
-            if run.group.rank == 0 and not examples.same:
-                teacher.calibrate()
+        run = Run(spec, spec.phases(supervised=not examples.same), config["progress"], root, stack)
+        router = train(spec, seed, tower, Material(documents, examples, dev, choice is not None), run)
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
@@ -141,14 +111,14 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 class Run:
-    """Runs the phases of a training one after the other, from where the newest checkpoint left them."""
+    """Runs phases in order, under the spec's names, from where the newest checkpoint left them."""
 
     def __init__(
         self, spec: JobSpec, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
     ) -> None:
         self.spec, self.epochs, self.progress = spec, epochs, progress
         self.group = Group()
-        self.phases: dict[str, Loop] = {}
+        self.loops: dict[str, Loop] = {}
         self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         self.board: SummaryWriter | None = None
         if self.group.rank == 0:
@@ -158,27 +128,27 @@ class Run:
     @property
     def history(self) -> dict[str, list[dict[str, float]]]:
         """What each phase noted."""
-        return {phase: loop.history for phase, loop in self.phases.items()}
+        return {phase: loop.history for phase, loop in self.loops.items()}
 
-    def __call__(self, phase: str, loop: Loop) -> None:
-        """Every epoch of a phase that is left, then back to its best."""
-        self.phases[phase] = loop
-        if (state := self.checkpoint / f"{phase}.safetensors").exists():
+    def __call__(self, phase: Phase) -> None:
+        """Every pass of the next phase that is left, then back to its best."""
+        name, loop = list(self.epochs)[len(self.loops)], Loop(phase)
+        before = sum(list(self.epochs.values())[: len(self.loops)])
+        self.loops[name] = loop
+        if (state := self.checkpoint / f"{name}.safetensors").exists():
             loop.load(state)
-        before = sum(list(self.epochs.values())[: list(self.epochs).index(phase)])
         saved = time.monotonic()
-        while not loop.finished:
+        while not loop.ended:
             row = loop.run_epoch() if loop.started else loop.start()
             if row is not None and self.board is not None:
-                for name, value in row.items():
-                    self.board.add_scalar(f"{phase}/{name}", value, loop.epoch)
-                self.progress.put_nowait({"phase": phase, "reached": before + loop.epoch, **row})
-            if self.group.agree(
-                loop.finished or time.monotonic() - saved >= self.spec.cluster.train.checkpoint_seconds
-            ):
+                for measure, value in row.items():
+                    self.board.add_scalar(f"{name}/{measure}", value, loop.epoch)
+                self.progress.put_nowait({"phase": name, "reached": before + loop.epoch, **row})
+            if self.group.agree(loop.ended or time.monotonic() - saved >= self.spec.cluster.train.checkpoint_seconds):
                 self._save()
                 saved = time.monotonic()
         loop.restore_best()
+        phase.finish()
 
     def _saved(self, here: Path) -> Path:
         """The newest checkpoint's files, as long as the run lasts."""
@@ -190,12 +160,12 @@ class Run:
 
     def _save(self) -> None:
         """All workers report; what they share is saved by the first."""
-        metrics = {"epoch": sum(loop.epoch for loop in self.phases.values())}
+        metrics = {"epoch": sum(loop.epoch for loop in self.loops.values())}
         if self.group.rank > 0:
             ray.train.report(metrics)
             return
         with tempfile.TemporaryDirectory() as folder:
-            for phase, loop in self.phases.items():
+            for phase, loop in self.loops.items():
                 loop.save(Path(folder) / f"{phase}.safetensors")
             ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
 

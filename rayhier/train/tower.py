@@ -5,16 +5,27 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
-from rayhier.model.encoder import ResidualHead, save_encoder
-from rayhier.search.lists import Ints
-from rayhier.storage.columns import Floats
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.documents import Documents, load_texts
+from rayhier.dataset.queries import Queries
+from rayhier.embed.encode import TextEncoder
+from rayhier.model.encoder import ResidualHead, save_encoder, save_trained
+from rayhier.model.precision import resolve, resolve_device
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage.artifact import Artifact
+from rayhier.train.examples import Examples
+from rayhier.train.group import Group
 
 Side = Literal["query", "document", "dev"]
 """Training queries, documents, dev queries."""
-BATCH = 16384
+HEAD_ROWS = 16_384
+"""Vectors that a head maps together."""
+ENCODED = 65_536
+"""Rows of a side that all workers encode before the first gathers them."""
 
 
 class Tower(Protocol):
@@ -35,7 +46,7 @@ class Tower(Protocol):
         """Vectors [n, m] of rows, with gradient."""
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Vectors [n, m] of rows, without."""
+        """Vectors [n, m] of rows, without gradient."""
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
         """Write the trained encoder as a sentence-transformers folder; `base` is the untrained one's."""
@@ -60,10 +71,96 @@ class HeadTower:
 
     @torch.no_grad()
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """The same in batches, so that memory does not grow with n."""
-        parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // BATCH)))]
+        """Trained vectors of stored ones without gradient, in batches, so that memory does not grow with n."""
+        parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // HEAD_ROWS)))]
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
         """The base encoder with the head behind it."""
         save_encoder(base, self.module, max_length, folder)
+
+
+class TextTower:
+    """A transformer that trains on texts. Dropout is off: a step is a function of its batch alone.
+
+    `encoder` holds float32 weights; `dtype` is the arithmetic of its forward pass (torch.autocast).
+    """
+
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        which: Literal["last_layer", "all"],
+        texts: Mapping[Side, pa.ChunkedArray],
+        dtype: torch.dtype,
+    ) -> None:
+        self.encoder, self.texts, self.dtype = encoder, texts, dtype
+        self.module = encoder.encoder
+        self.module.trainable(which)
+
+    @property
+    def device(self) -> torch.device:
+        """Where vectors come out."""
+        return self.encoder.device
+
+    def size(self, side: Side) -> int:
+        """Rows of a side."""
+        return len(self.texts[side])
+
+    def encode(self, side: Side, rows: Ints) -> Tensor:
+        """Vectors of the rows' texts."""
+        if not len(rows):
+            return torch.zeros(0, self.encoder.dimension, device=self.device)
+        tokens = self.encoder.tokenise(self._texts(side, rows))
+        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
+        with self._autocast():
+            vectors: Tensor = self.module(*self.encoder.padded([tokens[row] for row in order])).float()
+        back = torch.from_numpy(np.argsort(order)).to(self.device)
+        return vectors[back]
+
+    def infer(self, side: Side, rows: Ints) -> Tensor:
+        """Vectors of the rows' texts without gradient, by the one encoding path."""
+        with self._autocast():
+            return torch.from_numpy(self.encoder.encode(self._texts(side, rows))).to(self.device)
+
+    def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  the whole encoder is its own
+        """All of the trained encoder."""
+        save_trained(self.module, max_length, folder)
+
+    def _texts(self, side: Side, rows: Ints) -> list[str]:
+        texts: list[str] = self.texts[side].take(pa.array(rows)).to_pylist()
+        return texts
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+
+def build_tower(
+    spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
+) -> Tower:
+    """A head on the stored vectors, or the encoder of `folder` on the texts."""
+    device = resolve_device(spec.device)
+    if spec.train == "head":
+        head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
+        stored: dict[Side, Floats] = {"query": examples.query_QM, "document": documents.vector_NM, "dev": dev.vector_QM}
+        return HeadTower(head, stored, device)
+    encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
+    texts: dict[Side, pa.ChunkedArray] = {
+        "document": load_texts(corpus, documents.ids),
+        "dev": pa.chunked_array([list(dev.texts)]),
+    }
+    same, asked = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
+    texts["query"] = texts["document"] if same else asked
+    return TextTower(encoder, spec.train, texts, resolve(spec.precision, device))
+
+
+def encode_side(tower: Tower, side: Side, dimension: int, group: Group) -> Floats:
+    """Trained vectors [n, m] of a side: each worker its share of every stretch; none but on the first."""
+    n = tower.size(side)
+    every = np.empty((n if group.rank == 0 else 0, dimension), dtype=np.float32)
+    for begin in range(0, n, ENCODED):
+        rows = np.arange(begin, min(begin + ENCODED, n))
+        shares = group.shares(rows)
+        whole = group.join(tower.infer(side, shares[group.rank]), [len(share) for share in shares])
+        if group.rank == 0:
+            every[rows] = whole.float().cpu().numpy()
+    return every

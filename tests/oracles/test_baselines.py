@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from rayhier.evaluate.bm25 import Bm25
-from rayhier.evaluate.hnsw import Hnsw
-from rayhier.evaluate.scann_tree import ScannTree
+from rayhier.evaluate.systems.bm25 import Bm25
+from rayhier.evaluate.systems.hnsw import Hnsw
+from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.significance import RESAMPLES, bootstrap
 
 N, M, Q, K = 600, 16, 25, 30

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.evaluate.baselines import Collection, faiss_ivf
+from rayhier.evaluate.systems.ivf import Collection, faiss_ivf
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.parts import HereParts
 from rayhier.search.lists import LeafLists

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from rayhier.evaluate.found import Ranking
-from rayhier.evaluate.measures import Judge, Queries
+from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
 from rayhier.evaluate.report import _trec as trec
 
 DOCUMENTS = [f"d{number:03d}" for number in range(150)]

@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.cluster.placing import place
-from rayhier.cluster.spill import CANDIDATES, WEIGHT
+from rayhier.model.placing import place
+from rayhier.model.spill import CANDIDATES, WEIGHT
 from rayhier.index.assign import Assigner
 from rayhier.model.router import load_router, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import schemas
-from rayhier.train.settle import make_router, settle
+from rayhier.train.learned_ivf.settle import make_router, settle
 
 N, M = 500, 12
 IDS = [f"d{row:03d}" for row in range(N)]

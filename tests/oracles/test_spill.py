@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rayhier.cluster import spill
+from rayhier.model import spill
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.cluster.spill import second_leaves
+from rayhier.model.spill import second_leaves
 
 N, M, L, C = 300, 16, 24, 12
 

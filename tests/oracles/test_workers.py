@@ -47,11 +47,11 @@ def joint(micro_batch):
     """EHI's trainer; hard negatives in the first batch."""
     import numpy as np
 
-    from rayhier.train.trainer import Trainer
+    from rayhier.train.ehi.joint import Joint
 
     asked = spec(micro_batch, {"training": "joint", "branching": 3, "height": 2})
     examples = problem()
-    trainer = Trainer(
+    trainer = Joint(
         tower(examples), examples, asked.router, asked.train, 0, lambda now: {"dev": float(now.lists.sizes[0])}
     )
     trainer.start()
@@ -64,7 +64,7 @@ def contrast(micro_batch):
     """The contrast, the same way; the batch ends with second answers of its first queries."""
     import numpy as np
 
-    from rayhier.train.contrast import Contrast
+    from rayhier.train.contrast.contrast import Contrast
 
     examples = problem()
     asked = spec(micro_batch, {"branching": 9})
@@ -89,8 +89,8 @@ def tall(micro_batch):
 def taught(micro_batch, router):
     import numpy as np
 
-    from rayhier.train.contrast import Contrast
-    from rayhier.train.teacher import build_teacher
+    from rayhier.train.contrast.contrast import Contrast
+    from rayhier.train.learned_ivf.teacher import build_teacher
 
     examples, asked = problem(), spec(micro_batch, router)
     before = Contrast(tower(examples), examples, asked.train, 0, lambda documents, _: {"dev": float(documents[0, 0])})

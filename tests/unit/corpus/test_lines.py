@@ -8,13 +8,13 @@ import pytest
 from rayhier.corpus import jsonl, lines
 from rayhier.corpus.check import Judgement, Reason
 from rayhier.spec.corpus import Jsonl
-from rayhier.storage.listing import Named
+from rayhier.storage.listing import NamedFile
 
 
 def judgements(tmp_path, raw):
     path = tmp_path / "test.tsv"
     path.write_bytes(b"".join(raw))
-    return list(lines.whole(Named("test.tsv", path), lines.JUDGEMENTS).rows)
+    return list(lines.whole(NamedFile("test.tsv", path), lines.JUDGEMENTS).rows)
 
 
 def test_the_header_is_optional_and_stands_first(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.evaluate.balance import balance
+from rayhier.dataset.balance import balance
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=50).filter(any))

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.evaluate.baselines import list_choices, tuned_lists
+from rayhier.evaluate.systems.ivf import list_choices, tuned_lists
 from rayhier.evaluate.curve import beams
-from rayhier.evaluate.data import Documents, in_memory
-from rayhier.evaluate.measures import Queries
+from rayhier.dataset.documents import Documents, in_memory
+from rayhier.dataset.queries import Queries
 from rayhier.evaluate.part import Part
 
 M, Q = 8, 60

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.evaluate.baselines import faiss_ivf
+from rayhier.evaluate.systems.ivf import faiss_ivf
 from rayhier.evaluate.curve import (
     Point,
     System,
@@ -17,9 +17,10 @@ from rayhier.evaluate.curve import (
     read,
     read_values,
 )
-from rayhier.evaluate.data import Documents, in_memory
+from rayhier.dataset.documents import Documents, in_memory
 from rayhier.evaluate.found import scan
-from rayhier.evaluate.measures import Judge, Queries
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
 from rayhier.search.lists import LeafLists
 
 MEASURES = ["nDCG@10", "RR@10", "R@10", "R@100"]

@@ -5,16 +5,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rayhier.evaluate.baselines import Collection
-from rayhier.evaluate.data import (
-    documents_as_queries,
-    held_out,
-    in_memory,
-    load_dev,
-    load_documents,
-    load_queries,
-    neighbours,
-)
+from rayhier.evaluate.systems.ivf import Collection
+from rayhier.dataset.documents import documents_as_queries, in_memory, load_dev, load_documents, neighbours
+from rayhier.dataset.holdout import held_out
+from rayhier.dataset.queries import load_queries
 from rayhier.evaluate.part import Part
 from rayhier.evaluate.parts import HereParts
 from rayhier.storage import columns, files, schemas

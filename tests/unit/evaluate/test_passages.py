@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rayhier.evaluate.data import in_memory, load_documents
+from rayhier.dataset.documents import in_memory, load_documents
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.parts import Here
 from rayhier.model.ehi import EhiRouter
@@ -17,7 +17,7 @@ from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.sealed import seal
+from rayhier.storage.seal import seal
 
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH

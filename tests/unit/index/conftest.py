@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rayhier.index.assign import Assigner
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 from rayhier.storage import schemas
 
@@ -38,7 +38,7 @@ class Made:
 
 @pytest.fixture(scope="session")
 def assign():
-    router = TaughtRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
     router.border.fill_(0.2)
     index = {"vectors": "float32", "leaves_per_document": 2}

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.cluster.placing import leaf_means
+from rayhier.cluster.kmeans import leaf_means
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.shards import write_rows
 from rayhier.model.ehi import EhiRouter

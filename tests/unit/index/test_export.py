@@ -11,7 +11,7 @@ from rayhier.index import change
 from rayhier.index import export as exporting
 from rayhier.index.export import export
 from rayhier.model.router import route_all
-from rayhier.search.lazy import LazyMap
+from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
 
@@ -48,7 +48,7 @@ def test_our_probes_find_the_same(made, exported):
     index.nprobe = 4
     scores, found = ivf_tools.search_preassigned(index, queries, 4 * K, leaves)
     ids = rows["id"].to_pylist()
-    for ours, row, score in zip(LazyMap(there).search(queries, leaves, K), found, scores, strict=True):
+    for ours, row, score in zip(LeafScan(there).search(queries, leaves, K), found, scores, strict=True):
         there_N = row >= 0
         theirs = best([ids[n] for n in row[there_N]], score[there_N].tolist())
         mine = [(hit.id, hit.score) for hit in ours.hits]

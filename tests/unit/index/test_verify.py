@@ -8,7 +8,7 @@ from rayhier.index.verify import verify
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
 from rayhier.storage.artifact import Artifact, Place
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap, Manifest, publish
 
 from .changes import FACTOR, batch
@@ -24,7 +24,7 @@ def index(assign, write_map, tmp_path):
         write_map(attempt.root, assign(documents([f"d{n:03d}" for n in range(N)]), unit(0, N, M)), L, 3)
         table = documents(["leaf"])
         leaves = files.write_parquet(attempt.root, "leaves.parquet", [table], table.schema)
-        artifact = attempt.publish("index", {}, Made({}, (leaves,)))
+        artifact = attempt.publish("index", {}, Output({}, (leaves,)))
     change.add(artifact.root, assign, batch(["a", "b"]), FACTOR)
     change.upsert(artifact.root, assign, batch(["b", "d001"]), FACTOR)
     return artifact

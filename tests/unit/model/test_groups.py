@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from rayhier.model.router import load_router, place_all, save_router
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 
 M = 16
 
@@ -16,7 +16,7 @@ def unit(*shape, seed=0):
 
 def grouped(leaves=400, groups=40):
     """Leaves in groups by their nearest of so many directions."""
-    router = TaughtRouter(M, leaves, 1, 0, groups=groups)
+    router = LearnedIvfRouter(M, leaves, 1, 0, groups=groups)
     router.begin(unit(leaves, M, seed=1))
     router.group_GM.copy_(unit(groups, M, seed=2))
     router.group_L.copy_((router.centroid_LM @ router.group_GM.T).argmax(dim=1))
@@ -44,7 +44,7 @@ def test_near_groups_by_hand(monkeypatch):
     """All groups looked at: the very leaves of the exact way."""
     router, texts = grouped(groups=20), unit(50, M, seed=4)
     exact = place_all(without_groups(router), texts, 8)[0]
-    monkeypatch.setattr("rayhier.model.taught.PROBES", 19)
+    monkeypatch.setattr("rayhier.model.learned_ivf.PROBES", 19)
     near = place_all(router, texts, 8)[0]
     for text, own, wanted in zip(texts, near, exact, strict=True):
         left_out = (text @ router.group_GM.T).argmin()
@@ -53,7 +53,7 @@ def test_near_groups_by_hand(monkeypatch):
 
 
 def without_groups(router):
-    plain = TaughtRouter(M, router.branching, 1, 0)
+    plain = LearnedIvfRouter(M, router.branching, 1, 0)
     plain.load_state_dict({**router.state_dict(), "group_GM": torch.zeros(0, M), "group_L": torch.zeros(0).long()})
     return plain.requires_grad_(requires_grad=False)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rayhier.model.taught import reach_loss
+from rayhier.model.learned_ivf import reach_loss
 
 
 def test_reach_by_hand():

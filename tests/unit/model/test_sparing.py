@@ -6,7 +6,7 @@ import torch
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, route_all, save_router, sparing
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 
 M, L, Q = 16, 40, 200
 
@@ -17,7 +17,7 @@ def unit(n, seed):
 
 
 def made(screen=0):
-    router = TaughtRouter(M, L, 1, 2, screen)
+    router = LearnedIvfRouter(M, L, 1, 2, screen)
     router.begin(unit(L, 1))
     router.log_size_L.copy_(torch.rand(L, generator=torch.Generator().manual_seed(2)))
     return router.requires_grad_(requires_grad=False)

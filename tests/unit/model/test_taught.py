@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import load_router, place_all, route_all, save_router
-from rayhier.model.taught import SCALE, SHORTLIST, TaughtRouter
+from rayhier.model.learned_ivf import SCALE, SHORTLIST, LearnedIvfRouter
 
 M, TEXTS = 16, 30
 SHAPES = pytest.mark.parametrize(("branching", "height"), [(2, 1), (12, 1), (60, 1), (4, 2), (3, 3), (2, 5)])
@@ -27,12 +27,12 @@ def texts():
 @pytest.fixture
 def always(monkeypatch):
     """The first pass is made where it does not pay, too."""
-    monkeypatch.setattr(TaughtRouter, "_screens", lambda router, _: router.screen > 0)
+    monkeypatch.setattr(LearnedIvfRouter, "_screens", lambda router, _: router.screen > 0)
 
 
 def begun(branching, height, screen=0, rank=5):
     torch.manual_seed(0)
-    router = TaughtRouter(M, branching, height, rank, screen)
+    router = LearnedIvfRouter(M, branching, height, rank, screen)
     router.begin(unit(router.n_leaves, M, seed=1))
     return router.requires_grad_(requires_grad=False)
 
@@ -119,7 +119,7 @@ def test_height_changes_nothing_where_every_node_is_kept(branching, height, beam
 
 @pytest.mark.parametrize("scale", [SCALE, 3.0])
 def test_it_begins_as_nearest_centroid(scale, texts):
-    router = TaughtRouter(M, 12, 1, 5)
+    router = LearnedIvfRouter(M, 12, 1, 5)
     router.begin(unit(12, M, seed=1), scale)
     products = texts @ unit(12, M, seed=1).T
     found, log_probs = route_all(router, texts, 12)

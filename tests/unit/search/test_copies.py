@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.search.lists import Copies, LeafLists, once
+from rayhier.dataset.documents import Copies
+from rayhier.search.lists import LeafLists
+from rayhier.dataset.ranking import once
 
 M, L = 4, 6
 

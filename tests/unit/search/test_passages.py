@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rayhier.index.assign import Assigner
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search import codecs
-from rayhier.search.lazy import HELD, LazyMap, _Best
+from rayhier.search.scan import HELD, LeafScan, _Best
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -37,7 +37,7 @@ def vectors(asked):
 @pytest.fixture
 def root(vectors, tmp_path, write_map, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    router = TaughtRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(unit(np.random.default_rng(1).normal(size=(L, M)))))
     router.border.fill_(0.1)
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": {"leaves_per_document": 2}})
@@ -53,7 +53,7 @@ def root(vectors, tmp_path, write_map, monkeypatch):
 def test_as_many_documents_as_are_asked_for(root, vectors, asked, codec):
     every = np.tile(np.arange(L), (Q, 1))
     best_QD = (asked @ vectors.T).reshape(Q, DOCUMENTS, PASSAGES).max(axis=2)
-    for query, part in enumerate(LazyMap(LeafMap.open(root), codec).search(asked, every, K)):
+    for query, part in enumerate(LeafScan(LeafMap.open(root), codec).search(asked, every, K)):
         assert len({hit.id for hit in part.hits}) == len(part.hits) == K
         assert [hit.score for hit in part.hits] == sorted((hit.score for hit in part.hits), reverse=True)
         found = np.array([best_QD[query, int(hit.id[1:])] for hit in part.hits])
@@ -68,7 +68,7 @@ def test_as_many_documents_as_are_asked_for(root, vectors, asked, codec):
 def test_all_documents_where_there_are_no_more(root, asked):
     every = np.tile(np.arange(L), (Q, 1))
     for codec in codecs.AGAIN:
-        for part in LazyMap(LeafMap.open(root), codec).search(asked, every, DOCUMENTS + 5):
+        for part in LeafScan(LeafMap.open(root), codec).search(asked, every, DOCUMENTS + 5):
             assert len(part.hits) == DOCUMENTS
 
 
@@ -92,5 +92,5 @@ def test_lists_that_cannot_be_written_are_named(root, asked, tmp_path, monkeypat
     with pytest.raises(
         InputError, match=r"lists\.faiss: cannot be written \(.*\); is there space left\?; searches keep"
     ):
-        LazyMap(LeafMap.open(root)).search(asked, np.zeros((Q, 1), int), K)
+        LeafScan(LeafMap.open(root)).search(asked, np.zeros((Q, 1), int), K)
     assert not list((tmp_path / "cache").rglob("lists.faiss"))

@@ -7,9 +7,9 @@ import torch
 
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import sparing
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search.__main__ import main
-from rayhier.search.lazy import LazyMap
+from rayhier.search.scan import LeafScan
 from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
 from rayhier.spec import InputError, JobSpec
@@ -79,7 +79,7 @@ def leaves(vectors, leaf_of, tmp_path_factory, write_map):
     root = tmp_path_factory.mktemp("map")
     table = leaf_table(vectors, leaf_of)
     write_map(root, table, L, 3)
-    return LazyMap(LeafMap.open(root))
+    return LeafScan(LeafMap.open(root))
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +146,14 @@ def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_
     root = tmp_path / "map"
     manifest = write_map(root, leaf_table(vectors, leaf_of), L, 3)
     (root / manifest.shards[-1].file.name).write_bytes(b"damaged")
-    LazyMap(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
+    LeafScan(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
     with pytest.raises(InputError, match="bytes"):
-        LazyMap(LeafMap.open(root)).open()
+        LeafScan(LeafMap.open(root)).open()
 
 
 def test_a_query_that_spares_leaves_names_and_counts_those_it_visits(vectors, leaf_of, leaves):
     """A search of a taught router by mass: what is left out is neither scanned nor shown."""
-    router = TaughtRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(vectors[:L]))
     rows = torch.arange(N)
     router.calibrate(torch.from_numpy(vectors), rows, torch.from_numpy(leaf_of)[:, None])

@@ -13,7 +13,7 @@ from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, current, schemas
 from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 
 N, L = 120, 9
 WORDS = [f"{one}{two}" for one in ("oak", "elm", "fern", "moss") for two in ("", "leaf", "root", "tree", "wood")]
@@ -39,10 +39,10 @@ def make_published(work, tiny_model, write_map, shards=3):
     with Attempt.start(Place(work / "model" / "0123456789ab")) as attempt:
         save_router(router, attempt.root / "router")
         shutil.copytree(tiny_model, attempt.root / "encoder")
-        attempt.publish("model", {}, Made({}))
+        attempt.publish("model", {}, Output({}))
     with Attempt.start(Place(work / "index" / "ba9876543210")) as attempt:
         _write_map(attempt.root, vectors, route_all(router, torch.from_numpy(vectors), 2)[0].numpy(), shards, write_map)
-        attempt.publish("index", {"model": "0123456789ab"}, Made({}))
+        attempt.publish("index", {"model": "0123456789ab"}, Output({}))
     named = {"model": "0123456789ab", "index": "ba9876543210"}
     current.write(work, current.Current(spec=spec, artifacts=named))
     return work

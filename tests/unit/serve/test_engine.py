@@ -10,11 +10,11 @@ from rayhier.search.searcher import Searcher
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.engine import Engine, LostError
-from rayhier.serve.pinned import Pinned, split
+from rayhier.serve.version import Version, split
 from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
 from rayhier.storage import files
-from rayhier.storage.sealed import seal, unseal
+from rayhier.storage.seal import seal, unseal
 
 from .conftest import TEXTS, N
 
@@ -111,16 +111,16 @@ def test_a_damaged_shard_is_named(damageable, tmp_path, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     shard = next((damageable / "index").rglob("data/0.parquet"))
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
-    pinned, _ = Pinned.newest(str(damageable))
+    pinned, _ = Version.newest(str(damageable))
     with pytest.raises(InputError, match=r"data/0\.parquet: SHA-256"):
         ShardGroup(pinned, range(3))
 
 
 def test_a_pinned_version_outlives_the_next_one(damageable):
-    pinned, manifest = Pinned.newest(str(damageable))
+    pinned, manifest = Version.newest(str(damageable))
     path = next((damageable / "index").rglob("v000001.json"))
     files.replace(path.parent / "v000002.json", seal(unseal(path) | {"version": 2}))
-    assert Pinned.newest(str(damageable))[1].version == 2
+    assert Version.newest(str(damageable))[1].version == 2
     with pinned.reading() as there:
         assert there.manifest == manifest
 

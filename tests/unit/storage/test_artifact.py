@@ -5,8 +5,8 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact, Place
-from rayhier.storage.attempt import Attempt, Made
-from rayhier.storage.sealed import seal, unseal
+from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.seal import seal, unseal
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def artifact(folder):
         (attempt.root / "data").mkdir()
         (attempt.root / "data" / "a.bin").write_bytes(b"aaaa")
         (attempt.root / "b.bin").write_bytes(b"bbbb")
-        return attempt.publish("index", {"model": "m" * 12}, Made({"documents": 2}))
+        return attempt.publish("index", {"model": "m" * 12}, Output({"documents": 2}))
 
 
 def test_reading_back(artifact):

@@ -10,7 +10,7 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import SILENT_SECONDS, Attempt, Made
+from rayhier.storage.attempt import SILENT_SECONDS, Attempt, Output
 
 OWN = """
 import sys
@@ -104,8 +104,8 @@ def test_who_was_taken_over_cannot_publish(place):
         with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as new:
             assert new.root == old.root
             with pytest.raises(InputError, match="another run took this attempt over"):
-                old.publish("index", {}, Made({}))
-            artifact = new.publish("index", {}, Made({}))
+                old.publish("index", {}, Output({}))
+            artifact = new.publish("index", {}, Output({}))
     assert artifact.names("") == ["a"]
     artifact.verify()
 
@@ -147,7 +147,7 @@ def test_publishing_lists_every_file_but_scratch(place):
         write(attempt, "a", "x")
         write(attempt, ".b.1234.tmp", "left by a killed write")
         (attempt.scratch / "part").write_bytes(b"x")
-        artifact = attempt.publish("index", {"model": "m"}, Made({"documents": 1}))
+        artifact = attempt.publish("index", {"model": "m"}, Output({"documents": 1}))
     assert artifact.names("") == ["a"]
     assert not attempt.scratch.exists()
     assert artifact.record.fingerprint == place.folder.name
@@ -159,8 +159,8 @@ def test_the_second_of_two_racing_publishes_returns_the_winners(place):
     with Attempt.start(place) as first, Attempt.start(place) as second:
         write(first, "a", "first")
         write(second, "a", "second")
-        won = first.publish("index", {}, Made({}))
-        found = second.publish("index", {}, Made({}))
+        won = first.publish("index", {}, Output({}))
+        found = second.publish("index", {}, Output({}))
         assert found == won
         assert not second._thread.is_alive()  # a heartbeat would bring the folder back
     assert attempts(place) == [first.root.name]
@@ -172,9 +172,9 @@ def test_a_loser_leaves_a_winner_that_has_left(place):
     with Attempt.start(place) as second:
         with Attempt.start(place) as first:
             write(first, "a", "first")
-            won = first.publish("index", {}, Made({}))
+            won = first.publish("index", {}, Output({}))
         write(second, "a", "second")
-        assert second.publish("index", {}, Made({})) == won
+        assert second.publish("index", {}, Output({})) == won
     assert attempts(place) == [first.root.name]
     won.verify()
 
@@ -182,10 +182,10 @@ def test_a_loser_leaves_a_winner_that_has_left(place):
 def test_a_published_attempt_is_nobodys_to_adopt(place):
     with Attempt.start(place) as first:
         write(first, "a", "first")
-        won = first.publish("index", {}, Made({}))
+        won = first.publish("index", {}, Output({}))
     with Attempt.start(place) as second:
         assert second.root != first.root
-        assert second.publish("index", {}, Made({})) == won
+        assert second.publish("index", {}, Output({})) == won
     won.verify()
 
 
@@ -195,7 +195,7 @@ def test_publishing_sweeps_attempts_of_the_dead(place, owner):
         owner.kill()
         owner.wait()
         write(attempt, "a", "x")
-        attempt.publish("index", {}, Made({}))
+        attempt.publish("index", {}, Output({}))
     assert name not in attempts(place)
 
 
@@ -203,7 +203,7 @@ def test_publishing_spares_attempts_of_the_living(place, owner):
     name = owner.stdout.readline().strip()
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
-        attempt.publish("index", {}, Made({}))
+        attempt.publish("index", {}, Output({}))
     assert name in attempts(place)
 
 
@@ -229,5 +229,5 @@ def test_a_removed_attempt_is_not_published_nor_brought_back(place):
         write(attempt, "a", "b")
         place.remove()
         with pytest.raises(InputError, match="took this attempt over or removed it"):
-            attempt.publish("index", {}, Made({}))
+            attempt.publish("index", {}, Output({}))
     assert not attempts(place)

@@ -6,7 +6,7 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import Attempt, Made
+from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.paths import locate
 
 
@@ -28,7 +28,7 @@ def publish(folder):
         (attempt.root / "encoder" / "weights").write_bytes(b"w")
         (attempt.root / "encoder" / "1_Pooling" / "config.json").write_bytes(b"{}")
         (attempt.root / "encoders").write_bytes(b"beside")
-        return attempt.publish("model", {}, Made({}))
+        return attempt.publish("model", {}, Output({}))
 
 
 def test_a_folder_of_the_artifact_on_this_machine(folder):

@@ -6,7 +6,7 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap, Manifest, Shard, publish
-from rayhier.storage.sealed import seal
+from rayhier.storage.seal import seal
 
 ROWS = {
     "doc_id": ["a", "b", "c"],

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.evaluate.data import Documents
-from rayhier.evaluate.measures import Queries
+from rayhier.dataset.documents import Documents
+from rayhier.dataset.queries import Queries
 from rayhier.train.dev import DevMeasure, ExactMeasure
 from rayhier.train.examples import Examples
 

@@ -6,7 +6,7 @@ import torch
 
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HardNegatives, TrainSpec
-from rayhier.train.contrast import Contrast
+from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.tower import HeadTower
 
 RATE = 0.01

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.evaluate.data import Documents, held_out
-from rayhier.evaluate.measures import Queries
+from rayhier.dataset.documents import Documents
+from rayhier.dataset.holdout import held_out
+from rayhier.dataset.queries import Queries
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.evaluate.measures import Queries
+from rayhier.dataset.queries import Queries
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.router import route_all
-from rayhier.search.lists import Copies, LeafLists
+from rayhier.dataset.documents import Copies
+from rayhier.search.lists import LeafLists
 from rayhier.train.dev import DevMeasure, doublings
-from rayhier.train.trainer import Snapshot
+from rayhier.train.ehi.joint import Snapshot
 
 N, M = 200, 8
 IDS = [f"d{row}" for row in range(N)]

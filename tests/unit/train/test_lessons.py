@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.spec.train import Teaching
 from rayhier.train.examples import Examples
-from rayhier.train.lessons import DOCUMENTS_A_QUERY, Lessons
+from rayhier.train.learned_ivf.lessons import DOCUMENTS_A_QUERY, Lessons
 
 N, Q, M = 130, 5, 6
 

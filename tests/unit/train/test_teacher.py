@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.cluster import placing
+from rayhier.model import placing
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.cluster.placing import place
-from rayhier.evaluate.balance import balance
-from rayhier.evaluate.data import Documents
+from rayhier.model.placing import place
+from rayhier.dataset.balance import balance
+from rayhier.dataset.documents import Documents
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.router import place_all, route_all
-from rayhier.model.taught import SCALE
+from rayhier.model.learned_ivf import SCALE
 from rayhier.spec import JobSpec
 from rayhier.spec.router import EhiSpec
-from rayhier.train.contrast import Contrast
+from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import document_pairs
-from rayhier.train.lessons import Lessons
-from rayhier.train.settle import DEAREST, make_router, settle
-from rayhier.train.teacher import Teacher, build_teacher
+from rayhier.train.learned_ivf.lessons import Lessons
+from rayhier.train.learned_ivf.settle import DEAREST, make_router, settle
+from rayhier.train.learned_ivf.teacher import Teacher, build_teacher
 from rayhier.train.tower import HeadTower
 
 LEAVES, RATE = 12, 5e-3

@@ -10,8 +10,8 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import TrainSpec
 from rayhier.train.examples import Examples
-from rayhier.train.text_tower import TextTower
-from rayhier.train.trainer import Trainer
+from rayhier.train.tower import TextTower
+from rayhier.train.ehi.joint import Joint
 
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
 WORDS = TEXT.split()
@@ -37,7 +37,7 @@ def build(tiny_model, texts):
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
         train = TrainSpec(batch_size=16, epochs=1, micro_batch=micro_batch)
         router = EhiSpec(type="ehi", training="joint", branching=4)
-        return tower, Trainer(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])})
+        return tower, Joint(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])})
 
     return make
 

@@ -8,11 +8,11 @@ import torch
 
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import ehi_losses
-from rayhier.search.lists import Copies
+from rayhier.dataset.documents import Copies
 from rayhier.spec.router import EhiSpec
 from rayhier.spec.train import HardNegatives, Loss, TrainSpec
 from rayhier.train.tower import HeadTower
-from rayhier.train.trainer import Trainer
+from rayhier.train.ehi.joint import Joint
 
 N, M, SIGNAL = 240, 16, 8
 ROUTER = EhiSpec(type="ehi", training="joint", branching=12)
@@ -36,7 +36,7 @@ def told(devs):
 
 def build(problem, train=None, router=ROUTER, seed=0, measure=None):
     tower = HeadTower(ResidualHead(M), problem.stored(), torch.device("cpu"))
-    return Trainer(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure())
+    return Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure())
 
 
 def head(trainer):
@@ -237,7 +237,7 @@ def test_a_snapshot_is_what_head_and_router_make(problem):
 def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     trainer = run(build(problem), epochs=1)
     whole = trainer.side("document")
-    monkeypatch.setattr("rayhier.train.whole.AT_ONCE", 7)
+    monkeypatch.setattr("rayhier.train.tower.AT_ONCE", 7)
     monkeypatch.setattr("rayhier.train.tower.BATCH", 3)
     assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 

@@ -1,0 +1,90 @@
+"""Queries and judgements of a source, checked against each other and against the documents, on the driver."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from rayhier.corpus import tables
+from rayhier.corpus.check import Entry, Judgement, Parsed, Reason
+from rayhier.corpus.lines import refusal
+from rayhier.corpus.rows import Reader, Stream, collect, distinct, known
+from rayhier.storage.listing import SPLITS
+
+T = TypeVar("T")
+
+Files = Sequence[tuple[str, Parsed[T]]]
+"""Rows of each file, by its name in rejected.parquet."""
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What was read, by file."""
+
+    queries: Files[Entry]
+    judgements: Mapping[str, Files[Judgement]]
+    """By split."""
+
+    @property
+    def accepted_queries(self) -> list[Entry]:
+        """All queries."""
+        return [one for _, parsed in self.queries for _, one in parsed.accepted]
+
+    @property
+    def accepted_judgements(self) -> dict[str, list[Judgement]]:
+        """All judgements, by split."""
+        return {
+            split: [one for _, parsed in by_file for _, one in parsed.accepted]
+            for split, by_file in self.judgements.items()
+        }
+
+    def rejected(self) -> Iterable[pa.Table]:
+        """Rejected rows, file by file."""
+        kinds: list[Files[Any]] = [self.queries, *self.judgements.values()]
+        for by_file in kinds:
+            for name, parsed in by_file:
+                yield tables.rejected((name, *row) for row in parsed.rejected)
+
+    def counts(self) -> dict[str, Any]:
+        """Counts for record.json."""
+        return {
+            "queries": tables.count_entries(_read(self.queries), self.accepted_queries, _reasons(self.queries)),
+            "judgements": {
+                split: tables.count(_read(rows), self.accepted_judgements[split], _reasons(rows))
+                for split, rows in self.judgements.items()
+            },
+        }
+
+
+def read(reader: Reader, documents: Container[str]) -> Questions:
+    """Read queries, each id once, then judgements, each pair once in its split.
+
+    Raises InputError for a file of which no row has the right number of columns.
+    """
+    seen: set[bytes] = set()
+    queries = [(one.source, _whole(one, collect(distinct(one.rows, seen)))) for one in reader.queries()]
+    ids = {one.key for _, parsed in queries for _, one in parsed.accepted}
+    judgements = {}
+    for split in SPLITS:
+        pairs: set[bytes] = set()
+        judgements[split] = [
+            (one.source, _whole(one, collect(known(one.rows, ids, documents, pairs))))
+            for one in reader.judgements(split)
+        ]
+    return Questions(queries, judgements)
+
+
+def _whole(stream: Stream[T], parsed: Parsed[T]) -> Parsed[T]:
+    misshapen = [line for line, reason in parsed.rejected if reason == Reason.WRONG_COLUMNS]
+    if stream.path is not None and 0 < len(misshapen) == parsed.read:
+        raise refusal(stream.path, stream.allowed)
+    return parsed
+
+
+def _read(rows: Files[Any]) -> int:
+    return sum(parsed.read for _, parsed in rows)
+
+
+def _reasons(rows: Files[Any]) -> list[Reason]:
+    return [reason for _, parsed in rows for _, reason in parsed.rejected]

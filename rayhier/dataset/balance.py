@@ -1,0 +1,16 @@
+"""How evenly documents lie in leaves."""
+
+import numpy as np
+
+from rayhier.arrays import Ints
+
+
+def balance(size_L: Ints) -> dict[str, float]:
+    """Imbalance L·Σn²/(Σn)² (faiss's definition; 1 = even) and how many leaves are empty.
+
+    >>> balance(np.array([2, 2, 0, 4]))
+    {'leaves': 4, 'empty': 1, 'imbalance': 1.5}
+    """
+    sizes = size_L.astype(np.float64)
+    imbalance = len(sizes) * np.square(sizes).sum() / sizes.sum() ** 2
+    return {"leaves": len(sizes), "empty": int((sizes == 0).sum()), "imbalance": float(imbalance)}

@@ -1,0 +1,129 @@
+"""Documents of a corpus as arrays: ids, base vectors, and which rows belong to one result."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Floats, Ints
+from rayhier.storage import columns, files
+from rayhier.storage.artifact import Artifact
+
+Choice = Callable[[pa.ChunkedArray], pa.Array]
+"""Ids of the whole documents that rows belong to -> whether each row is kept."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Which rows belong together, where a document has several: in several leaves, or in several passages."""
+
+    result_N: Ints
+    """Number of the result a row belongs to; a search returns each result once, by its best row."""
+    lower_NR: Ints | None = None
+    """Leaves in which a row's document lies with a lower rank, -1 where there are fewer: [n, r - 1]."""
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Document ids [n] and base vectors [n, m], in the order of the corpus."""
+
+    ids: list[str]
+    vector_NM: Floats
+    parents: list[str] | None = None
+    """Where the documents are passages: the whole document of each, which is what is judged."""
+
+    @property
+    def results(self) -> list[str]:
+        """What each row is a result for."""
+        return self.ids if self.parents is None else self.parents
+
+    @property
+    def copies(self) -> Copies | None:
+        """Which rows are of one result; None where every row is its own."""
+        if self.parents is None:
+            return None
+        return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
+
+
+def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
+    """Ids and base vectors of all documents, or of those chosen; their parents where they are passages."""
+    names, vector_PNM = [], []
+    for name in vectors.names("documents/"):
+        part = read_vectors(corpus, vectors, name)
+        own = part if choice is None else part.filter(choice(part["result_id"]))
+        names.append(own.select(["doc_id", "result_id"]))
+        vector_PNM.append(columns.matrix(own["vector"]))
+    table = pa.concat_tables(names)
+    ids, results = table["doc_id"], table["result_id"]
+    parents = None if results.equals(ids) else results.to_pylist()
+    return Documents(ids.to_pylist(), together(vector_PNM), parents)
+
+
+def together(part_PNM: list[Floats]) -> Floats:
+    """Matrices below each other; each goes as its rows are copied, so that they never lie in memory twice."""
+    every_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
+    end = len(every_NM)
+    while part_PNM:
+        part_NM = part_PNM.pop()
+        every_NM[end - len(part_NM) : end] = part_NM
+        end -= len(part_NM)
+    return every_NM
+
+
+def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
+    """`doc_id`, `result_id` and `vector` of one file of the vectors artifact.
+
+    Raises ValueError where the corpus's file of that name has not the same documents in the same order.
+    """
+    table = columns.read([vectors.path(name)], ["doc_id", "vector"])
+    return table.append_column("result_id", result_ids(corpus, name, table["doc_id"]))
+
+
+def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What the documents of one file are results for: themselves, or the whole ones they are passages of."""
+    path = corpus.path(name)
+    if "parent" not in files.read_metadata(path).schema.to_arrow_schema().names:
+        return doc_ids
+    table = columns.read([path], ["doc_id", "parent"])
+    if not table["doc_id"].equals(doc_ids):
+        raise ValueError(f"{path}: not the documents of the vectors artifact in the same order")
+    return table["parent"]
+
+
+def result_numbers(doc_ids: pa.Array, results: pa.Array) -> Ints | None:
+    """Number of the result each row belongs to; None where every row is its own."""
+    if results.equals(doc_ids):
+        return None
+    return np.asarray(results.dictionary_encode().indices.to_numpy(), dtype=np.int64)
+
+
+def document_text(title: str, text: str) -> str:
+    """What is encoded of a document: title, then text, as BEIR does."""
+    return f"{title} {text}".strip()
+
+
+def document_texts(documents: pa.Table) -> list[str]:
+    """What is encoded of each row of a documents table."""
+    pairs = zip(documents["title"].to_pylist(), documents["text"].to_pylist(), strict=True)
+    return [document_text(title, text) for title, text in pairs]
+
+
+def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
+    """What is encoded of some documents, or of all, in the order of the corpus."""
+    names, wanted = corpus.names("documents/"), pa.array(ids, pa.string())
+    parts = (columns.read([corpus.path(name)], ["doc_id", "title", "text"]) for name in names)
+    table = pa.concat_tables(part.filter(pc.is_in(part["doc_id"], wanted)) for part in parts)
+    return pc.utf8_trim_whitespace(pc.binary_join_element_wise(table["title"], table["text"], " "))
+
+
+def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
+    """What is encoded of these documents, in their order; one file of the corpus in memory at a time."""
+    wanted = pa.array(ids, pa.string())
+    texts: dict[str, str] = {}
+    for name in corpus.names("documents/"):
+        table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
+        table = table.filter(pc.is_in(table["doc_id"], wanted))
+        texts |= zip(table["doc_id"].to_pylist(), document_texts(table), strict=True)
+    return [texts[name] for name in ids]

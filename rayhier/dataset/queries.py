@@ -1,0 +1,47 @@
+"""Queries with their judgements and vectors, as published artifacts hold them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow.compute as pc
+
+from rayhier.arrays import Floats
+from rayhier.storage import columns
+from rayhier.storage.artifact import Artifact
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries with judgements: ids [q], vectors [q, m] of the encoder at hand, grades by query and document id."""
+
+    ids: Sequence[str]
+    vector_QM: Floats
+    grades: dict[str, dict[str, int]]
+    texts: Sequence[str] = ()
+    """What an encoder that trained whole encodes again, and what BM25 reads."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def answered(self) -> bool:
+        """Whether any document is judged above zero."""
+        return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
+
+    def with_vectors(self, vector_QM: Floats) -> "Queries":
+        """These queries under another encoder."""
+        return replace(self, vector_QM=vector_QM)
+
+
+def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
+    """The judged queries of a split, by id, with their base vectors; none where it has no judgements."""
+    judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id", "doc_id", "grade"])
+    grades: dict[str, dict[str, int]] = {}
+    for query, document, grade in zip(*(judged[name].to_pylist() for name in judged.column_names), strict=True):
+        grades.setdefault(query, {})[document] = grade
+    table = columns.read([vectors.path("queries.parquet")], ["query_id", "vector"])
+    table = table.filter(pc.is_in(table["query_id"], judged["query_id"].combine_chunks()))
+    ids = table["query_id"]
+    texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
+    texts = texts["text"].take(pc.index_in(ids, texts["query_id"].combine_chunks()))
+    return Queries(ids.to_pylist(), columns.matrix(table["vector"]), grades, texts.to_pylist())

@@ -1,0 +1,72 @@
+"""A corpus under one encoder, in parts that several processes may hold."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.holdout import Holdout, holdout_size
+from rayhier.dataset.ranking import Ranking, merge
+from rayhier.evaluate.curve import System, beams
+from rayhier.evaluate.part import Part
+from rayhier.evaluate.workers import Parts
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Documents and their vectors, wherever they live."""
+
+    parts: Parts[Part]
+    counts: list[int] = field(default_factory=list)
+    """Documents of each part."""
+
+    @classmethod
+    def of(cls, parts: Parts[Part]) -> "Collection":
+        """Parts, and how much each holds."""
+        return cls(parts, parts.call(Part.count))
+
+    @property
+    def documents(self) -> int:
+        """Documents of all parts; passages where the corpus has them."""
+        return sum(self.counts)
+
+    def exact(self, query_QM: Floats, k: int) -> Ranking:
+        """The best k results of each query [q, m], every document scored."""
+        return merge(self.parts.call(Part.exact, query_QM, k), k)
+
+    def holdout(self) -> Holdout:
+        """A tenth of the documents, at most 1,000, by hash of the id."""
+        most = holdout_size(self.documents)
+        return Holdout.merge(self.parts.call(Part.holdout, most), most)
+
+    def system(
+        self,
+        name: str,
+        leaves: str,
+        query_QM: Floats,
+        k: int,
+        probe: Callable[[int], Ints],
+        routing: Callable[[int], float],
+    ) -> System:
+        """Leaves of the parts as a system: `probe` says which leaves [q, β] each query visits."""
+        queries = self.parts.send(query_QM)
+
+        def rank(beam: int) -> Ranking:
+            return merge(self.parts.call(Part.scan, leaves, queries, probe(beam), k), k)
+
+        return System(name, self.documents, beams(len(self.sizes(leaves))), rank, routing)
+
+    def sizes(self, leaves: str) -> Ints:
+        """Rows of each leaf."""
+        return np.asarray(np.sum(self.parts.call(Part.sizes, leaves), axis=0))
+
+    def sample(self, most: int, seed: int) -> Floats:
+        """At most so many vectors: all, or drawn by place in the corpus, whatever its parts."""
+        n = self.documents
+        generator = np.random.default_rng(seed)
+        rows = np.arange(n) if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))
+        begin = np.cumsum([0, *self.counts])
+        own = [(rows[(rows >= low) & (rows < high)] - low,) for low, high in pairwise(begin)]
+        return np.concatenate(self.parts.each(Part.sample, own))

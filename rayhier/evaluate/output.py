@@ -1,0 +1,136 @@
+"""Files of an evaluation: report.json, report.md, curve.csv, TREC runs, plots."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import quote
+
+from rayhier.evaluate import plots
+from rayhier.evaluate.evaluation import Evaluation
+from rayhier.evaluate.report import DIGITS, NAME, Report
+from rayhier.evaluate.tables import cell, reached, said, table
+from rayhier.spec import JobSpec
+from rayhier.storage import files
+from rayhier.storage.paths import Location
+
+PLOTS = "plots"
+HOW_TO_READ = (
+    "Visited are the distinct documents scored for a query, counted; values between measured beams are interpolated. "
+    "A difference is the mean over queries of one system minus another; its 95% interval comes from "
+    "10,000 paired resamples of the queries, and * marks a difference whose interval excludes 0."
+)
+
+REACHED_BY = (
+    "What a system visits until it finds that share of what a scan of everything finds with the same encoder; in "
+    "brackets its cost: dot products per query, rows scanned and routing. Both are shares of the corpus, means over "
+    "queries."
+)
+
+
+def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
+    """Write every file of the evaluation below `root`; returns the report."""
+    report = Report.of(spec, evaluation)
+    report.write(root / NAME)
+    files.replace(root / "curve.csv", _csv(evaluation).encode())
+    for result in evaluation.seeds:
+        for system, run in result.runs.items():
+            files.replace(root / "runs" / f"{system}.seed{result.seed}.trec", _trec(system, run).encode())
+    plots.write(spec, evaluation, root / PLOTS)
+    files.replace(root / "report.md", as_markdown(spec, report).encode())
+    return report
+
+
+def as_markdown(spec: JobSpec, report: Report) -> str:
+    """The report for people: one page."""
+    router = report.router
+    header = ["system", *spec.evaluate.measures, "visited"]
+    rows = [
+        [
+            report.label(name),
+            *(cell(values.measures[measure]) for measure in spec.evaluate.measures),
+            f"{values.visited:.1%}",
+        ]
+        for name, values in report.systems.items()
+    ]
+    compared = [report.between("exact_same_encoder", "exact", measure) for measure in spec.evaluate.measures]
+    changes = [f"{row.measure} {said(row)}" for rows_of_one in compared for row in rows_of_one]
+    deepest = spec.evaluate.deepest_recall
+    prices = reached(report, deepest)
+    lines = [
+        f"# {report.name}",
+        "",
+        _measured(spec, report),
+        "",
+        HOW_TO_READ,
+        "",
+        f"## {deepest} by documents visited",
+        "",
+        *_markdown(*table(report, spec.evaluate.visited, deepest)),
+        "",
+        *(["## What recall costs", "", REACHED_BY, "", *_markdown(*prices), ""] if prices[1] else []),
+        f"## All measures at beam {report.systems[router].beam:g}",
+        "",
+        *_markdown(header, rows),
+        "",
+        "Baselines with a curve stand at their first measured point that visits as much as the router.",
+        *([f"Training changed exact search by {', '.join(changes)}."] if changes else []),
+        "",
+        *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in plots.TITLES.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _measured(spec: JobSpec, report: Report) -> str:
+    """What was measured."""
+    seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
+    return (
+        f"{report.documents:,} documents ({spec.corpus.type}), {report.queries:,} {spec.evaluate.split} queries, "
+        f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {spec.encoder.train}. {report.router}: "
+        f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}."
+    )
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rule = ["---", *("---:" for _ in header[1:])]
+    return [f"| {' | '.join(cell.strip() for cell in row)} |" for row in (header, rule, *rows)]
+
+
+def _csv(evaluation: Evaluation) -> str:
+    text = io.StringIO()
+    rows = list(_csv_rows(evaluation))
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
+    for result in evaluation.seeds:
+        for name, curve in result.curves.items():
+            for point in curve:
+                yield {
+                    "system": name,
+                    "seed": result.seed,
+                    **{
+                        key: round(float(value), DIGITS) if isinstance(value, float) else value
+                        for key, value in point.flat().items()
+                    },
+                }
+
+
+def _trec(system: str, run: dict[str, dict[str, float]]) -> str:
+    """A run file, scores to the last bit of a float32; blanks, which separate, are percent-encoded inside an id."""
+    lines = []
+    for query, scores in run.items():
+        ranked = sorted(scores.items(), key=lambda item: -item[1])
+        lines += [
+            f"{_unspaced(query)} Q0 {_unspaced(document)} {rank} {score:.9g} {system}"
+            for rank, (document, score) in enumerate(ranked)
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _unspaced(name: str) -> str:
+    return re.sub(r"[\s%]", lambda blank: quote(blank[0]), name)

@@ -1,0 +1,1 @@
+"""Controls: what an index is measured beside, one a file."""

@@ -1,0 +1,56 @@
+"""The lexical baseline: BM25 over title and text, built whole in one process."""
+
+from collections.abc import Sequence
+from typing import Self
+
+import bm25s
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.documents import result_ids, result_numbers
+from rayhier.dataset.ranking import Ranking, whole_scan
+from rayhier.search.exact import best_results
+from rayhier.storage import columns
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.paths import locate
+
+
+class Bm25:
+    """bm25s with its own defaults: Lucene's formula, k1 1.5, b 0.75; words of two letters on, no English stop words."""
+
+    def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, texts: Sequence[str]) -> None:
+        self.result_ids, self.result_N = result_ids, result_numbers(doc_ids, result_ids)
+        self.count = len(doc_ids)
+        self.index = bm25s.BM25()
+        self.index.index(_tokens(texts), show_progress=False)
+
+    @classmethod
+    def of_corpus(cls, corpus: str) -> Self:
+        """Index every document of a published corpus."""
+        artifact = Artifact.open(locate(corpus))
+        tables = []
+        for name in artifact.names("documents/"):
+            table = columns.read([artifact.path(name)], ["doc_id", "title", "text"])
+            tables.append(table.append_column("result_id", result_ids(artifact, name, table["doc_id"])))
+        table = pa.concat_tables(tables)
+        texts = [
+            f"{title} {text}" for title, text in zip(*(table[n].to_pylist() for n in ("title", "text")), strict=True)
+        ]
+        return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), texts)
+
+    def rank(self, texts: Sequence[str], k: int) -> Ranking:
+        """The best k results of each query text that share a word with it."""
+        tokens = _tokens(texts)
+
+        def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
+            rows, scores = self.index.retrieve(tokens, k=fetch, show_progress=False)
+            none = scores <= 0
+            return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows.astype(np.int64))
+
+        return whole_scan(*best_results(fetch_rows, self.result_N, self.count, k), self.result_ids, self.count)
+
+
+def _tokens(texts: Sequence[str]) -> list[list[str]]:
+    tokens: list[list[str]] = bm25s.tokenize(list(texts), return_ids=False, show_progress=False)
+    return tokens

@@ -1,0 +1,80 @@
+"""The graph baseline: faiss's HNSW over the trained vectors, built whole in one process."""
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.library import faiss
+from rayhier.dataset.documents import result_numbers
+from rayhier.dataset.ranking import Ranking, whole_scan
+from rayhier.evaluate.part import Part
+from rayhier.search.exact import best_results
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import BUILT, LeafMap
+from rayhier.storage.paths import locate
+
+LINKS = 32
+"""Neighbours of a node, faiss's default."""
+LEAST_EFFORT, MOST_EFFORT = 16, 4096
+
+
+class Hnsw:
+    """`IndexHNSWFlat` by inner product; efConstruction is faiss's default."""
+
+    def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats) -> None:
+        self.result_ids, self.result_N = result_ids, result_N
+        self.index = faiss.IndexHNSWFlat(vector_NM.shape[1], LINKS, faiss.METRIC_INNER_PRODUCT)
+        self.index.add(np.ascontiguousarray(vector_NM))
+
+    @classmethod
+    def of_index(cls, index: str) -> Self:
+        """Build the graph over the documents of a published leaf map."""
+        part = whole(index)
+        return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM)
+
+    def rank(self, query_QM: Floats, effort: int, k: int) -> Ranking:
+        """The best k results of each query [q, m] at efSearch `effort`; visited are the distances faiss computed."""
+        each = [self._one(query_M[None], effort, k) for query_M in np.ascontiguousarray(query_QM)]
+        score_QK, row_QK = (np.concatenate([one[place] for one in each]) for place in (0, 1))
+        distances_Q = np.array([one[2] for one in each])
+        # Levels above the lowest compute some documents' distances again.
+        visited_Q = np.minimum(distances_Q, self.index.ntotal)
+        return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), scanned_Q=distances_Q)
+
+    def _one(self, query_1M: Floats, effort: int, k: int) -> tuple[Floats, Ints, int]:
+        """One query, because faiss counts over all that it is asked at once."""
+        library: Any = faiss  # its types leave these out
+        stats, parameters = library.cvar.hnsw_stats, library.SearchParametersHNSW(efSearch=effort)
+
+        def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
+            stats.reset()
+            scores, rows = self.index.search(query_1M, fetch, params=parameters)
+            scores[rows < 0] = -np.inf
+            return scores, rows
+
+        width = min(k, self.index.ntotal)
+        scores, rows = best_results(fetch_rows, self.result_N, self.index.ntotal, width)
+        return scores[:, :width], rows[:, :width], int(stats.ndis)
+
+
+def whole(index: str) -> Part:
+    """Every shard of a leaf map as it was built."""
+    shards = LeafMap.open(Artifact.open(locate(index)).root, BUILT).manifest.shards
+    return Part.of_shards(index, range(len(shards)))
+
+
+def efforts(documents: int) -> list[int]:
+    """Values of efSearch: from 16 on, half an octave apart, to all documents or 4,096.
+
+    >>> efforts(50)
+    [16, 23, 32, 45, 50]
+    """
+    most = min(MOST_EFFORT, max(documents, LEAST_EFFORT))
+    found, size = [], float(LEAST_EFFORT)
+    while size < most:
+        found.append(round(size))
+        size *= 2**0.5
+    return [*found, most]

@@ -1,0 +1,56 @@
+"""K-means IVF, with one list a document or two, and how many lists it takes to be cheapest."""
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.evaluate.collection import Collection
+from rayhier.evaluate.curve import System, measure_curve, reach
+from rayhier.evaluate.part import Part
+
+FEWEST_LISTS = 16
+TUNED_MEASURE = "R@100"
+TUNED_SHARE = 0.95
+DEPTH = 100
+SAMPLE = 256
+"""Points a list that k-means sees, faiss's own limit."""
+
+
+def faiss_ivf(
+    name: str, collection: Collection, query_QM: Floats, k: int, lists: int, seed: int, leaves: int = 1
+) -> System:
+    """Spherical k-means lists, probed by nearest centroid, as `IndexIVFFlat` does; routing costs its centroids.
+
+    With two leaves a document lies in a second list too, which SOAR chooses.
+    """
+    centroids = spherical_kmeans(collection.sample(SAMPLE * lists, seed), lists, seed)
+    collection.parts.call(Part.partition, name, centroids, leaves)
+    order_QL: Ints = nearest(query_QM, centroids, lists)[0]
+    return collection.system(name, name, query_QM, k, lambda beam: order_QL[:, :beam], lambda _: float(lists))
+
+
+def tuned_lists(name: str, collection: Collection, dev: Queries, seed: int, leaves: int = 1) -> int:
+    """The power of two from 16 to N/8 with the least cost for 95% of exact R@100 on these (dev) queries."""
+    judge = Judge(dev, [TUNED_MEASURE])
+    target = TUNED_SHARE * judge.mean(collection.exact(dev.vector_QM, DEPTH))[TUNED_MEASURE]
+    costs = {}
+    for lists in list_choices(collection.documents):
+        system = faiss_ivf(name, collection, dev.vector_QM, DEPTH, lists, seed, leaves)
+        costs[lists] = reach(measure_curve(system, judge), TUNED_MEASURE, target)
+    return min(costs, key=lambda lists: costs[lists] if np.isfinite(costs[lists]) else np.inf)
+
+
+def list_choices(documents: int) -> list[int]:
+    """Powers of two from 16 to N/8; where there are none, as many as N/8 allows.
+
+    >>> list_choices(1000)
+    [16, 32, 64]
+    """
+    choices = []
+    lists = FEWEST_LISTS
+    while lists <= documents / 8:
+        choices.append(lists)
+        lists *= 2
+    return choices or [max(1, documents // 8)]

@@ -1,0 +1,68 @@
+"""The ScaNN baseline: its partitioning tree over the trained vectors, built whole in one process."""
+
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.documents import result_numbers
+from rayhier.dataset.ranking import Ranking, once, whole_scan
+from rayhier.evaluate.systems.hnsw import whole
+
+WIDTH = 1024
+CELLS = 20_000_000
+"""Scores that one call may answer with."""
+
+
+class ScannTree:
+    """ScaNN's tree with its own defaults and exact scores, so that recall is lost by partitions alone.
+
+    ScaNN does not say which partitions it searched. It is therefore asked for everything it finds in them: the best
+    k are its answer, and how many there are is what it visited, counted. One default is not kept: partitions of at
+    least 50 documents, which moves documents away from their nearest partition where most would be smaller.
+    """
+
+    def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats, leaves: int) -> None:
+        self.result_ids, self.result_N = result_ids, result_N
+        self.count = len(vector_NM)
+        self.width = min(WIDTH, self.count)
+        """Asked for at a time; grows as soon as it is filled."""
+        # An extra: the plan refuses where it is missing.
+        from scann.scann_ops.py import scann_ops_pybind
+
+        builder = scann_ops_pybind.builder(np.ascontiguousarray(vector_NM), self.width, "dot_product")
+        tree = builder.tree(leaves, 1, min_partition_size=1)
+        self.index = tree.score_brute_force().build()
+
+    @classmethod
+    def of_index(cls, index: str, leaves: int) -> Self:
+        """Build the tree over the documents of a published leaf map."""
+        part = whole(index)
+        return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM, leaves)
+
+    def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
+        """The best k results of each query [q, m] in the `beam` partitions nearest to it."""
+        begin = 0
+        parts = []
+        while begin < len(query_QM):
+            end = begin + max(1, CELLS // self.width)
+            part = self._some(query_QM[begin:end], beam, k)
+            if part[2].max() == self.width < self.count:
+                self.width = min(2 * self.width, self.count)  # partitions hold more than was asked for: again
+                continue
+            parts.append(part)
+            begin = end
+        score_QK, row_QK, visited_Q = (np.concatenate([part[place] for part in parts]) for place in range(3))
+        return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), leaves_Q=np.full(len(query_QM), beam))
+
+    def _some(self, query_QM: Floats, beam: int, k: int) -> tuple[Floats, Ints, Ints]:
+        rows, scores = self.index.search_batched(query_QM, final_num_neighbors=self.width, leaves_to_search=beam)
+        there = ~np.isnan(scores)
+        score_QN = np.where(there, scores, -np.inf).astype(np.float32)
+        row_QN = np.where(there, rows.astype(np.int64), -1)
+        visited_Q = there.sum(axis=1)
+        if self.result_N is None:
+            return score_QN[:, :k], row_QN[:, :k], visited_Q
+        return *once(score_QN, row_QN, self.result_N, k), visited_Q

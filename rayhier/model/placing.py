@@ -1,0 +1,48 @@
+"""Where documents lie: the leaf a router puts each in, and for those near a border a second one."""
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.model.encoded import Encoded
+from rayhier.model.router import Router, place_all
+from rayhier.model.spill import CANDIDATES, Spill, second_leaves
+
+PLACED = 16_384
+"""Documents whose candidate leaves are in memory together."""
+
+
+def parts(n: int) -> list[slice]:
+    """Batches of n documents, at least one.
+
+    >>> parts(20_000)
+    [slice(0, 16384, None), slice(16384, 20000, None)]
+    """
+    return [slice(begin, min(begin + PLACED, n)) for begin in range(0, max(1, n), PLACED)]
+
+
+def place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
+    """Leaves [n, r] where documents belong, first leaf first, and their log-probabilities; r = `leaves`, 1 or 2.
+
+    A document without a second leaf has its first again. Vectors may be of 16 bits: batches of them become 32.
+    """
+    batches = [_place(router, encoded[part], leaves, spill) for part in parts(len(encoded))]
+    leaf_NR, log_prob_NR = (np.concatenate(one) for one in zip(*batches, strict=True))
+    return leaf_NR, log_prob_NR
+
+
+def _place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
+    count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
+    leaf_NC, log_prob_NC = (one.numpy() for one in place_all(router, encoded, count))
+    pick_NR = choose(router, encoded.numpy, leaf_NC, leaves, spill)
+    return np.take_along_axis(leaf_NC, pick_NR, axis=1), np.take_along_axis(log_prob_NC, pick_NR, axis=1)
+
+
+def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int, spill: Spill) -> Ints:
+    """Which [n, r] of its nearest leaves [n, c], best first, a document lies in."""
+    first_N = np.zeros(len(leaf_NC), dtype=np.int64)
+    if leaves == 1:
+        return first_N[:, None]
+    cells = router.cells
+    centroid_LM, price_L = (cell.cpu().numpy() for cell in (cells.centroid_LM, cells.price_L))
+    second_N = second_leaves(document_NM, leaf_NC, centroid_LM, spill, price_L, float(cells.border))
+    return np.stack([first_N, second_N], axis=1)

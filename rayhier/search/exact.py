@@ -1,0 +1,40 @@
+"""Exact search: every document scored, no index in sight."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.library import faiss
+from rayhier.dataset.documents import result_numbers
+from rayhier.dataset.ranking import Ranking, once, whole_scan
+
+
+def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa.Array, k: int) -> Ranking:
+    """The best k results of each query [q, m] among documents with vectors [n, m], by inner product."""
+    q, n = len(query_QM), len(vector_NM)
+    if not n:  # faiss searches nothing in nothing
+        return whole_scan(np.zeros((q, 0), np.float32), np.zeros((q, 0), np.int64), result_ids, 0)
+    index = faiss.IndexFlatIP(vector_NM.shape[1])
+    index.add(np.ascontiguousarray(vector_NM))
+    queries = np.ascontiguousarray(query_QM)
+    best = best_results(lambda fetch: index.search(queries, fetch), result_numbers(doc_ids, result_ids), n, k)
+    return whole_scan(*best, result_ids, n)
+
+
+def best_results(
+    fetch_rows: Callable[[int], tuple[Floats, Ints]], result_N: Ints | None, rows: int, k: int
+) -> tuple[Floats, Ints]:
+    """The best k results of a search over `rows` rows that is asked for so many, each result once.
+
+    `result_N` numbers the result each row belongs to; None where every row is its own.
+    """
+    if result_N is None:
+        return fetch_rows(min(k, rows))
+    fetch = min(2 * k, rows)
+    while True:
+        scores, best = once(*fetch_rows(fetch), result_N, k)
+        if fetch == rows or (best.shape[1] == k and (best[:, -1] >= 0).all()):
+            return scores, best
+        fetch = min(2 * fetch, rows)

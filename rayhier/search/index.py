@@ -1,0 +1,44 @@
+"""The leaf map that `current.json` names, opened and verified."""
+
+import contextlib
+from collections.abc import Iterator
+
+from rayhier.search.scan import LeafScan
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import current, pins
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import CHANGING, LeafMap
+from rayhier.storage.paths import Location
+
+
+def index_root(workdir: Location, now: Current) -> Location:
+    """Where the versions of the leaf map lie; InputError where what its record lists is not what was published."""
+    index = current.artifact(workdir, now, "index")
+    index.verify(without=CHANGING)
+    return index.root
+
+
+def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
+    """The leaf map at a version, the newest where none is given, verified but for the shards."""
+    return _of_model(LeafMap.open(index_root(workdir, now), version), now)
+
+
+@contextlib.contextmanager
+def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
+    """The leaf map at a version, the newest where none is given, kept from vacuum as long as the block lasts."""
+    with pins.reading(index_root(workdir, now), version) as leaf_map:
+        yield _of_model(leaf_map, now)
+
+
+def _of_model(leaf_map: LeafMap, now: Current) -> LeafMap:
+    if leaf_map.manifest.model != now.artifacts.get("model"):
+        raise InputError(
+            f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {now.artifacts.get('model')}"
+        )
+    return leaf_map
+
+
+def open_leaves(spec: JobSpec, leaf_map: LeafMap, leaves: range | None = None) -> LeafScan:
+    """A scan of a leaf map with the spec's codec: of all leaves, or of a range."""
+    codec = spec.search.codec
+    return LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves)

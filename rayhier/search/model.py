@@ -1,0 +1,109 @@
+"""A trained model, open: from texts, or from stored base vectors, to the leaves they go to."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Self
+
+import torch
+
+from rayhier.arrays import Floats, Ints
+from rayhier.embed.encode import TextEncoder
+from rayhier.embed.tokeniser import Tokens
+from rayhier.model.encoded import Encoded
+from rayhier.model.encoder import ResidualHead, load_head
+from rayhier.model.router import Router, load_router, own_beams, route_all
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.search import MassBeam
+from rayhier.storage import current
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.current import Current
+from rayhier.storage.paths import Location
+
+HEAD_ROWS = 16_384
+"""Vectors that a head maps together."""
+
+
+class Model:
+    """A trained encoder and its router."""
+
+    def __init__(
+        self, router: Router, text_encoder: Callable[[], TextEncoder], spec: JobSpec, head: ResidualHead | None = None
+    ) -> None:
+        """A router, and what opens the whole encoder; `head` where stored base vectors need nothing else."""
+        self.router, self.spec, self._open, self._head = router, spec, text_encoder, head
+
+    @classmethod
+    def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:
+        """A published model; its transformer is loaded when it is first needed, its router lies on a device."""
+        folder = model.local("encoder")
+        head = load_head(folder) if spec.encoder.train == "head" else None
+        router = load_router(model.local("router"), device)
+        return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head)
+
+    @classmethod
+    def of_workdir(cls, workdir: Location, now: Current) -> Self:
+        """The model that a workdir's `current.json` names, every file of it verified."""
+        artifact = current.artifact(workdir, now, "model")
+        artifact.verify()
+        return cls.open(artifact, now.spec)
+
+    def load(self) -> Self:
+        """Load the whole encoder now, rather than with the first text."""
+        _ = self.text_encoder
+        return self
+
+    @cached_property
+    def text_encoder(self) -> TextEncoder:
+        """The whole trained encoder."""
+        return self._open()
+
+    @property
+    def open_encoder(self) -> TextEncoder | None:
+        """The whole trained encoder where stored base vectors cannot stand for it; None where a head suffices."""
+        return None if self._reads_stored else self.text_encoder
+
+    @property
+    def _reads_stored(self) -> bool:
+        return self.spec.encoder.train == "head" and self.router.reads == "vectors"
+
+    @cached_property
+    def search_router(self) -> Router:
+        """The router as the spec's searches take it; InputError where it was not taught what the spec wants of it."""
+        beam = self.spec.search.beam
+        if not isinstance(beam, MassBeam):
+            return self.router
+        try:
+            return own_beams(self.router, beam.target)
+        except ValueError as error:
+            raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Texts as the router reads them, unit vectors for cosine."""
+        return self.text_encoder.encode_for(self.router.reads, texts)
+
+    def encode_stored(
+        self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
+    ) -> Encoded:
+        """Texts whose base vectors [n, m] are stored, as the router reads them; of their `tokens` where there are."""
+        if self._reads_stored:
+            return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
+        encoder = self.text_encoder
+        return encoder.tokens_for(self.router.reads, encoder.tokenise(texts()) if tokens is None else tokens)
+
+    def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
+        """Leaves [q, beam] that queries visit, in the order of visit, and log-probabilities [q, beam].
+
+        InputError where the router reads tokens and only vectors are known.
+        """
+        try:
+            leaves_QB, log_prob_QB = route_all(self.search_router, encoded, beam)
+        except ValueError as error:
+            raise InputError(f"vector: {error}") from None
+        return leaves_QB.numpy(), log_prob_QB.numpy()
+
+
+@torch.inference_mode()
+def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
+    """Trained vectors [n, m] of base vectors [n, m], in batches."""
+    parts = [head(part) for part in torch.split(torch.from_numpy(base_NM), HEAD_ROWS)]
+    return torch.cat(parts).numpy()

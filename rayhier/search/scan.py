@@ -1,0 +1,269 @@
+"""The one scan: best documents of each query in the leaves it visits, over all segments that hold some of them.
+
+Evaluation scans segments in memory, search and serving scan mapped ones, opened when a query first needs them.
+
+Shapes: Q queries, M embedding size, B leaves probed (beam), K results, S segments, T rows considered, A queries that
+have leaves in a segment.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.ranking import ID, Ranking, at, by_name, once, repeated
+from rayhier.search import codecs
+from rayhier.search.lists import Places
+from rayhier.search.segment import MappedSegment, MemorySegment, Segment
+from rayhier.spec.search import Codec
+from rayhier.storage.leaf_map import LeafMap, Shard
+
+KEPT = 6
+"""Rows of a query, in those that are wanted, that are kept before the worst are let go."""
+
+
+class LeafScan:
+    """Leaves of an index, in segments: all of them, or a range."""
+
+    def __init__(self, slots: "Sequence[Slot]", codec: Codec, leaves: range) -> None:
+        self._slots, self.codec, self.leaves = list(slots), codec, leaves
+
+    @classmethod
+    def mapped(cls, leaf_map: LeafMap, codec: Codec | None = None, leaves: range | None = None) -> Self:
+        """One version of a leaf map, or a range of its leaves, mapped; lists as stored where no codec is named."""
+        manifest = leaf_map.manifest
+        own: Codec = codec or ("fp16" if manifest.vectors == "float16" else "flat")
+        every = range(len(manifest.counts)) if leaves is None else leaves
+
+        def opener(shard: Shard) -> Callable[[], Segment]:
+            return lambda: MappedSegment.open(leaf_map, shard, own)
+
+        slots = [Slot([leaf for leaf in shard.leaves if leaf in every], opener(shard)) for shard in manifest.shards]
+        return cls(slots, own, every)
+
+    @classmethod
+    def memory(cls, segment: MemorySegment) -> Self:
+        """One segment in memory that holds every leaf."""
+        leaves = range(len(segment.lists.sizes))
+        return cls([Slot(leaves, lambda: segment)], "flat", leaves)
+
+    def open(self) -> None:
+        """Open every segment now; InputError where a file is not as it was published."""
+        for slot in self._slots:
+            if slot.holds_leaves:
+                _ = slot.segment.lists
+
+    def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
+        """The best k results of each query [q, m] in its leaves [q, β], as far as they lie here; leaf -1 is none."""
+        fetch = k * max(1, codecs.AGAIN[self.codec])
+        first = self.candidates(query_QM, leaves_QB, k, fetch)
+        score_QK, row_QK, documents = self._results(first.rows, k)
+        tables, short_A = [documents], np.flatnonzero(~first.whole_Q & _lacks(row_QK, k))
+        while len(short_A):
+            fetch *= 2  # many of their rows are of few results
+            more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch)
+            score_AK, row_AK, documents = self._results(more.rows, k)
+            begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
+            score_QK, row_QK = _widen(score_QK, width, -np.inf), _widen(row_QK, width, -1)
+            score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
+            tables.append(documents)
+            short_A = short_A[~more.whole_Q & _lacks(row_AK, k)]
+        leaves_Q = (leaves_QB >= 0).sum(axis=1)
+        return Ranking(score_QK, row_QK, pa.concat_tables(tables), first.visited_Q, first.scanned_Q, leaves_Q)
+
+    def candidates(self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None) -> "Candidates":
+        """The best rows of each query in each segment with some of its leaves, at least k of them where there are.
+
+        A result comes once in each segment. Where a codec loses something, the best `fetch` rows are scored again.
+        """
+        again = codecs.AGAIN[self.codec] > 0
+        fetch = fetch or k * max(1, codecs.AGAIN[self.codec])
+        q = len(query_QM)
+        own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
+        visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
+        best = _Best(q, fetch)
+        for number, slot in enumerate(self._slots):
+            ask_A = np.flatnonzero((slot.place(own_QB) >= 0).any(axis=1))
+            if not len(ask_A):
+                continue
+            segment, lists = slot.segment, slot.segment.lists
+            most = min(fetch, int(lists.sizes.sum()))
+            if not most:  # all that it held was removed
+                continue
+            asks = slice(None) if len(ask_A) == q else ask_A  # what all ask is not copied
+            query_AM, own_AB, every_AB = query_QM[asks], own_QB[asks], leaves_QB[asks]
+            # Which passage of a document is the best, only the stored vectors say.
+            scan = lists.scan_rows if again and segment.holds_passages else lists.scan
+            score, row = scan(query_AM, own_AB, most)
+            best.put(number, ask_A, score, row)
+            visited, scanned = lists.count(own_AB, every_AB)
+            visited_Q[ask_A] += visited
+            scanned_Q[ask_A] += scanned
+        rows, whole_Q = best.rows(), ~best.cut_Q
+        if again:
+            rows = rows.first(fetch)
+            whole_Q = (rows.row_QT >= 0).sum(axis=1) < fetch
+            rows = self._exact(query_QM, rows)
+        return Candidates(rows, visited_Q, scanned_Q, whole_Q)
+
+    def _exact(self, query_QM: Floats, rows: "Rows") -> "Rows":
+        """Rows scored by their stored vectors, best first; of each result in a segment its best row alone."""
+        score_QT, result_QT, before = np.full_like(rows.score_QT, -np.inf), np.full_like(rows.row_QT, -1), 0
+        for number in np.unique(rows.segment_QT[rows.row_QT >= 0]).tolist():
+            query_A, place_A = np.nonzero(rows.segment_QT == number)
+            row_A, segment = rows.row_QT[query_A, place_A], self._slots[number].segment
+            score_QT[query_A, place_A] = segment.scores(query_QM[query_A], row_A)
+            copies = segment.lists.copies
+            result_QT[query_A, place_A] = before + (row_A if copies is None else copies.result_N[row_A])
+            before += int(segment.lists.sizes.sum())
+        order_QT = np.argsort(-score_QT, axis=1, kind="stable")
+        dropped_QT = repeated(at(result_QT, order_QT))
+        exact = Rows(score_QT, rows.segment_QT, rows.row_QT).at(order_QT).without(dropped_QT)
+        return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
+
+    def _results(self, rows: "Rows", k: int) -> tuple[Floats, Ints, pa.Table]:
+        """Scores and rows [q, k] of a table, and the table: the best k results, or as many as there are, ties by id."""
+        many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
+        while True:
+            some = rows.first(taken)
+            table, place_QT = self._take(some)
+            number_N = by_name(table[ID])
+            # The last number is where row -1 points.
+            order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
+            score_QK, place_QK = once(at(some.score_QT, order), at(place_QT, order), number_N, k)
+            # A result may lie in several segments.
+            if not (_lacks(place_QK, k) & (many_Q > taken)).any():
+                return score_QK, place_QK, table
+            taken *= 2
+
+    def _take(self, rows: "Rows") -> tuple[pa.Table, Ints]:
+        """A table of the documents that rows are of, and where in it each row's is."""
+        place_QT, tables, begin = np.full(rows.row_QT.shape, -1), [pa.table({ID: pa.array([], pa.string())})], 0
+        for number in np.unique(rows.segment_QT[rows.segment_QT >= 0]).tolist():
+            here = rows.segment_QT == number
+            wanted, place = np.unique(rows.row_QT[here], return_inverse=True)
+            tables.append(self._slots[number].segment.take(wanted))
+            place_QT[here] = begin + place
+            begin += len(wanted)
+        return pa.concat_tables(tables[1:] or tables), place_QT
+
+
+class Slot:
+    """A segment and its leaves, opened by whoever needs it first."""
+
+    def __init__(self, leaves: Sequence[int], open_: Callable[[], Segment]) -> None:
+        self._open, self._lock = open_, threading.Lock()
+        self._segment: Segment | None = None
+        self.place = Places(np.array(leaves, dtype=np.int64))
+        """Where a leaf comes among those of the segment; -1 of one that is not there."""
+        self.holds_leaves = len(leaves) > 0
+
+    @property
+    def segment(self) -> Segment:
+        """The segment, open; InputError where its file is not as it was published."""
+        if self._segment is None:
+            with self._lock:
+                self._segment = self._segment or self._open()
+        return self._segment
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of every query [q, t], best first, and the segments they lie in; -inf and -1 where a query has fewer."""
+
+    score_QT: Floats
+    segment_QT: Ints
+    row_QT: Ints
+
+    @classmethod
+    def none(cls, q: int, columns: int = 0) -> Self:
+        """No row of any query, in so many columns."""
+        shape = q, columns
+        return cls(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1), np.full(shape, -1))
+
+    @classmethod
+    def beside(cls, parts: "Sequence[Rows]") -> "Rows":
+        """All rows of several parts, best first."""
+        score_QT, segment_QT, row_QT = (
+            np.concatenate([getattr(part, name) for part in parts], axis=1)
+            for name in ("score_QT", "segment_QT", "row_QT")
+        )
+        return cls(score_QT, segment_QT, row_QT).at(np.argsort(-score_QT, axis=1, kind="stable"))
+
+    def among(self, q: int, ask_A: Ints) -> "Rows":
+        """These rows, which are those of some queries, among all q."""
+        every = Rows.none(q, self.row_QT.shape[1])
+        every.score_QT[ask_A], every.segment_QT[ask_A], every.row_QT[ask_A] = (
+            self.score_QT,
+            self.segment_QT,
+            self.row_QT,
+        )
+        return every
+
+    def at(self, place_QK: Ints) -> "Rows":
+        """Rows at some places [q, k]."""
+        return Rows(at(self.score_QT, place_QK), at(self.segment_QT, place_QK), at(self.row_QT, place_QK))
+
+    def first(self, count: int) -> "Rows":
+        """The first so many rows of every query."""
+        return Rows(self.score_QT[:, :count], self.segment_QT[:, :count], self.row_QT[:, :count])
+
+    def without(self, gone_QT: Bools) -> "Rows":
+        """No row where `gone` [q, t]."""
+        no_score = np.float32(-np.inf)
+        return Rows(
+            np.where(gone_QT, no_score, self.score_QT),
+            np.where(gone_QT, -1, self.segment_QT),
+            np.where(gone_QT, -1, self.row_QT),
+        )
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The best rows of every query over all segments, and what they cost."""
+
+    rows: Rows
+    visited_Q: Ints
+    """Distinct documents scored here that no other leaf of the query holds at a lower rank."""
+    scanned_Q: Ints
+    """Rows scored here."""
+    whole_Q: Bools
+    """Whether there are no more rows of other results."""
+
+
+class _Best:
+    """The best rows of every query over the segments they are put from, of which no more are kept than are wanted."""
+
+    def __init__(self, q: int, wanted: int) -> None:
+        self._wanted, self._parts = wanted, [Rows.none(q)]
+        self.cut_Q = np.zeros(q, dtype=bool)
+        """Whether rows of a query were let go."""
+
+    def put(self, segment: int, ask_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
+        """Add rows [a, k] of some of the queries in a segment."""
+        part = Rows(score_AK, np.where(row_AK < 0, -1, segment), row_AK)
+        self._parts.append(part if len(ask_A) == len(self.cut_Q) else part.among(len(self.cut_Q), ask_A))
+        if sum(held.row_QT.shape[1] for held in self._parts) > KEPT * self._wanted:
+            most = 2 * self._wanted  # a document in two leaves is two rows
+            every = self.rows()
+            self.cut_Q |= (every.row_QT[:, most:] >= 0).any(axis=1)
+            self._parts = [every.first(most)]
+
+    def rows(self) -> Rows:
+        """Rows of all segments, best first."""
+        return Rows.beside(self._parts)
+
+
+def _lacks(row_QK: Ints, k: int) -> Bools:
+    """Whether a query has fewer than k rows."""
+    return np.asarray((row_QK >= 0).sum(axis=1) < k)
+
+
+def _widen(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
+    """An array [q, at least width], filled up on the right."""
+    missing = max(0, width - value_QK.shape[1])
+    return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling) if missing else value_QK

@@ -1,0 +1,54 @@
+"""What is served, decided once: a replica that starts later opens this index, whatever was published since."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from rayhier.index.shards import ranges
+from rayhier.search.index import open_leaf_map, reading_leaf_map
+from rayhier.search.model import Model
+from rayhier.spec import InputError
+from rayhier.storage import current
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.storage.paths import locate
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of one index."""
+
+    workdir: str
+    now: Current
+    number: int
+
+    @classmethod
+    def newest(cls, workdir: str) -> tuple[Self, Manifest]:
+        """What is current in a workdir; InputError where there is no index or it is damaged."""
+        if "://" not in workdir and not Path(workdir).is_absolute():
+            raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path or s3://…")
+        place = locate(workdir)
+        now = current.read(place)
+        manifest = open_leaf_map(place, now).manifest
+        return cls(workdir, now, manifest.version), manifest
+
+    def model(self) -> Model:
+        """The model, verified."""
+        return Model.of_workdir(locate(self.workdir), self.now)
+
+    def reading(self) -> AbstractContextManager[LeafMap]:
+        """The leaf map at this version, verified but for the shards, kept from vacuum as long as the block lasts."""
+        return reading_leaf_map(locate(self.workdir), self.now, self.number)
+
+
+def split(counts: Sequence[int], groups: int | None) -> list[range]:
+    """Leaves of each group: contiguous, with about as many rows; two groups where none are asked for.
+
+    >>> split([5, 1, 1, 1, 4], 2)
+    [range(0, 2), range(2, 5)]
+    """
+    if groups is not None and groups > len(counts):
+        raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the index's leaves")
+    return [range(first, last) for first, last in ranges(counts, groups or 2)]

@@ -1,0 +1,13 @@
+"""`train:` how the encoder learns, and with some methods the tree; one method a file."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rayhier.spec.train.common import Training
+from rayhier.spec.train.contrast import Contrast
+from rayhier.spec.train.ehi import Ehi
+
+TrainSpec = Annotated[Contrast | Ehi, Field(discriminator="type")]
+
+__all__ = ["Contrast", "Ehi", "TrainSpec", "Training"]

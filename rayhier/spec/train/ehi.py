@@ -1,0 +1,71 @@
+"""`train: {type: ehi}`: encoder and tree learn together, by three losses at once.
+
+Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Eq. 2-6 and Algorithm 1.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rayhier.spec.section import Rate, Section, Weight
+from rayhier.spec.train.common import Mining, Training
+
+
+class Loss(Section):
+    """The three losses and their weights λ; the paper's Table 8 tunes them for each collection."""
+
+    semantic: Weight = 1.0
+    """λ1: triplets on the encoder's vectors."""
+    indexing: Weight = 1.0
+    """λ2: triplets on the path embeddings."""
+    intra_leaf: Weight = 1.0
+    """λ3: unlike documents must not share a leaf."""
+    margin: Annotated[float, Field(ge=0, le=2)] = 0.3
+    """γ of both triplet losses."""
+    unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
+    """τ: documents less similar than this are unlike."""
+    intra_leaf_form: Literal["product", "triplet"] = "product"
+    """`product`: Eq. 5 of the paper. `triplet`: the gated triplet of its Algorithm 1."""
+
+
+class HardNegatives(Mining):
+    """One mined negative a query, found with the index as it stands."""
+
+    source: Literal["query_leaves", "positive_leaf", "exact", "none"] = "query_leaves"
+    """`query_leaves`: best wrong documents in the leaves of the query (Algorithm 1).
+    `positive_leaf`: in the leaf of the positive (Appendix C.2). `exact`: of all documents (ANCE's, Table 12)."""
+    beam: Annotated[int, Field(ge=1, le=1000)] = 4
+    """Leaves of the query that are searched for them; with `query_leaves` alone."""
+
+    @model_validator(mode="after")
+    def _beam_is_the_query_s(self) -> Self:
+        if self.source != "query_leaves" and self.beam != type(self).model_fields["beam"].default:
+            raise ValueError("beam only with source query_leaves")
+        return self
+
+
+class Ehi(Training):
+    """Triplets on vectors and on paths, and unlike documents driven into different leaves."""
+
+    type: Literal["ehi"]
+    epochs: Annotated[int, Field(ge=1, le=100_000)] = 20
+    """Passes over the training pairs."""
+    batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 64
+    """Pairs a step, over all workers."""
+    encoder_lr: Rate = 1e-3
+    """Learning rate of the encoder (AdamW, weight decay 0.01, torch's default)."""
+    router_lr: Rate = 3e-3
+    """Learning rate of the router (AdamW, weight decay 0.01, torch's default)."""
+    loss: Loss = Loss()
+    """Weights and margins."""
+    hard_negatives: HardNegatives = HardNegatives()
+    """Mined negatives."""
+
+    @property
+    def routes(self) -> bool:
+        """Whether the router learns together with the encoder: yes."""
+        return True
+
+    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  it learns from documents as from queries
+        """Epochs of each phase of training: one, which also documents alone can teach."""
+        return {"joint": self.epochs}

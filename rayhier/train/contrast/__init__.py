@@ -1,0 +1,1 @@
+"""The encoder alone, by contrast."""

@@ -1,0 +1,1 @@
+"""Encoder and tree together, by EHI's three losses."""

@@ -1,0 +1,55 @@
+"""The measure that picks EHI's best epoch: recall of the index as it stands, at few documents visited."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.dataset.balance import balance
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import whole_scan
+from rayhier.train.dev import DEPTH, MEASURES
+from rayhier.train.ehi.joint import Snapshot
+
+VISITED = (0.05, 0.1, 0.2)
+
+
+class DevMeasure:
+    """Dev measures of an index: recall at 5, 10 and 20% visited, and how evenly documents lie in leaves."""
+
+    def __init__(self, queries: Queries, result_ids: Sequence[str]) -> None:
+        self.result_ids = pa.array(result_ids, pa.string())
+        self.judge = Judge(queries, MEASURES)
+
+    def __call__(self, now: Snapshot) -> dict[str, float]:
+        """`dev`: the mean of R@10 and R@100 over 5, 10 and 20% visited, each beside it; imbalance; empty leaves."""
+        # A curve begins at nothing: an index that cannot visit as little as asked, a collapsed one, is read from there.
+        visited, curves = [0.0], {measure: [0.0] for measure in MEASURES}
+        for beam in doublings(now.router.n_leaves):
+            leaves_QB = now.leaves(now.dev_QM, beam)
+            visited_Q = now.lists.count(leaves_QB, leaves_QB)[0]
+            ranking = whole_scan(*now.lists.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
+            visited.append(float(visited_Q.mean()) / now.lists.documents)
+            for measure, value in self.judge.mean(ranking).items():
+                curves[measure].append(value)
+            if visited[-1] >= max(VISITED):
+                break
+        # A taller tree's beams are not nested: a wider one may visit a little less.
+        order = np.argsort(visited, kind="stable")
+        at = np.array(visited)[order]
+        values = {
+            f"{measure}@{share:.0%}": float(np.interp(share, at, np.array(curve)[order]))
+            for measure, curve in curves.items()
+            for share in VISITED
+        }
+        return {"dev": float(np.mean(list(values.values()))), **values, **balance(now.lists.sizes)}
+
+
+def doublings(leaves: int) -> list[int]:
+    """Beams sparse enough to be measured every epoch.
+
+    >>> doublings(40)
+    [1, 2, 4, 8, 16, 32, 40]
+    """
+    return [*(1 << power for power in range((leaves - 1).bit_length())), leaves]

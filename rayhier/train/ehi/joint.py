@@ -1,0 +1,166 @@
+"""EHI's joint training: encoder and router by three losses at once; plain torch, one process or several.
+
+Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1. The first worker
+mines and measures; the others share each batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import leaf_means, nearest
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.losses import Batch, Losses, ehi_losses
+from rayhier.model.router import route_all
+from rayhier.search.lists import LeafLists
+from rayhier.spec.router import Ehi as RouterSpec
+from rayhier.spec.train import Ehi as TrainSpec
+from rayhier.train.caching import encode
+from rayhier.train.ehi.warm import warm_start
+from rayhier.train.examples import Examples
+from rayhier.train.group import Group
+from rayhier.train.loop import Learner
+from rayhier.train.negatives import Search
+from rayhier.train.pairs import Pairs
+from rayhier.train.tower import Side, Tower
+
+LOSSES = ("semantic", "indexing", "intra_leaf", "total")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The index that encoder and router would make now."""
+
+    router: EhiRouter
+    document_NM: Floats
+    """Trained vectors."""
+    dev_QM: Floats
+    """Trained vectors of the dev queries."""
+    lists: LeafLists
+
+    def leaves(self, vector_QM: Floats, beam: int) -> Ints:
+        """Leaves [q, beam] of trained vectors [q, m]."""
+        return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
+
+
+Measure = Callable[[Snapshot], dict[str, float]]
+"""Dev measures of a snapshot; `dev`, higher is better, picks the best."""
+
+
+class Joint:
+    """Tower and router together."""
+
+    def __init__(
+        self,
+        tower: Tower,
+        examples: Examples,
+        router: RouterSpec,
+        spec: TrainSpec,
+        seed: int,
+        measure: Measure,
+        group: Group | None = None,
+    ) -> None:
+        self.spec, self.tower, self.examples, self._measure = spec, tower, examples, measure
+        n, m = examples.document_NM.shape
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.router = EhiRouter(m, router.children(n), router.height, router.residual)
+        if router.warm_start == "kmeans" and (group is None or group.rank == 0):
+            warm_start(self.router, examples.document_NM, seed)
+        self.router.to(tower.device)
+        modules = {"encoder": tower.module, "router": self.router}
+        self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr), group)
+        self.pairs = Pairs(tower, examples, spec, seed, self.learner)
+        self.epochs, self.measure_every = spec.epochs, spec.measure_every
+        self._snapshot: tuple[int, Snapshot] | None = None
+
+    def run_pass(self, epoch: int) -> dict[str, float]:
+        """One pass over the pairs; the mean of every loss."""
+        sums, steps = torch.zeros(len(LOSSES), device=self.tower.device), 0
+        for _, rows, hard_N in self.pairs.steps(epoch, self.search):
+            losses = self.step(rows, hard_N)
+            sums += torch.stack([getattr(losses, name).detach() for name in LOSSES])
+            steps += 1
+        means = (self.learner.group.sum(sums) / steps).tolist()
+        return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
+
+    def measure(self) -> dict[str, float]:
+        """Dev measures of the index as it stands, on the first worker."""
+        now = self.snapshot()
+        return self._measure(now) if self.learner.group.rank == 0 else {}
+
+    def finish(self) -> None:
+        """Leave the means of each leaf with the first worker's router: second leaves are chosen by them."""
+        now = self.snapshot()
+        if len(now.document_NM):
+            leaf_N = now.leaves(now.document_NM, 1)[:, 0]
+            means_LM = leaf_means(now.document_NM, leaf_N, self.router.n_leaves)
+            self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))
+
+    def snapshot(self) -> Snapshot:
+        """The index as it stands; whole on the first worker, without rows on the others."""
+        if self._snapshot is None or self._snapshot[0] != self.learner.version:
+            document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
+            leaves = route_all(self.router, Encoded.of(document_NM), 1)[0][:, 0].numpy()
+            lists = LeafLists.build(document_NM, leaves, self.router.n_leaves, self.examples.copies)
+            self._snapshot = self.learner.version, Snapshot(self.router, document_NM, dev_QM, lists)
+        return self._snapshot[1]
+
+    def step(self, rows: Ints, hard_N: Ints) -> Losses:
+        """One step on some pairs and their hard negatives, or -1; returns this worker's share of the losses."""
+        batch, backward = self.batch(rows, hard_N)
+        losses = ehi_losses(batch, self.spec.loss)
+        self.learner.step(losses.total, 0.0, backward)
+        return losses
+
+    def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
+        """A worker's share of a batch, and what to call after the backward pass."""
+        group = self.learner.group
+        query_D, document_D = self.examples.pair_P2[rows].T
+        shares = group.shares(np.arange(len(rows)))
+        own = shares[group.rank]
+        hard_N = hard_D[own]
+        has_hard = bool((hard_D >= 0).any())
+        asks: list[tuple[Side, Ints]] = [("query", query_D[own]), ("document", document_D[own])]
+        asks += [("document", np.maximum(hard_N, 0))] if has_hard else []
+        (query_NM, positive_NM, *hard), backward = encode(self.tower, asks, self.spec.micro_batch)
+        positive_NT = self.router.path_embedding(positive_NM)
+        both = group.gather(torch.cat([positive_NM, positive_NT], dim=1), [len(share) for share in shares])
+        document_DM, document_DT = torch.split(both, [positive_NM.shape[1], positive_NT.shape[1]], dim=1)
+        negative_ND = torch.from_numpy(~self.pairs.known.among(query_D[own], document_D))
+        device = self.tower.device
+        batch = Batch(
+            query_NM=query_NM,
+            positive_NM=positive_NM,
+            hard_NM=hard[0] if hard else None,
+            hard_N=torch.from_numpy(hard_N >= 0).to(device),
+            query_NT=self.router.path_embedding(query_NM),
+            positive_NT=positive_NT,
+            document_DM=document_DM,
+            document_DT=document_DT,
+            negative_ND=negative_ND.to(device),
+            pairs=group.sum(float(negative_ND.sum())).to(device),
+            hard=torch.tensor(int((hard_D >= 0).sum()), device=device),
+        )
+        return batch, backward
+
+    def search(self) -> Search:
+        """How hard negatives are found now: with the index as it stands, or exactly."""
+        now, query_QM = self.snapshot(), self.pairs.side("query")
+        hard, (query_P, document_P) = self.spec.hard_negatives, self.examples.pair_P2.T
+
+        def best(part: slice, k: int) -> Ints:
+            vectors = query_QM[query_P[part]]
+            if hard.source == "exact":
+                return np.asarray(nearest(vectors, now.document_NM, k)[0])
+            if hard.source == "query_leaves":
+                leaves = now.leaves(vectors, hard.beam)
+            else:
+                leaves = now.leaves(now.document_NM[document_P[part]], 1)
+            return now.lists.scan(vectors, leaves, k)[1]
+
+        return best

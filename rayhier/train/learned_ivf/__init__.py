@@ -1,0 +1,1 @@
+"""Leaves from k-means of trained vectors, then queries learn which of them hold their answers."""

@@ -1,0 +1,150 @@
+"""Where a learned IVF begins: k-means cells, the documents in them, and prices that keep them even."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.siblings import siblings
+from rayhier.dataset.balance import balance
+from rayhier.model.cells import SCALE
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.placing import choose, parts, place
+from rayhier.model.router import place_all
+from rayhier.model.spill import CANDIDATES, Spill
+from rayhier.spec import JobSpec
+from rayhier.spec.router import LearnedIvf
+
+AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
+"""Rounds at most, the imbalance that is even enough, and what twice the mean costs a round, in cosine."""
+DEAREST = 0.2
+"""Copies cannot be parted at any price: no price drives others further than this from their nearest leaf."""
+FEWEST_GROUPED = 16_384
+"""Leaves from which on documents look only at those of the nearest groups."""
+UNSEEN = 20
+SAMPLE = 256
+"""Documents a leaf whose crowding is watched."""
+
+
+def make_router(spec: LearnedIvf, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
+    """A router that is k-means IVF of these documents [n, m], in 32 bits or in 16.
+
+    Where they are a sample of more, leaves are not made of every twentieth: k-means lies nearer to what it saw, and how
+    the rest will lie must be seen somewhere.
+    """
+    n, m = document_NM.shape
+    router = empty_router(spec, n, m, seed)
+    seen = np.flatnonzero(np.arange(n) % UNSEEN) if sampled else None
+    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=seen)
+    centroid_LM = centroid_LM[siblings(centroid_LM, router.branching, spec.height, seed)]
+    if router.cells.groups:
+        group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed)
+        router.cells.group_GM.copy_(torch.from_numpy(group_GM))
+        router.cells.group_L.copy_(torch.from_numpy(nearest(centroid_LM, group_GM, 1)[0][:, 0]))
+    # 20 x cosine, also where vectors are longer than 1.
+    length = float(np.linalg.norm(document_NM[:: max(1, n // 10_000)].astype(np.float32), axis=1).mean())
+    router.begin(torch.from_numpy(centroid_LM), SCALE / max(length, 1e-6))
+    return router
+
+
+def empty_router(spec: LearnedIvf, documents: int, dimension: int, seed: int) -> LearnedIvfRouter:
+    """A router over so many documents of so many dimensions, before it knows any."""
+    branching = spec.children(documents)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        screen = min(spec.screened(documents), dimension)
+        leaves = branching**spec.height
+        groups = round(leaves**0.5) if leaves >= FEWEST_GROUPED else 0
+        return LearnedIvfRouter(dimension, branching, spec.height, spec.rank, screen, groups)
+
+
+def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
+    """The leaves [n, r] of documents, first leaf first, as even as prices make them; the router learns their sizes.
+
+    A leaf that is fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, until imbalance is
+    low; documents at its border go elsewhere. The most even round counts. Prices, and how near a border documents have
+    a second leaf, are found on a sample and stay with the router: every document is placed by itself, now or later.
+    A round looks only at the leaves that were nearest to a document before there were prices. Where documents are a
+    sample of more, the border is found on those of which neither leaves nor prices were made.
+    """
+    n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
+    rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves])
+    sample_NM = document_NM if len(rows) == n else document_NM[rows]
+    counted = rows % UNSEEN > 0 if sampled else slice(None)
+    least, best = np.inf, (router.cells.price_L.clone(), router.cells.border.clone())
+    bidders = _Bidders.of(router, sample_NM)
+    border = _Bidders.of(router, document_NM[::UNSEEN]) if sampled else bidders
+    for _ in range(AUCTIONS):
+        if leaves > 1:
+            gap_N = np.concatenate([own.gaps(router.cells.price_L) for own in border])
+            router.cells.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
+        leaf_NR = np.concatenate([own.leaves(router, leaves, spill) for own in bidders])
+        sizes = leaf_sizes(leaf_NR[counted], router.n_leaves)
+        if (imbalance := balance(sizes)["imbalance"]) < least:
+            least, best = imbalance, (router.cells.price_L.clone(), router.cells.border.clone())
+        if imbalance <= EVEN:
+            break
+        crowding_L = np.clip(sizes / sizes.mean() - 1, -0.5, 2).astype(np.float32)
+        router.cells.price_L += PRICE * torch.from_numpy(crowding_L).to(router.device)
+        router.cells.price_L.clamp_(-DEAREST, DEAREST)
+    for kept, value in zip((router.cells.price_L, router.cells.border), best, strict=True):
+        kept.copy_(value)
+    leaf_NR = place(router, Encoded.of(document_NM), leaves, spill)[0]
+    router.log_size_L.copy_(torch.from_numpy(np.log(leaf_sizes(leaf_NR, router.n_leaves) + 0.5)))
+    return leaf_NR
+
+
+@dataclass(frozen=True)
+class _Bidders:
+    """Some documents [n, m] and the leaves [n, c] near them, found once; prices change which is best."""
+
+    document_NM: Floats
+    leaf_NC: Tensor
+    """In 32 bits: of a million documents they are most of what settling holds beside the vectors."""
+    near_NC: Tensor
+    """Cosine to their centroids, but for what is the same for all leaves of a document."""
+
+    @classmethod
+    def of(cls, router: LearnedIvfRouter, document_NM: Floats) -> list[Self]:
+        """All documents in batches, which lie in two arrays: made one by one they would scatter over memory."""
+        n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
+        leaf_NC, near_NC = torch.empty(n, count, dtype=torch.int32), torch.empty(n, count)
+        for part in parts(n):
+            found_NC, log_prob_NC = place_all(router, Encoded.of(document_NM[part]), count)
+            leaf_NC[part] = found_NC.int()
+            near_NC[part] = log_prob_NC / SCALE + router.cells.price_L.cpu()[found_NC]
+        return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
+
+    def gaps(self, price_L: Tensor) -> Floats:
+        """How much nearer [n] the best leaf is than the next, after price."""
+        best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
+        return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
+
+    def leaves(self, router: LearnedIvfRouter, leaves: int, spill: Spill) -> Ints:
+        """The leaves [n, r] in which they lie at the router's prices."""
+        count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
+        place_NC = self._after(router.cells.price_L).topk(count, dim=1).indices
+        leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
+        pick_NR = choose(router, self.document_NM.astype(np.float32), leaf_NC, leaves, spill)
+        return np.asarray(np.take_along_axis(leaf_NC, pick_NR, axis=1))
+
+    def _after(self, price_L: Tensor) -> Tensor:
+        return self.near_NC - price_L.cpu()[self.leaf_NC]
+
+
+def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
+    """Documents in each leaf; one in the same leaf twice counts once.
+
+    >>> leaf_sizes(np.array([[0, 1], [1, 1]]), 3)
+    array([1, 2, 0])
+    """
+    sizes = np.bincount(leaf_NR[:, 0], minlength=n_leaves)
+    for rank in range(1, leaf_NR.shape[1]):
+        other = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
+        sizes = sizes + np.bincount(other, minlength=n_leaves)
+    return sizes

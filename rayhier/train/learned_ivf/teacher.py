@@ -1,0 +1,133 @@
+"""The learned IVF after its encoder: k-means leaves of trained vectors, then queries learn which hold their answers.
+
+The first worker makes the leaves and the lessons and hands them round; every step's lessons are shared.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Ints
+from rayhier.dataset.balance import balance
+from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
+from rayhier.spec import JobSpec
+from rayhier.spec.router import LearnedIvf, Teaching
+from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.examples import Examples, batches, spans
+from rayhier.train.group import Group
+from rayhier.train.learned_ivf.lessons import Lessons
+from rayhier.train.learned_ivf.settle import empty_router, leaf_sizes, make_router, settle
+from rayhier.train.loop import Learner
+
+MEASURED = 1024
+"""Dev queries that are measured together."""
+
+
+class Teacher:
+    """Passes over lessons; `lessons` and `dev` are read on the first worker alone."""
+
+    def __init__(
+        self,
+        router: LearnedIvfRouter,
+        leaf_NR: Ints,
+        lessons: Lessons,
+        dev: Lessons,
+        spec: Teaching,
+        seed: int,
+        group: Group | None = None,
+    ) -> None:
+        """Teach a router on documents in these leaves [n, r]; without lessons it stays as it is."""
+        self.router, self.spec, self.seed = router, spec, seed
+        self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
+        self.dev = dev
+        self.dev_PR = torch.from_numpy(leaf_NR[dev.pair_P2[:, 1]])
+        self.learner = Learner({"router": router}, (spec.lr,), group)
+        self.learner.group.copy_from_first(router.buffers())
+        device = router.device
+        self.vector_TM = self._hand(torch.from_numpy(lessons.vector_TM), device)
+        self.leaf_PR = self._hand(torch.from_numpy(leaf_NR[lessons.pair_P2[:, 1]]), device)
+        self.weight_P = self._hand(torch.from_numpy(lessons.weight_P), device)
+        begin_T = np.searchsorted(lessons.pair_P2[:, 0], np.arange(len(lessons.vector_TM) + 1))
+        self.begin_T = self._hand(torch.from_numpy(begin_T), device).cpu().numpy()
+        self.epochs, self.measure_every = spec.epochs if len(self.vector_TM) else 0, 1
+
+    def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
+        """The first worker's tensor, on every worker."""
+        group = self.learner.group
+        shape, kind = group.agree((tuple(tensor.shape), tensor.dtype))
+        here = tensor.to(device) if group.rank == 0 else torch.empty(shape, dtype=kind, device=device)
+        group.copy_from_first([here])
+        return here
+
+    def run_pass(self, epoch: int) -> dict[str, float]:
+        """One pass over the lessons; the mean loss."""
+        steps = batches(len(self.vector_TM), self.spec.batch_size, self.seed, epoch)
+        total = torch.zeros((), device=self.router.device)
+        for number, rows in enumerate(steps):
+            total += self.step(rows, (epoch + number / len(steps)) / self.epochs)
+        return {"loss_total": float(self.learner.group.sum(total) / len(steps))}
+
+    def step(self, lesson_B: Ints, done: float = 0.0) -> Tensor:
+        """One step on some lessons; returns this worker's share of the loss."""
+        group = self.learner.group
+        weight = max(float(self.weight_P[_pairs(self.begin_T, lesson_B)[1]].sum()), 1e-9)
+        own_B = group.shares(lesson_B)[group.rank]
+        row_P, pair_P = _pairs(self.begin_T, own_B)
+        row_P, leaf_PR, weight_P = row_P.to(self.router.device), self.leaf_PR[pair_P], self.weight_P[pair_P]
+        loss = torch.zeros((), device=self.router.device)
+        for level, log_p_BC in enumerate(self.router.log_probs(self.vector_TM[own_B]), start=1):
+            node_PR = leaf_PR // self.router.branching ** (self.router.height - level)
+            loss = loss + reach_loss(log_p_BC, row_P, node_PR, weight_P) / weight
+        self.learner.step(loss, done)
+        return loss.detach()
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, float]:
+        """`dev`: the geometric mean probability that a dev query gives to the leaves of its answer."""
+        if self.learner.group.rank > 0:
+            return {}
+        dev, total = self.dev, 0.0
+        begin_T = np.searchsorted(dev.pair_P2[:, 0], np.arange(len(dev.vector_TM) + 1))
+        for begin in range(0, len(dev.vector_TM), MEASURED):
+            rows = np.arange(begin, min(begin + MEASURED, len(dev.vector_TM)))
+            row_P, pair_P = _pairs(begin_T, rows)
+            log_p_BL = self.router.log_probs(torch.from_numpy(dev.vector_TM[rows]).to(self.router.device))[-1].cpu()
+            total += float(reach_loss(log_p_BL, row_P, self.dev_PR[pair_P], torch.from_numpy(dev.weight_P)[pair_P]))
+        return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
+
+    def finish(self) -> None:
+        """Make the router's screen; where it was taught, tell it how dense the leaves of dev queries' answers are."""
+        self.router.finish()
+        if self.epochs and self.learner.group.rank == 0:
+            query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
+            self.router.calibrate(torch.from_numpy(self.dev.vector_TM), query_P, self.dev_PR)
+
+
+def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
+    """Of some lessons' pairs: the place of each's lesson among them, and the pair."""
+    begin, end = begin_T[lesson_B], begin_T[lesson_B + 1]
+    return torch.from_numpy(np.repeat(np.arange(len(lesson_B)), end - begin)), torch.from_numpy(spans(begin, end))
+
+
+def build_teacher(
+    spec: JobSpec, router: LearnedIvf, contrast: Contrast, examples: Examples, dev_P2: Ints, *, sampled: bool = False
+) -> Teacher:
+    """The teacher that follows a contrast: leaves, lessons and dev (query row, document row) of its trained vectors.
+
+    Where no query is judged it teaches nothing: documents as queries are unlike queries, and a router that learns from
+    them alone visits half as many documents again (docs/LOG.md); k-means order stands. The documents may be
+    `sampled` from more, which the leaves are for.
+    """
+    group, seed = contrast.learner.group, contrast.pairs.seed
+    n, m = examples.document_NM.shape
+    own = router.model_copy(update={"rank": 0}) if examples.same else router
+    document_NM, query_QM, dev_QM = contrast.documents(), contrast.pairs.side("query"), contrast.pairs.side("dev")
+    lessons, dev, leaf_NR = Lessons.none(m), Lessons.none(m), np.zeros((0, 1), np.int64)
+    if group.rank > 0:
+        empty = empty_router(own, n, m, seed).to(contrast.tower.device)
+        return Teacher(empty, leaf_NR, lessons, dev, router.teaching, seed, group)
+    begun = make_router(own, document_NM, seed, sampled=sampled).to(contrast.tower.device)
+    leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
+    if not examples.same:
+        lessons = Lessons.of(examples, query_QM, document_NM, router.teaching, seed)
+    return Teacher(begun, leaf_NR, lessons, Lessons.judged(dev_QM, dev_P2), router.teaching, seed, group)

@@ -1,0 +1,71 @@
+"""From a spec to the phases that carry its training out: the one place where methods are chosen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rayhier.arrays import Floats
+from rayhier.dataset.documents import Documents
+from rayhier.dataset.holdout import Holdout, holdout_size, load_dev
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import Ranking
+from rayhier.model.router import TrainedRouter
+from rayhier.search.exact import exact
+from rayhier.spec import JobSpec
+from rayhier.spec.router import Ehi, LearnedIvf
+from rayhier.spec.train import Contrast as ContrastTraining
+from rayhier.spec.train import Ehi as EhiTraining
+from rayhier.storage.artifact import Artifact
+from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.data import judged_pairs
+from rayhier.train.dev import ExactMeasure
+from rayhier.train.ehi.dev import DevMeasure
+from rayhier.train.ehi.joint import Joint
+from rayhier.train.examples import Examples
+from rayhier.train.learned_ivf.teacher import build_teacher
+from rayhier.train.loop import Phase
+from rayhier.train.tower import Tower
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a training reads, whatever its method."""
+
+    documents: Documents
+    examples: Examples
+    dev: Queries
+    sampled: bool
+    """Whether the documents are a sample of the corpus, which leaves are for."""
+
+
+def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[Phase], None]) -> TrainedRouter:
+    """Let `run` carry out the phases of a spec's training one after the other; returns the router."""
+    examples, dev, documents = material.examples, material.dev, material.documents
+    match spec.train, spec.router:
+        case EhiTraining() as training, Ehi() as router:
+            joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results))
+            run(joint)
+            return joint.router
+        case ContrastTraining() as training, LearnedIvf() as router:
+            contrast = Contrast(tower, examples, training, seed, ExactMeasure(dev, documents))
+            if not examples.same:
+                run(contrast)
+            dev_P2 = judged_pairs(dev, documents).pair_P2
+            teacher = build_teacher(spec, router, contrast, examples, dev_P2, sampled=material.sampled)
+            run(teacher)
+            return teacher.router
+    raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
+
+
+def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
+    """The dev queries; where none has an answer, held-out documents that look for their nearest neighbours."""
+    ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
+
+    def holdout() -> Holdout:
+        return Holdout.of(ids, results, documents.vector_NM, holdout_size(len(documents.ids)))
+
+    def nearest(query_QM: Floats, k: int) -> Ranking:
+        return exact(query_QM, documents.vector_NM, ids, results, k)
+
+    return load_dev(corpus, vectors, holdout, nearest)
