@@ -194,7 +194,7 @@ def write_spec(folder: Path, corpus: Path, model: Path, /, **lines: str) -> Path
         "workdir": str(folder / "work"),
         "corpus": f"{{type: beir, path: {corpus}}}",
         "encoder": f"{{model: {model}, max_length: 32, precision: float32}}",
-        "router": "{type: ehi, branching: 8}",
+        "router": "{type: learned_ivf, branching: 8}",
         "train": "{epochs: 3, batch_size: 16}",
         "index": "{shards: 3, vectors: float32}",
         "search": "{k: 10, beam: 2}",

@@ -42,6 +42,7 @@ class Encoded:
         return Encoded(*(None if one is None else one[place] for one in (self.vectors, self.tokens, self.mask)))  # type: ignore[arg-type]
 
     def to(self, device: torch.device) -> "Encoded":
-        """These texts on a device, vectors in 32 bits."""
+        """These texts on a device, vectors of 16 bits in 32."""
         tokens, mask = (None if one is None else one.to(device) for one in (self.tokens, self.mask))
-        return Encoded(self.vectors.to(device).float(), tokens, mask)
+        vectors = self.vectors.to(device)
+        return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, tokens, mask)

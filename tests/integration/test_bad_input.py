@@ -66,7 +66,7 @@ DENIED = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Erro
 
 CASES = {
     "unknown key": Case(
-        ["router.branchin", "got 8", "did you mean branching?"], {"router": "{type: ehi, branchin: 8}"}
+        ["router.branchin", "got 8", "did you mean branching?"], {"router": "{type: learned_ivf, branchin: 8}"}
     ),
     "mistyped value": Case(["train.epochs", "'many'", "a whole number"], {"train": "{epochs: many}"}),
     "duplicate key": Case(["twice", "each key once"], {"train": "{epochs: 3, epochs: 4}"}),
@@ -86,9 +86,11 @@ CASES = {
     "no accepted train judgements": Case(
         ["train.objective", "unknown document 1"], {"train": "{objective: supervised}"}, prepare=unknown_judgements
     ),
-    "more leaves than documents": Case(["router.branching", "241", "240"], {"router": "{type: ehi, branching: 241}"}),
+    "more leaves than documents": Case(
+        ["router.branching", "241", "240"], {"router": "{type: learned_ivf, branching: 241}"}
+    ),
     "more leaves than documents, two levels": Case(
-        ["router.branching", "256", "240"], {"router": "{type: ehi, branching: 16, height: 2}"}
+        ["router.branching", "256", "240"], {"router": "{type: learned_ivf, branching: 16, height: 2}"}
     ),
     "wrong hash": Case(["encoder.sha256", "allowed: 00000"], overrides=(f"encoder.sha256='{'0' * 64}'",)),
     "a pickle": Case(

@@ -58,7 +58,7 @@ def work(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Pa
         (folder / "documents" / f"{number:02d}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     corpus = f"{{type: jsonl, documents: {folder / 'documents'}}}"
     index = "{shards: 12, max_leaf_factor: 1.5}"
-    lines = {"corpus": corpus, "router": "{type: ehi, branching: 60}", "index": index, "cluster": CLUSTER}
+    lines = {"corpus": corpus, "router": "{type: learned_ivf, branching: 60}", "index": index, "cluster": CLUSTER}
     spec = write_spec(folder, folder, tiny_model, **lines)
     stages = [part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)]
     assert run.main([str(spec), *stages]) == 0

@@ -27,7 +27,7 @@ def job(source, branching=2, **sections):
         "workdir": "unused",
         "corpus": source,
         "encoder": {"model": "unused"},
-        "router": {"type": "ehi", "branching": branching},
+        "router": {"type": "learned_ivf", "branching": branching},
     }
     return JobSpec.model_validate(tree | sections)
 

@@ -35,7 +35,7 @@ def docs_spec(tiny_spec: Callable[..., Path]) -> Path:
     """The docstrings of Python, several parts, under the tiny encoder."""
     return tiny_spec(
         corpus="{type: python_docs}",
-        router="{type: ehi, branching: 32}",
+        router="{type: learned_ivf, branching: 32}",
         train=f"{{epochs: {EPOCHS['encoder']}, teaching: {{epochs: {EPOCHS['router']}}}}}",
         evaluate="{measures: [R@10], lists: 8}",
         cluster="{embed: {workers: 1}, train: {checkpoint_seconds: 0}, index: {workers: 1}}",

@@ -12,7 +12,7 @@ import pytest
 
 from rayhier import run
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.parts import Here
+from rayhier.evaluate.workers import LocalWorkers
 from rayhier.search import __main__ as search_command
 from rayhier.search.searcher import Searcher
 from rayhier.storage import current
@@ -153,7 +153,7 @@ def _report_is_whole(work: Path) -> None:
 def _one_process_measures_the_same(work: Path) -> None:
     """What actors answered, a single process answers too."""
     corpus, vectors, model, index = (artifact(work, kind) for kind in ("corpus", "vectors", "model", "index"))
-    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, Here())
+    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, LocalWorkers())
     curves = json.loads((work / "report.json").read_text())["curves"]
     assert set(curves) == set(alone.seeds[0].curves)
     for name, curve in alone.seeds[0].curves.items():

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rayhier.search.loaded import LoadedMap
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
 from rayhier import run
 from rayhier.embed import ray as embedding
-from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
@@ -32,7 +32,7 @@ def model(work: Path) -> Artifact:
 def test_two_workers_train_what_one_does(training: str, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
     """Made again by two workers from the same corpus and vectors: who works is no part of a fingerprint."""
     encoder = tiny_spec().read_text().splitlines()[3].removeprefix("encoder: ").replace("}", ", train: all}")
-    router = f"{{type: ehi, training: {training}, branching: 8}}"
+    router = f"{{type: learned_ivf, training: {training}, branching: 8}}"
     work, names = tmp_path / "work", ("router/router.safetensors", "encoder/model.safetensors")
     histories, weights = [], []
     for workers, arguments in ((1, STAGES), (2, ["--fresh", "--stage", "train"])):
@@ -60,7 +60,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     spec = tiny_spec(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
-        router=f"{{type: ehi, training: {training}, branching: 3, height: 2}}",
+        router=f"{{type: learned_ivf, training: {training}, branching: 3, height: 2}}",
         cluster="{train: {workers: 1}, tokenise: {workers: 2, cpus: 1}}",
     )
     assert run.main([str(spec)]) == 0

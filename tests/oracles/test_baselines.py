@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+from rayhier.evaluate.significance import RESAMPLES, bootstrap
 from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw
 from rayhier.evaluate.systems.scann import ScannTree
-from rayhier.evaluate.significance import RESAMPLES, bootstrap
 
 N, M, Q, K = 600, 16, 25, 30
 IDS = pa.array([f"d{row}" for row in range(N)])
@@ -68,7 +68,7 @@ def lucene(query, texts):
 @pytest.mark.parametrize("query", ["fox", "red fish", "cold night water", "blue blue fish"])
 def test_bm25_is_lucenes_formula(query):
     ids = pa.array([f"d{row}" for row in range(6)])
-    ranking = Bm25(ids, ids, SIX).search([query], 6)
+    ranking = Bm25(ids, ids, SIX).rank([query], 6)
     wanted = lucene(query, SIX)
     order = [row for row in np.argsort(-wanted, kind="stable") if wanted[row] > 0]
     assert ranking.score_QK[0][: len(order)].tolist() == pytest.approx(wanted[order].tolist(), abs=1e-5)
@@ -77,33 +77,33 @@ def test_bm25_is_lucenes_formula(query):
 
 def test_bm25_finds_nothing_where_no_word_is_shared():
     ids = pa.array([f"d{row}" for row in range(6)])
-    ranking = Bm25(ids, ids, SIX).search(["zebra", "the", "", "stone"], 3)
+    ranking = Bm25(ids, ids, SIX).rank(["zebra", "the", "", "stone"], 3)
     assert ids_of(ranking) == [[], [], [], ["d5"]]
 
 
 def test_bm25_names_a_whole_document_once():
     parents = pa.array(["a", "a", "b", "b", "c", "c"])
-    ranking = Bm25(pa.array([f"d{row}" for row in range(6)]), parents, SIX).search(["fish fox stone"], 3)
+    ranking = Bm25(pa.array([f"d{row}" for row in range(6)]), parents, SIX).rank(["fish fox stone"], 3)
     wanted = lucene("fish fox stone", SIX).reshape(3, 2).max(axis=1)
     assert ids_of(ranking) == [["abc"[place] for place in np.argsort(-wanted)]]
     assert ranking.score_QK[0].tolist() == pytest.approx(np.sort(wanted)[::-1].tolist(), abs=1e-5)
 
 
 def test_hnsw_that_tries_hard_is_exact():
-    found = Hnsw(IDS, None, VECTORS).search(QUERIES, 10 * N, K)
-    assert ids_of(found.ranking) == exact(lambda row: f"d{row}", K)
+    found = Hnsw(IDS, None, VECTORS).rank(QUERIES, 10 * N, K)
+    assert ids_of(found) == exact(lambda row: f"d{row}", K)
     assert (found.visited_Q <= N).all()
 
 
 def test_hnsw_of_passages_that_tries_hard_is_exact():
     index = Hnsw(pa.array([f"p{parent}" for parent in PARENTS]), PARENTS, VECTORS)
-    found = index.search(QUERIES, 10 * N, K)
-    assert ids_of(found.ranking) == exact(lambda row: f"p{PARENTS[row]}", K)
+    found = index.rank(QUERIES, 10 * N, K)
+    assert ids_of(found) == exact(lambda row: f"p{PARENTS[row]}", K)
 
 
 @pytest.mark.parametrize("effort", [16, 64])
 def test_hnsw_visits_what_faiss_counts(effort):
-    found = Hnsw(IDS, None, VECTORS).search(QUERIES, effort, K)
+    found = Hnsw(IDS, None, VECTORS).rank(QUERIES, effort, K)
     index = faiss.IndexHNSWFlat(M, 32, faiss.METRIC_INNER_PRODUCT)
     index.add(VECTORS)
     index.hnsw.efSearch = effort
@@ -120,10 +120,10 @@ def tree():
 
 
 def test_scann_with_all_partitions_is_exact(tree):
-    found = tree.search(QUERIES, 24, K)
-    assert ids_of(found.ranking) == exact(lambda row: f"d{row}", K)
+    found = tree.rank(QUERIES, 24, K)
+    assert ids_of(found) == exact(lambda row: f"d{row}", K)
     assert found.visited_Q.tolist() == [N] * Q
-    assert found.leaves == 24
+    assert found.leaves_Q.tolist() == [24] * Q
 
 
 def test_scann_visits_whole_partitions_of_its_own(tree, tmp_path):
@@ -135,21 +135,21 @@ def test_scann_visits_whole_partitions_of_its_own(tree, tmp_path):
     nearest = np.square(VECTORS[:, None] - means).sum(axis=2).argmin(axis=1)
     assert (nearest == token_N).mean() > 0.9
     for beam in (1, 3, 10):
-        everything = tree.search(QUERIES, beam, N)
-        for found, visited in zip(ids_of(everything.ranking), everything.visited_Q, strict=True):
+        everything = tree.rank(QUERIES, beam, N)
+        for found, visited in zip(ids_of(everything), everything.visited_Q, strict=True):
             rows = [int(name[1:]) for name in found]
             partitions = np.unique(token_N[rows])
             assert len(partitions) == beam
             assert visited == len(rows) == sizes[partitions].sum()
-        best = tree.search(QUERIES, beam, 5)
-        assert ids_of(best.ranking) == [found[:5] for found in ids_of(everything.ranking)]
+        best = tree.rank(QUERIES, beam, 5)
+        assert ids_of(best) == [found[:5] for found in ids_of(everything)]
         assert best.visited_Q.tolist() == everything.visited_Q.tolist()
 
 
 def test_scann_of_passages_names_a_whole_document_once():
     pytest.importorskip("scann", reason="an optional extra, Linux only")
     index = ScannTree(pa.array([f"p{parent}" for parent in PARENTS]), PARENTS, VECTORS, 24)
-    assert ids_of(index.search(QUERIES, 24, K).ranking) == exact(lambda row: f"p{PARENTS[row]}", K)
+    assert ids_of(index.rank(QUERIES, 24, K)) == exact(lambda row: f"p{PARENTS[row]}", K)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -125,7 +125,7 @@ def test_path_embedding(branching, height, residual, texts):
 def test_all_in_batches_is_route(texts, way, monkeypatch):
     router = build(3, 2, "relu")
     monkeypatch.setattr("rayhier.model.router.FLOATS_AT_ONCE", 7 * router.n_leaves)
-    leaves, logp = way(router, torch.from_numpy(texts), 4)
+    leaves, logp = way(router, Encoded(torch.from_numpy(texts)), 4)
     wanted = route(router, texts, 4)
     assert leaves.tolist() == wanted[0].tolist()
     np.testing.assert_allclose(logp.numpy(), wanted[1])
@@ -154,7 +154,7 @@ def test_a_warm_start_without_residual_is_nearest_centroid(clustered):
     vectors, centroids, nearest = clustered
     router = EhiRouter(16, 12, 1, "none")
     router.warm_start(centroids)
-    assert (route_all(router, vectors, 12)[0].numpy() == nearest).mean() > 0.999
+    assert (route_all(router, Encoded(vectors), 12)[0].numpy() == nearest).mean() > 0.999
 
 
 def test_a_warm_start_with_residual_begins_close_to_nearest_centroid(clustered):
@@ -162,4 +162,4 @@ def test_a_warm_start_with_residual_begins_close_to_nearest_centroid(clustered):
     torch.manual_seed(0)
     router = EhiRouter(16, 12, 1, "relu")
     router.warm_start(centroids)
-    assert (route_all(router, vectors, 1)[0].numpy() == nearest[:, :1]).mean() > 0.98
+    assert (route_all(router, Encoded(vectors), 1)[0].numpy() == nearest[:, :1]).mean() > 0.98

@@ -6,7 +6,7 @@ import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from rayhier.model.encoder import ResidualHead
-from rayhier.spec.train import TrainSpec
+from rayhier.spec.train import Contrast as Spec
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower
@@ -27,7 +27,7 @@ def build(temperature):
     torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
     tower = HeadTower(head, {"query": queries, "document": documents, "dev": queries[:1]}, torch.device("cpu"))
     examples = Examples(queries, documents, np.stack([np.arange(Q)] * 2, axis=1))
-    return Contrast(tower, examples, TrainSpec(temperature=temperature), 0, lambda *_: {"dev": 0.0})
+    return Contrast(tower, examples, Spec(type="contrast", temperature=temperature), 0, lambda *_: {"dev": 0.0})
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -36,12 +36,12 @@ def test_the_loss_is_theirs(temperature, hard):
     rng = np.random.default_rng(1)
     rows, negatives = rng.permutation(Q)[:ROWS], rng.integers(Q, N, ROWS)
     ours, theirs = build(temperature), build(temperature)
-    loss = ours._step(rows, negatives if hard else np.full(ROWS, -1))
+    loss = ours.step(rows, negatives if hard else np.full(ROWS, -1))
 
     asks = [("query", rows), ("document", rows), *([("document", negatives)] if hard else [])]
     reference = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=1 / temperature)
     wanted = reference.compute_loss_from_embeddings([theirs.tower.encode(*ask) for ask in asks], None)
     wanted.backward()
     assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
-    assert theirs.parameters[0].grad.abs().max() > 1e-3
-    torch.testing.assert_close(ours.parameters[0].grad, theirs.parameters[0].grad, atol=1e-5, rtol=1e-4)
+    assert theirs.learner.parameters[0].grad.abs().max() > 1e-3
+    torch.testing.assert_close(ours.learner.parameters[0].grad, theirs.learner.parameters[0].grad, atol=1e-5, rtol=1e-4)

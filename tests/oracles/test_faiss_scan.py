@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.evaluate.systems.ivf import Collection, faiss_ivf
+from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.part import Part
-from rayhier.evaluate.parts import HereParts
+from rayhier.evaluate.systems.ivf import faiss_ivf
+from rayhier.evaluate.workers import LocalParts
 from rayhier.search.lists import LeafLists
 
 N, M, L, Q, K = 600, 12, 24, 30, 20
@@ -52,7 +53,7 @@ def every_leaf(count):
 @pytest.mark.parametrize("empty", [0, 9])
 def test_all_leaves_are_a_flat_index(vectors, queries, empty):
     leaves = np.random.default_rng(2).integers(empty, L, N)
-    scores, rows = LeafLists.build(vectors, leaves, L).search(queries, every_leaf(Q), K)
+    scores, rows = LeafLists.build(vectors, leaves, L).scan(queries, every_leaf(Q), K)
     wanted_scores, wanted_rows = flat(vectors, queries, K)
     np.testing.assert_allclose(scores, wanted_scores, atol=1e-5)
     assert rows.tolist() == wanted_rows.tolist()
@@ -61,7 +62,7 @@ def test_all_leaves_are_a_flat_index(vectors, queries, empty):
 def test_equal_vectors_in_any_order_have_the_flat_scores(vectors, queries):
     doubled = np.concatenate([vectors, vectors])
     leaves = np.random.default_rng(3).integers(0, L, 2 * N)
-    scores, rows = LeafLists.build(doubled, leaves, L).search(queries, every_leaf(Q), K)
+    scores, rows = LeafLists.build(doubled, leaves, L).scan(queries, every_leaf(Q), K)
     np.testing.assert_allclose(scores, flat(doubled, queries, K)[0], atol=1e-5)
     assert (rows % N).tolist() == np.repeat(flat(vectors, queries, K // 2)[1], 2, axis=1).tolist()
 
@@ -70,7 +71,7 @@ def test_equal_vectors_in_any_order_have_the_flat_scores(vectors, queries):
 def test_nearest_centroids_as_leaves_are_faiss_ivf(vectors, queries, nprobe):
     centroids = spherical_kmeans(vectors, L, seed=4)
     lists = LeafLists.build(vectors, nearest(vectors, centroids, 1)[0][:, 0], L)
-    scores, rows = lists.search(queries, nearest(queries, centroids, nprobe)[0], K)
+    scores, rows = lists.scan(queries, nearest(queries, centroids, nprobe)[0], K)
     wanted_scores, wanted_rows = ivf(vectors, centroids, queries, K, nprobe)
     assert rows.tolist() == wanted_rows.tolist()
     np.testing.assert_allclose(scores[rows >= 0], wanted_scores[rows >= 0], atol=1e-5)
@@ -80,7 +81,7 @@ def collection(vectors, parts):
     """The vectors in so many parts; a document's id is its row."""
     cuts = np.array_split(np.arange(len(vectors)), min(parts, len(vectors)))
     ids = [pa.array([str(row) for row in cut]) for cut in cuts]
-    return Collection.of(HereParts([Part(own, own, vectors[cut]) for own, cut in zip(ids, cuts, strict=True)]))
+    return Collection.of(LocalParts([Part(own, own, vectors[cut]) for own, cut in zip(ids, cuts, strict=True)]))
 
 
 def rows_of(ranking):
@@ -91,11 +92,11 @@ def rows_of(ranking):
 @pytest.mark.parametrize("nprobe", [1, 5, L])
 def test_the_ivf_control_in_parts_is_faiss_ivf(vectors, queries, nprobe, parts):
     system = faiss_ivf("ivf", collection(vectors, parts), queries, K, L, seed=4)
-    found = system.search(nprobe)
+    found = system.rank(nprobe)
     centroids = spherical_kmeans(vectors, L, seed=4)
     scores, rows = ivf(vectors, centroids, queries, K, nprobe)
-    assert rows_of(found.ranking) == [[row for row in own if row >= 0] for own in rows.tolist()]
-    np.testing.assert_allclose(found.ranking.score_QK[rows >= 0], scores[rows >= 0], atol=1e-5)
+    assert rows_of(found) == [[row for row in own if row >= 0] for own in rows.tolist()]
+    np.testing.assert_allclose(found.score_QK[rows >= 0], scores[rows >= 0], atol=1e-5)
     sizes = np.bincount(nearest(vectors, centroids, 1)[0][:, 0], minlength=L)
     wanted = sizes[nearest(queries, centroids, nprobe)[0]].sum(axis=1)
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == wanted.tolist()
@@ -106,7 +107,7 @@ def test_the_ivf_control_in_parts_is_faiss_ivf(vectors, queries, nprobe, parts):
 @pytest.mark.parametrize("nprobe", [1, 4, L])
 def test_the_control_with_two_lists_a_document_by_its_definition(vectors, queries, nprobe, parts):
     """SOAR's second list by its formula, documents and scores counted in plain Python."""
-    found = faiss_ivf("spill", collection(vectors, parts), queries, K, L, seed=4, leaves=2).search(nprobe)
+    found = faiss_ivf("spill", collection(vectors, parts), queries, K, L, seed=4, leaves=2).rank(nprobe)
     centroids = spherical_kmeans(vectors, L, seed=4)
     own = []
     for vector in vectors.astype(np.float64):
@@ -121,7 +122,7 @@ def test_the_control_with_two_lists_a_document_by_its_definition(vectors, querie
         hits = np.isin(own, probed)
         members = np.flatnonzero(hits.any(axis=1))
         wanted = members[np.argsort(-(vectors[members] @ query))][:K]
-        assert rows_of(found.ranking)[number] == wanted.tolist()
+        assert rows_of(found)[number] == wanted.tolist()
         assert (found.visited_Q[number], found.scanned_Q[number]) == (len(members), hits.sum())
 
 
@@ -130,7 +131,7 @@ def test_given_leaves_are_a_scan_of_their_members(vectors, queries, nprobe):
     rng = np.random.default_rng(5)
     leaf_of = rng.integers(0, L, N)
     probes = np.stack([rng.permutation(L)[:nprobe] for _ in range(Q)])
-    _, rows = LeafLists.build(vectors, leaf_of, L).search(queries, probes, K)
+    _, rows = LeafLists.build(vectors, leaf_of, L).scan(queries, probes, K)
     for query, leaves, found in zip(queries, probes, rows, strict=True):
         members = np.flatnonzero(np.isin(leaf_of, leaves))
         wanted = members[np.argsort(-(vectors[members] @ query))][:K]
@@ -139,7 +140,7 @@ def test_given_leaves_are_a_scan_of_their_members(vectors, queries, nprobe):
 
 @pytest.mark.parametrize("parts", [1, 4])
 def test_exact_is_an_argsort(vectors, queries, parts):
-    ranking = collection(vectors, parts).exact(queries, K).ranking
+    ranking = collection(vectors, parts).exact(queries, K)
     scores = queries.astype(np.float64) @ vectors.T.astype(np.float64)
     order = np.argsort(-scores, axis=1)[:, :K]
     assert rows_of(ranking) == order.tolist()
@@ -148,5 +149,5 @@ def test_exact_is_an_argsort(vectors, queries, parts):
 
 @pytest.mark.parametrize("parts", [1, 4])
 def test_exact_gives_no_more_than_there_are(vectors, queries, parts):
-    found = rows_of(collection(vectors[:5], parts).exact(queries, K).ranking)
+    found = rows_of(collection(vectors[:5], parts).exact(queries, K))
     assert [sorted(rows) for rows in found] == [[0, 1, 2, 3, 4]] * Q

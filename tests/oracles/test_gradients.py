@@ -10,7 +10,7 @@ from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import Batch, ehi_losses
-from rayhier.spec.train import Loss
+from rayhier.spec.train.ehi import Loss
 
 
 class Model(nn.Module):

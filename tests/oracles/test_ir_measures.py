@@ -4,17 +4,23 @@ from math import log2
 
 import ir_measures
 import numpy as np
+import pyarrow as pa
 import pytest
 import pytrec_eval
 
-from rayhier.dataset.ranking import Ranking
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
-from rayhier.evaluate.report import _trec as trec
+from rayhier.dataset.ranking import whole_scan
+from rayhier.evaluate.output import _trec as trec
 
 DOCUMENTS = [f"d{number:03d}" for number in range(150)]
 IDS = np.array(DOCUMENTS, dtype=object)
 NONE = np.empty((0, 0), np.float32)
+
+
+def ranked_rows(scores, rows, ids):
+    """Rows of some ids; what they cost is not judged."""
+    return whole_scan(scores, rows, pa.array(ids.tolist()), 0)
 
 
 def ranking(lists):
@@ -22,7 +28,7 @@ def ranking(lists):
     width = max(len(rows) for rows in lists)
     row_QK = np.array([[*rows, *[-1] * (width - len(rows))] for rows in lists], dtype=np.int64)
     score_QK = np.where(row_QK >= 0, 1 - 0.01 * np.arange(width), -np.inf).astype(np.float32)
-    return Ranking(score_QK, row_QK, IDS)
+    return ranked_rows(score_QK, row_QK, IDS)
 
 
 def random_case(seed, ties):
@@ -41,7 +47,7 @@ def random_case(seed, ties):
         scores = np.round(scores * 20) / 20
     for number, kept in enumerate(rng.integers(1, 121, 25)):
         rows[number, kept:], scores[number, kept:] = -1, -np.inf
-    return Queries(ids, NONE, grades), Ranking(scores.astype(np.float32), rows, IDS)
+    return Queries(ids, NONE, grades), ranked_rows(scores.astype(np.float32), rows, IDS)
 
 
 def pytrec(queries, run):
@@ -128,7 +134,7 @@ def test_trec_files_carry_the_same_measures(seed, tmp_path):
 
 def test_trec_files_keep_scores_apart_that_differ_in_the_last_bit(tmp_path):
     higher = np.nextafter(np.float32(0.5), np.float32(1))
-    ranked = Ranking(np.array([[higher, 0.5]], np.float32), np.array([[0, 1]]), IDS)
+    ranked = ranked_rows(np.array([[higher, 0.5]], np.float32), np.array([[0, 1]]), IDS)
     judge = Judge(Queries(["q"], NONE, {"q": {"d000": 1}}), ["nDCG@10"])
     assert judge.mean(ranked) == {"nDCG@10": 1}
     (tmp_path / "run.trec").write_text(trec("ehi", judge.run(ranked)))

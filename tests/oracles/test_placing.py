@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rayhier.model.placing import place
-from rayhier.model.spill import CANDIDATES, WEIGHT
 from rayhier.index.assign import Assigner
+from rayhier.model.encoded import Encoded
+from rayhier.model.placing import place
 from rayhier.model.router import load_router, save_router
+from rayhier.model.spill import CANDIDATES, WEIGHT
 from rayhier.spec import JobSpec
 from rayhier.storage import schemas
 from rayhier.train.learned_ivf.settle import make_router, settle
@@ -20,7 +21,7 @@ ROUTERS = {"flat": {"branching": 40}, "few": {"branching": 9}, "tall": {"branchi
 
 def job(router, **index):
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    return JobSpec.model_validate({**least, "router": {"type": "ehi", **router}, "index": index})
+    return JobSpec.model_validate({**least, "router": {"type": "learned_ivf", **router}, "index": index})
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,9 @@ class Case:
         self.router = make_router(spec.router, vectors, 0)
         self.leaf_NR = settle(self.router, vectors, spec, 0)
         save_router(self.router, folder)
-        self.table = Assigner(load_router(folder), spec)(pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS), vectors)
+        self.table = Assigner(load_router(folder), spec)(
+            pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS), Encoded.of(vectors)
+        )
 
     def rows(self):
         """Leaves of every document in the leaf map, by rank."""
@@ -57,7 +60,7 @@ def test_the_leaf_map_is_what_was_taught(vectors, tmp_path, name, index):
     case = Case(job(ROUTERS[name], **index), vectors, tmp_path)
     taught = [list(dict.fromkeys(own)) for own in case.leaf_NR.tolist()]
     assert case.rows() == taught
-    assert np.array_equal(place(case.router, vectors, 2, case.spec.index.second_leaf)[0], case.leaf_NR)
+    assert np.array_equal(place(case.router, Encoded.of(vectors), 2, case.spec.index.second_leaf)[0], case.leaf_NR)
     two = np.mean([len(own) == 2 for own in taught])
     assert two == pytest.approx(case.spec.index.spilled, abs=0.1)
 
@@ -83,6 +86,6 @@ def test_by_hand(vectors, tmp_path):
 
 def test_a_document_is_placed_alone_as_among_all(vectors, tmp_path):
     case = Case(job(ROUTERS["flat"]), vectors, tmp_path)
-    alone = [place(case.router, vectors[n : n + 1], 2, "soar")[0][0].tolist() for n in range(100)]
+    alone = [place(case.router, Encoded.of(vectors[n : n + 1]), 2, "soar")[0][0].tolist() for n in range(100)]
     assert alone == case.leaf_NR[:100].tolist()
-    assert not torch.equal(case.router.price_L, torch.zeros_like(case.router.price_L))
+    assert not torch.equal(case.router.cells.price_L, torch.zeros_like(case.router.cells.price_L))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rayhier.model import spill
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.model import spill
 from rayhier.model.spill import second_leaves
 
 N, M, L, C = 300, 16, 24, 12

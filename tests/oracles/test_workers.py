@@ -39,8 +39,9 @@ def spec(micro_batch, router):
 
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
     teaching = {"epochs": 2, "batch_size": ROWS, "lr": 0.02, "most": 30}
-    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch, "teaching": teaching}
-    return JobSpec.model_validate({**least, "router": {"type": "ehi", **router}, "train": train})
+    train = {"epochs": 2, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
+    own = {"teaching": teaching} if router["type"] == "learned_ivf" else {}
+    return JobSpec.model_validate({**least, "router": {**router, **own}, "train": train})
 
 
 def joint(micro_batch):
@@ -49,15 +50,24 @@ def joint(micro_batch):
 
     from rayhier.train.ehi.joint import Joint
 
-    asked = spec(micro_batch, {"training": "joint", "branching": 3, "height": 2})
+    asked = spec(micro_batch, {"type": "ehi", "branching": 3, "height": 2})
     examples = problem()
-    trainer = Joint(
+    made = Joint(
         tower(examples), examples, asked.router, asked.train, 0, lambda now: {"dev": float(now.lists.sizes[0])}
     )
-    trainer.start()
-    trainer._mine()
-    trainer._step(np.arange(ROWS), np.where(np.arange(ROWS) < 4, trainer.mined[:ROWS, 0], -1))
-    return trainer
+    loop = begin(made)
+    made.pairs.mine(made.search())
+    made.step(np.arange(ROWS), np.where(np.arange(ROWS) < 4, made.pairs.mined[:ROWS, 0], -1))
+    return loop
+
+
+def begin(phase):
+    """A loop that has measured the untrained state."""
+    from rayhier.train.loop import Loop
+
+    loop = Loop(phase)
+    loop.start()
+    return loop
 
 
 def contrast(micro_batch):
@@ -67,23 +77,23 @@ def contrast(micro_batch):
     from rayhier.train.contrast.contrast import Contrast
 
     examples = problem()
-    asked = spec(micro_batch, {"branching": 9})
+    asked = spec(micro_batch, {"type": "learned_ivf", "branching": 9})
     made = Contrast(tower(examples), examples, asked.train, 0, lambda documents, _: {"dev": float(documents[0, 0])})
-    made.start()
-    made._mine()
+    loop = begin(made)
+    made.pairs.mine(made.search())
     rows = np.array([*range(ROWS - 3), 40, 41, 42])
-    made._step(rows, np.where(np.arange(ROWS) < 4, made.mined[rows, 0], -1))
-    return made
+    made.step(rows, np.where(np.arange(ROWS) < 4, made.pairs.mined[rows, 0], -1))
+    return loop
 
 
 def teacher(micro_batch):
     """The teacher after a contrast of two epochs, over a flat screened router; every worker has its own draws."""
-    return taught(micro_batch, {"branching": 9, "screen": 3})
+    return taught(micro_batch, {"type": "learned_ivf", "branching": 9, "screen": 3})
 
 
 def tall(micro_batch):
     """The same over a tree."""
-    return taught(micro_batch, {"branching": 3, "height": 2})
+    return taught(micro_batch, {"type": "learned_ivf", "branching": 3, "height": 2})
 
 
 def taught(micro_batch, router):
@@ -94,14 +104,14 @@ def taught(micro_batch, router):
 
     examples, asked = problem(), spec(micro_batch, router)
     before = Contrast(tower(examples), examples, asked.train, 0, lambda documents, _: {"dev": float(documents[0, 0])})
-    before.start()
-    while not before.finished:
-        before.run_epoch()
-    before.restore_best()
-    made = build_teacher(asked, before, examples, np.stack([np.arange(5)] * 2, axis=1))
-    made.start()
-    made._step(np.arange(ROWS))
-    return made
+    first = begin(before)
+    while not first.ended:
+        first.run_epoch()
+    first.restore_best()
+    made = build_teacher(asked, asked.router, before, examples, np.stack([np.arange(5)] * 2, axis=1))
+    loop = begin(made)
+    made.step(np.arange(ROWS))
+    return loop
 
 
 def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None) -> None:
@@ -116,16 +126,18 @@ def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
     loop = globals()[kind](micro_batch)
-    kept = {f"gradient.{n}": p.grad.clone() for n, p in enumerate(loop.parameters)}
-    while not loop.finished:
+    kept = {f"gradient.{n}": p.grad.clone() for n, p in enumerate(loop.learner.parameters)}
+    while not loop.ended:
         loop.run_epoch()
-    if hasattr(loop, "mined"):
-        kept["mined"] = torch.from_numpy(loop.mined).clone()
-    kept |= {name: value.detach().clone() for name, value in loop._learned().items()}
+    kept |= {name: value.clone() for name, value in loop.learner.kept.items()}
+    kept |= {name: value.detach().clone() for name, value in loop.learner.learned().items()}
     loop.restore_best()
-    kept |= {f"best.{name}": value.detach().clone() for name, value in loop._learned().items()}
-    if hasattr(loop, "router"):
-        kept |= {f"buffer.{name}": value.clone() for name, value in loop.router.named_buffers()}
+    loop.phase.finish()
+    kept |= {f"best.{name}": value.detach().clone() for name, value in loop.learner.learned().items()}
+    if hasattr(loop.phase, "router"):
+        only_first = ("reach_T", "cells.centroid_LM") if kind == "joint" else ("reach_T",)
+        buffers = loop.phase.router.named_buffers()
+        kept |= {f"buffer.{name}": value.clone() for name, value in buffers if name not in only_first}
     if rank == 0:
         for name in ("dev", "loss_total"):
             kept[f"history.{name}"] = torch.tensor([row.get(name, 0.0) for row in loop.history])

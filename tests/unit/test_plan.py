@@ -116,7 +116,7 @@ def test_a_change_makes_its_stage_and_those_after_it_anew(override: str, tiny_sp
 
 @pytest.mark.parametrize("override", ["index.leaves_per_document=2", "index.second_leaf=next_best"])
 def test_a_joint_model_knows_nothing_of_second_leaves(override: str, tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(router="{type: ehi, training: joint, branching: 8}")
+    spec = tiny_spec(router="{type: ehi, branching: 8}")
     two = ("index.leaves_per_document=2",) if "second_leaf" in override else ()
     before, after = fingerprints(spec, *two), fingerprints(spec, override, *two)
     assert {title.split()[0] for title in before if before[title] != after[title]} == {"index", "evaluate"}
@@ -212,7 +212,7 @@ def test_what_is_worth_a_line(name: str, tiny_spec: Callable[..., Path]) -> None
 
 @pytest.mark.parametrize(("training", "times"), [("joint", 2), ("taught", 1.25)])
 def test_second_leaves_take_space(training: str, times: float, tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(router=f"{{type: ehi, training: {training}, branching: 8}}")
+    spec = tiny_spec(router=f"{{type: learned_ivf, training: {training}, branching: 8}}")
     one, two = (make_plan(load(spec, ["index.spilled=0.25", f"index.leaves_per_document={count}"])) for count in (1, 2))
     assert two.step("index", 0).bytes == times * one.step("index", 0).bytes
 
@@ -255,7 +255,7 @@ def test_where_a_users_files_lie_is_no_part_of_a_fingerprint(
 
 
 def test_leaves_are_not_held_against_documents_that_become_passages(tiny_spec: Callable[..., Path]) -> None:
-    spec = tiny_spec(router="{type: ehi, branching: 300}")
+    spec = tiny_spec(router="{type: learned_ivf, branching: 300}")
     with pytest.raises(InputError, match="at most as many leaves as documents"):
         make_plan(load(spec))
     plan = make_plan(load(spec, ["corpus.passages={words: 3, stride: 1}"]))

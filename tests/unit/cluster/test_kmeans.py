@@ -76,7 +76,7 @@ def test_two_steps_read_vectors_of_16_bits_in_batches(vectors, monkeypatch, at_o
     monkeypatch.setattr(kmeans, "FLAT", 0)
     half = vectors.astype(np.float16)
     whole = spherical_kmeans(half.astype(np.float32), 20, seed=0)
-    monkeypatch.setattr(kmeans, "AT_ONCE", at_once)
+    monkeypatch.setattr(kmeans, "CAST_ROWS", at_once)
     np.testing.assert_array_equal(spherical_kmeans(half, 20, seed=0), whole)
     flat = spherical_kmeans(vectors, 20, seed=0)
     assert (vectors @ whole.T).max(axis=1).mean() > (vectors @ flat.T).max(axis=1).mean() - 0.05

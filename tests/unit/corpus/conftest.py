@@ -39,7 +39,7 @@ def stage(tmp_path, monkeypatch):
             "workdir": "unused",
             "corpus": section,
             "encoder": {"model": "unused"},
-            "router": {"type": "ehi", "branching": 2},
+            "router": {"type": "learned_ivf", "branching": 2},
         }
         spec = JobSpec.model_validate(tree | sections)
         source.describe(spec.corpus)

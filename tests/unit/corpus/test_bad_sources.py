@@ -254,7 +254,7 @@ def test_the_command_says_so_on_one_screen(tmp_path):
     spec = tmp_path / "spec.yaml"
     spec.write_text(
         f"name: a\nworkdir: {tmp_path}/work\ncorpus: {{type: huggingface, path: a/b}}\n"
-        "encoder: {model: unused}\nrouter: {type: ehi}\n"
+        "encoder: {model: unused}\nrouter: {type: learned_ivf}\n"
     )
     surroundings = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:1"}
     command = [sys.executable, "-m", "rayhier.run", str(spec)]

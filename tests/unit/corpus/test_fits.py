@@ -23,7 +23,7 @@ def job(**sections):
         "workdir": "unused",
         "corpus": {"type": "beir", "path": "folder"},
         "encoder": {"model": "unused"},
-        "router": {"type": "ehi"},
+        "router": {"type": "learned_ivf"},
     }
     return JobSpec.model_validate(tree | sections)
 
@@ -45,14 +45,14 @@ def refusal(spec, held):
 def test_what_fits_passes():
     fits.check(job(), COUNTS)
     fits.check(job(train={"objective": "supervised"}), counts(dev=0))
-    fits.check(job(router={"type": "ehi", "branching": 20}), COUNTS)
+    fits.check(job(router={"type": "learned_ivf", "branching": 20}), COUNTS)
 
 
 def test_more_leaves_than_documents():
-    message = refusal(job(router={"type": "ehi", "branching": 21}), COUNTS)
+    message = refusal(job(router={"type": "learned_ivf", "branching": 21}), COUNTS)
     assert "router.branching" in message
     assert "21 leaves; allowed: at most as many leaves as documents (20)" in message
-    tall = job(router={"type": "ehi", "branching": 3, "height": 3})
+    tall = job(router={"type": "learned_ivf", "branching": 3, "height": 3})
     assert "got 3 with height 3, 27 leaves" in refusal(tall, COUNTS)
 
 
@@ -81,9 +81,9 @@ def test_no_documents():
 
 def test_leaves_are_counted_against_passages():
     held = counts() | {"rows": 30}
-    fits.check(job(router={"type": "ehi", "branching": 30}), held)
+    fits.check(job(router={"type": "learned_ivf", "branching": 30}), held)
     with pytest.raises(InputError, match="allowed: at most as many leaves as documents \\(30\\)"):
-        fits.check(job(router={"type": "ehi", "branching": 31}), held)
+        fits.check(job(router={"type": "learned_ivf", "branching": 31}), held)
 
 
 def test_a_field_that_no_document_has():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from rayhier.dataset.documents import document_text
 from rayhier.embed import encode
-from rayhier.embed.encode import TextEncoder, document_text
+from rayhier.embed.encode import TextEncoder
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.spec.encoder import EncoderSpec
 

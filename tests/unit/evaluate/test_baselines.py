@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.evaluate.systems.ivf import list_choices, tuned_lists
-from rayhier.evaluate.curve import beams
-from rayhier.dataset.documents import Documents, in_memory
 from rayhier.dataset.queries import Queries
+from rayhier.evaluate.collection import Collection
+from rayhier.evaluate.curve import beams
 from rayhier.evaluate.part import Part
+from rayhier.evaluate.systems.ivf import list_choices, tuned_lists
+from rayhier.evaluate.workers import LocalParts
 
 M, Q = 8, 60
 
@@ -83,12 +84,14 @@ def cost(queries, vectors, ids, lists, seed):
 def test_tuned_lists_are_the_cheapest_for_95_percent_of_exact(groups, documents, spread, seed):
     queries, vectors, ids = case(groups, documents, spread, seed)
     costs = {lists: cost(queries, vectors, ids, lists, seed) for lists in list_choices(documents)}
-    assert tuned_lists("ivf", in_memory(Documents(ids, vectors)), queries, seed) == min(costs, key=costs.get)
+    own = pa.array(ids)
+    collection = Collection.of(LocalParts([Part(own, own, vectors)]))
+    assert tuned_lists("ivf", collection, queries, seed) == min(costs, key=costs.get)
 
 
 def test_a_part_without_documents_finds_nothing():
     """A shard may hold second rows alone."""
     nobody = pa.array([], pa.string())
     found = Part(nobody, nobody, np.zeros((0, 4), np.float32)).exact(np.ones((3, 4), np.float32), 5)
-    assert found.ranking.row_QK.shape == (3, 0)
+    assert found.row_QK.shape == (3, 0)
     assert found.visited_Q.tolist() == [0, 0, 0]

@@ -1,11 +1,14 @@
 """Curves: which beams, what a point counts, how a curve is read."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.evaluate.systems.ivf import faiss_ivf
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import (
     Point,
     System,
@@ -17,11 +20,12 @@ from rayhier.evaluate.curve import (
     read,
     read_values,
 )
-from rayhier.dataset.documents import Documents, in_memory
-from rayhier.evaluate.found import scan
-from rayhier.dataset.measures import Judge
-from rayhier.dataset.queries import Queries
+from rayhier.evaluate.part import Part
+from rayhier.evaluate.systems.ivf import faiss_ivf
+from rayhier.evaluate.workers import LocalParts
 from rayhier.search.lists import LeafLists
+from rayhier.search.scan import LeafScan
+from rayhier.search.segment import MemorySegment
 
 MEASURES = ["nDCG@10", "RR@10", "R@10", "R@100"]
 
@@ -33,12 +37,12 @@ def point(visited, value, beam=1, cost=None):
 
 def system(name, lists, ids, queries, k, probe, routing):
     """Lists in this process as a system."""
-    names = np.array(ids, dtype=object)
+    scan = LeafScan.memory(MemorySegment(lists, None, pa.table({"id": ids})))
     return System(
         name,
         lists.documents,
         beams(len(lists.sizes)),
-        lambda beam: scan(lists, names, queries.vector_QM, probe(beam), k),
+        lambda beam: scan.scan(queries.vector_QM, probe(beam), k),
         routing,
     )
 
@@ -147,7 +151,8 @@ def test_a_point_by_hand(small):
     judge = Judge(queries, ["R@10"])
     first, ranking = measure_at(measured, judge, 1)
     # q0 visits 3 of 4 documents and finds d0; q1 visits 1 and misses d2. Routing costs 2 documents of 4.
-    assert ranking.row_QK.tolist() == [[0, 1], [3, -1]]
+    named = [[ranking.ids[row] for row in rows if row >= 0] for rows in ranking.row_QK]
+    assert named == [["d0", "d1"], ["d3"]]
     assert first == Point(1, 0.5, pytest.approx(0.25 + 0.95 * 0.5), 0.5 + 0.5, 1.0, {"R@10": 0.5})
     assert first.values["R@10"].tolist() == [1, 0]
     second = measure_at(measured, judge, 2)[0]
@@ -169,8 +174,9 @@ def test_all_leaves_are_exact(leaves):
     grades = {f"q{n}": {ids[row]: 1 for row in rng.choice(300, 5)} for n in range(20)}
     queries = Queries(list(grades), rng.normal(size=(20, 8)).astype(np.float32), grades)
     judge = Judge(queries, MEASURES)
-    collection = in_memory(Documents(ids, vectors))
-    wanted = judge.mean(collection.exact(queries.vector_QM, 100).ranking)
+    own = pa.array(ids)
+    collection = Collection.of(LocalParts([Part(own, own, vectors)]))
+    wanted = judge.mean(collection.exact(queries.vector_QM, 100))
     by_chance = LeafLists.build(vectors, rng.integers(0, leaves, 300), leaves)
     orders = np.stack([rng.permutation(leaves) for _ in range(20)])
     for measured in [

@@ -7,9 +7,10 @@ import torch
 from safetensors.torch import save_file
 
 from rayhier.evaluate.evaluation import baselines, evaluate
-from rayhier.evaluate.parts import Here
+from rayhier.evaluate.workers import LocalWorkers
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import DENSE, ResidualHead
 from rayhier.model.router import load_router, save_router
 from rayhier.spec import InputError, JobSpec
@@ -26,7 +27,7 @@ SPEC = {
     "workdir": "work",
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
-    "router": {"type": "ehi", "training": "joint"},
+    "router": {"type": "ehi"},
     "search": {"k": 10, "beam": 3},
     "evaluate": {"measures": MEASURES, "lists": 12, "seeds": [0, 1]},
 }
@@ -109,7 +110,9 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
         trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()
-        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(documents, trained_NM)
+        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(
+            documents, Encoded.of(trained_NM)
+        )
         write_map(index.root, table, B, 5, model="f")
         made[seed] = (model, index)
     return made
@@ -201,7 +204,7 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
     """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
     spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
-    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Here(number)) for number in (1, workers))
+    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(number)) for number in (1, workers))
     assert many.lists == one.lists
     assert many.documents == one.documents
     for name, curve in one.seeds[0].curves.items():
@@ -234,7 +237,7 @@ def test_every_baseline(corpus, vectors, trained):
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
     assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
-    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "ehi"}})) == EVERY[:5]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}})) == EVERY[:5]
     assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})

@@ -8,10 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rayhier.dataset.documents import in_memory, load_documents
+from rayhier.dataset.documents import load_documents
+from rayhier.dataset.holdout import Holdout
 from rayhier.evaluate.evaluation import evaluate
-from rayhier.evaluate.parts import Here
+from rayhier.evaluate.workers import LocalWorkers
 from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import DENSE
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
@@ -98,7 +100,7 @@ def published(tmp_path_factory, write_map):
 
 
 def _write_index(root, router, texts, write_map):
-    leaf = route_all(router, torch.from_numpy(VECTORS), 1)[0].numpy().astype(np.int32)
+    leaf = route_all(router, Encoded.of(VECTORS), 1)[0].numpy().astype(np.int32)
     zero = np.zeros(N)
     column = columns.vector_column(VECTORS, pa.float32())
     rows = [IDS, leaf[:, 0], zero.astype(np.int8), leaf.tolist(), zero.astype(np.float32), column, IDS, texts]
@@ -109,7 +111,9 @@ def _write_index(root, router, texts, write_map):
 @pytest.fixture(scope="module", params=[1, 3])
 def evaluation(published, request):
     one = {0: (published["model"], published["index"])}
-    return evaluate(JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, Here(request.param))
+    return evaluate(
+        JobSpec.model_validate(SPEC), published["corpus"], published["vectors"], one, LocalWorkers(request.param)
+    )
 
 
 def test_passages_are_counted_and_whole_documents_are_found(evaluation):
@@ -146,5 +150,6 @@ def test_documents_know_what_they_are_results_for(published):
     documents = load_documents(published["corpus"], published["vectors"])
     assert (documents.ids, documents.results) == (IDS, PARENT)
     assert documents.copies.result_N.tolist() == [row // EACH for row in range(N)]
-    held = in_memory(documents).parts.call("held", 5)[0]
+    ids, parents = pa.array(documents.ids), pa.array(documents.results)
+    held = Holdout.of(ids, parents, documents.vector_NM, 5)
     assert held.results == [name.partition("#")[0] for name in held.ids]

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rayhier.evaluate.plots import TITLES, deepest_recall, write
+from rayhier.evaluate.plots import TITLES, write
 from rayhier.spec import JobSpec
 
 
@@ -36,4 +36,4 @@ def test_a_run_without_exact_baselines_or_epochs_is_drawn(tmp_path, spec, evalua
 )
 def test_the_deepest_recall_is_drawn(spec, measures, wanted):
     changed = spec.model_dump() | {"evaluate": {"measures": measures}}
-    assert deepest_recall(JobSpec.model_validate(changed)) == wanted
+    assert JobSpec.model_validate(changed).evaluate.deepest_recall == wanted

@@ -6,7 +6,9 @@ import json
 import ir_measures
 import pytest
 
-from rayhier.evaluate.report import as_json, as_markdown, table, write
+from rayhier.evaluate.output import as_markdown, write
+from rayhier.evaluate.report import Report
+from rayhier.evaluate.tables import table
 
 KEYS = {"name", "router", "documents", "queries", "systems", "curves", "balance", "significance", "seconds", "seeds"}
 POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
@@ -14,43 +16,50 @@ POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDC
 
 @pytest.fixture
 def report(spec, evaluation):
-    return as_json(spec, evaluation)
+    return Report.of(spec, evaluation)
 
 
-def test_keys(report):
-    assert set(report) == KEYS | {"lists"}
-    assert (report["name"], report["router"], report["documents"], report["queries"]) == ("fake", "ehi", 10, 2)
-    assert report["seeds"] == [3, 5]
-    assert report["lists"] == {"faiss_ivf": 2}
-    assert set(report["systems"]) == {"ehi", "faiss_ivf", "exact"}
+@pytest.fixture
+def saved(report, tmp_path):
+    """What report.json holds."""
+    report.write(tmp_path / "saved.json")
+    return json.loads((tmp_path / "saved.json").read_text())
 
 
-def test_a_curve_is_the_mean_over_seeds_with_each_seed_beside_it(report):
-    assert set(report["curves"]) == {"ehi", "faiss_ivf"}
-    assert all(set(row) == POINT for curve in report["curves"].values() for row in curve)
-    first, second, third = report["curves"]["ehi"]
+def test_keys(saved):
+    assert set(saved) == KEYS | {"lists"}
+    assert (saved["name"], saved["router"], saved["documents"], saved["queries"]) == ("fake", "ehi", 10, 2)
+    assert saved["seeds"] == [3, 5]
+    assert saved["lists"] == {"faiss_ivf": 2}
+    assert set(saved["systems"]) == {"ehi", "faiss_ivf", "exact"}
+
+
+def test_a_curve_is_the_mean_over_seeds_with_each_seed_beside_it(saved):
+    assert set(saved["curves"]) == {"ehi", "faiss_ivf"}
+    assert all(set(row) == POINT for curve in saved["curves"].values() for row in curve)
+    first, second, third = saved["curves"]["ehi"]
     assert [row["beam"] for row in (first, second, third)] == [1, 2, 3]
     assert (first["nDCG@10"], first["R@10"]) == pytest.approx((0.45, 0.225))
     assert (second["visited_mean"], second["visited_p95"], second["cost_mean"]) == pytest.approx((0.6, 0.65, 0.61))
     assert [(row["seed"], row["nDCG@10"], row["beam"]) for row in second["per_seed"]] == [(3, 0.8, 2), (5, 0.9, 2)]
 
 
-def test_systems_stand_where_they_were_measured(report):
-    assert report["systems"]["ehi"] == pytest.approx(
+def test_systems_stand_where_they_were_measured(saved):
+    assert saved["systems"]["ehi"] == pytest.approx(
         {"nDCG@10": 0.85, "R@10": 0.425, "R@100": 0.2125, "visited": 0.6, "beam": 2, "leaves": 2}
     )
-    assert report["systems"]["exact"] == pytest.approx({"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.225, "visited": 1})
+    assert saved["systems"]["exact"] == pytest.approx({"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.225, "visited": 1})
 
 
-def test_balance_and_seconds(report):
-    balance = report["balance"]
+def test_balance_and_seconds(saved):
+    balance = saved["balance"]
     assert {key: balance[key] for key in ("leaves", "empty", "imbalance")} == {
         "leaves": 3,
         "empty": 1,
         "imbalance": 1.55,
     }
     assert [(row["seed"], row["empty"], row["imbalance"]) for row in balance["per_seed"]] == [(3, 0, 1.5), (5, 2, 1.6)]
-    assert report["seconds"] == {"ehi": 2.5, "faiss_ivf": 1.0, "exact": 0.5}
+    assert saved["seconds"] == {"ehi": 2.5, "faiss_ivf": 1.0, "exact": 0.5}
 
 
 def test_the_table_interpolates(report):
@@ -74,8 +83,8 @@ def test_differences_of_the_deepest_recall_stand_below_their_baseline(report):
 
 
 def test_a_difference_that_may_be_none_is_not_marked(report):
-    for row in report["significance"]:
-        row |= {"low": -0.01, "high": 0.02}
+    doubtful = [row.model_copy(update={"low": -0.01, "high": 0.02}) for row in report.significance]
+    report = report.model_copy(update={"significance": doubtful})
     assert table(report, [1.0], "R@100")[1][2:4] == [["  ehi minus it", "+0.037"], ["  95% interval", "-0.010…+0.020"]]
 
 
@@ -100,14 +109,14 @@ def test_the_markdown_is_one_page_with_every_measure_system_and_plot(spec, repor
 
 def test_files(tmp_path, spec, evaluation, report):
     assert write(spec, evaluation, tmp_path) == report
-    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert Report.read(tmp_path / "report.json") == report
     text = (tmp_path / "report.md").read_text()
     assert text == as_markdown(spec, report)
     linked = [line.partition("](")[2].rstrip(")") for line in text.splitlines() if line.startswith("![")]
     assert len(linked) == 3
     assert all((tmp_path / name).is_file() for name in linked)
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert names == sorted(f"{system}.seed{seed}.trec" for system in report["systems"] for seed in (3, 5))
+    assert names == sorted(f"{system}.seed{seed}.trec" for system in report.systems for seed in (3, 5))
 
 
 def test_the_csv_has_every_measured_point(tmp_path, spec, evaluation):
@@ -124,3 +133,11 @@ def test_blanks_inside_ids_do_not_break_a_trec_file(tmp_path, spec, evaluation):
     write(spec, evaluation, tmp_path)
     read = list(ir_measures.read_trec_run(str(tmp_path / "runs" / "ehi.seed3.trec")))
     assert [(row.query_id, row.doc_id, row.score) for row in read] == [("q%201", "d%202", 0.75), ("q%201", "d1", 0.25)]
+
+
+def test_a_report_reads_as_it_was_written(report, tmp_path):
+    report.write(tmp_path / "report.json")
+    again = Report.read(tmp_path / "report.json")
+    assert again == report
+    assert again.points("ehi")[1].measures == pytest.approx({"nDCG@10": 0.85, "R@10": 0.425, "R@100": 0.2125})
+    assert [again.label(name) for name in again.systems] == ["ehi (3 leaves)", "faiss_ivf (2 lists)", "exact"]

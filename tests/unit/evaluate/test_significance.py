@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rayhier.evaluate.significance import bootstrap, significance
+from rayhier.evaluate.significance import bootstrap, differences
 
 
 def test_two_queries_by_hand():
@@ -32,13 +32,13 @@ def test_the_same_seed_draws_the_same():
 
 
 def test_pairs(spec, evaluation):
-    found = significance(spec, evaluation)
-    assert [(row["system"], row["baseline"], row["measure"], row["visited"]) for row in found] == [
+    found = differences(spec, evaluation)
+    assert [(row.system, row.baseline, row.measure, row.visited) for row in found] == [
         ("ehi", "faiss_ivf", "R@100", 0.5),
         ("ehi", "faiss_ivf", "R@100", 1.0),
     ]
     # Mean curves over seeds: ehi 0.2125 at 100%; faiss_ivf 0.175.
-    assert found[1] == {
+    assert found[1].model_dump() == {
         "system": "ehi",
         "baseline": "faiss_ivf",
         "measure": "R@100",
@@ -52,8 +52,10 @@ def test_both_encoders_are_compared_in_every_measure(spec, evaluation):
     for result in evaluation.seeds:
         better = {name: value + np.array([0.1, 0.3]) for name, value in result.values["exact"].items()}
         result.values["exact_same_encoder"] = better
-    found = [row for row in significance(spec, evaluation) if row["baseline"] == "exact"]
-    assert [row["measure"] for row in found] == list(spec.evaluate.measures)
+    found = [row for row in differences(spec, evaluation) if row.baseline == "exact"]
+    assert [row.measure for row in found] == list(spec.evaluate.measures)
     for row in found:
-        assert (row["system"], row["visited"]) == ("exact_same_encoder", 1.0)
-        assert [row[name] for name in ("difference", "low", "high", "wins")] == pytest.approx([0.2, 0.1, 0.3, 1.0])
+        assert (row.system, row.visited) == ("exact_same_encoder", 1.0)
+        assert [getattr(row, name) for name in ("difference", "low", "high", "wins")] == pytest.approx(
+            [0.2, 0.1, 0.3, 1.0]
+        )

@@ -2,6 +2,7 @@
 
 from rayhier.index.compact import instead
 from rayhier.index.shards import ranges, write_shard
+from rayhier.model.encoded import Encoded
 from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap
 
@@ -11,7 +12,7 @@ FACTOR = 50.0
 
 
 def batch(ids, seed=9):
-    return [(documents(ids), unit(seed, len(ids), M))]
+    return [(documents(ids), Encoded.of(unit(seed, len(ids), M)))]
 
 
 def compacted(root, shards=2):

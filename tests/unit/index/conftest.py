@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rayhier.index.assign import Assigner
+from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 from rayhier.storage import schemas
@@ -40,9 +41,9 @@ class Made:
 def assign():
     router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
-    router.border.fill_(0.2)
+    router.cells.border.fill_(0.2)
     index = {"vectors": "float32", "leaves_per_document": 2}
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": index})
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": index})
     return Assigner(router.requires_grad_(requires_grad=False), spec)
 
 
@@ -50,5 +51,5 @@ def assign():
 def made(folder, assign, write_map):
     """200 documents d000 to d199 in three shards, here and in a bucket."""
     ids, vectors = [f"d{n:03d}" for n in range(N)], unit(0, N, M)
-    write_map(folder, assign(documents(ids), vectors), L, 3, leaves_per_document=2)
+    write_map(folder, assign(documents(ids), Encoded.of(vectors)), L, 3, leaves_per_document=2)
     return Made(folder, assign, ids, vectors)

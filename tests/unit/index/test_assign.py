@@ -19,7 +19,7 @@ LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encode
 
 
 def job(**index):
-    return JobSpec.model_validate({**LEAST, "router": {"type": "ehi", "training": "joint"}, "index": index})
+    return JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": index})
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def router():
     made = EhiRouter(M, B, 1, "relu")
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter)
-    made.centroid_LM.copy_(torch.eye(B, M))
+    made.cells.centroid_LM.copy_(torch.eye(B, M))
     return made.requires_grad_(requires_grad=False)
 
 

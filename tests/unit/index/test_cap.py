@@ -16,7 +16,7 @@ from .conftest import L, M, documents, unit
 
 def crowded(assign, n, seed=0, pull=4.0):
     """Rows of documents of which many are drawn to the first centroid."""
-    centroid = assign.router.centroid_LM[0].numpy()
+    centroid = assign.router.cells.centroid_LM[0].numpy()
     vectors = unit(seed, n, M) + pull * centroid * (np.arange(n) % 2)[:, None].astype(np.float32)
     return assign(
         documents([f"d{row:03d}" for row in range(n)]), vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -76,7 +76,7 @@ def test_a_row_that_moves_takes_its_next_best_leaf_with_room(assign):
     table = crowded(assign, 60)
     most = 20
     (rows, *_), (after,) = capped(assign, [table], most)
-    likelihood = assign.router.centroid_LM.numpy()
+    likelihood = assign.router.cells.centroid_LM.numpy()
     room = np.maximum(most - sizes(table), 0)
     now = {(row["doc_id"], row["rank"]): row["leaf"] for row in after.to_pylist()}
     lies = {row["doc_id"]: set(row["leaves"]) for row in table.to_pylist()}

@@ -115,7 +115,7 @@ def test_upsert_replaces_and_adds(made):
 
 
 def test_a_leaf_that_is_full_takes_no_more(made):
-    near = made.assign.router.centroid_LM[0].numpy()
+    near = made.assign.router.cells.centroid_LM[0].numpy()
     vectors = near + 0.05 * unit(3, 100, M)
     after = change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(100)]), vectors)], 1.5)
     most = -(-int(1.5 * sum(after.manifest.counts)) // L)

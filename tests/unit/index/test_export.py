@@ -4,12 +4,12 @@ import faiss
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from faiss.contrib import ivf_tools
 
 from rayhier.index import change
 from rayhier.index import export as exporting
 from rayhier.index.export import export
+from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
@@ -44,11 +44,11 @@ def best(ids, scores):
 def test_our_probes_find_the_same(made, exported):
     there, index, rows = exported
     queries = unit(5, 30, M)
-    leaves = route_all(made.assign.router, torch.from_numpy(queries), 4)[0].numpy()
+    leaves = route_all(made.assign.router, Encoded.of(queries), 4)[0].numpy()
     index.nprobe = 4
     scores, found = ivf_tools.search_preassigned(index, queries, 4 * K, leaves)
     ids = rows["id"].to_pylist()
-    for ours, row, score in zip(LeafScan(there).search(queries, leaves, K), found, scores, strict=True):
+    for ours, row, score in zip(LeafScan.mapped(there).search(queries, leaves, K), found, scores, strict=True):
         there_N = row >= 0
         theirs = best([ids[n] for n in row[there_N]], score[there_N].tolist())
         mine = [(hit.id, hit.score) for hit in ours.hits]

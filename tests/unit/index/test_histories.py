@@ -117,7 +117,7 @@ def _is_searched_whole(there, state):
     """Every document is found by its own vector, whatever was removed and came back."""
     names, vectors = list(state), np.array(list(state.values()), np.float32)
     leaves = np.tile(np.arange(len(there.manifest.counts)), (len(names), 1))
-    for name, part in zip(names, LeafScan(there).search(vectors, leaves, len(names)), strict=True):
+    for name, part in zip(names, LeafScan.mapped(there).search(vectors, leaves, len(names)), strict=True):
         assert {hit.id for hit in part.hits} == set(names)
         assert part.visited == len(names)
         assert part.hits[0].score >= next(hit.score for hit in part.hits if hit.id == name)

@@ -36,7 +36,7 @@ def test_many_deleted_and_many_added_want_a_compaction(made):
 
 def test_documents_unlike_the_old_want_training(made):
     """Between centroids a document is less probable in its leaf than near one."""
-    centroids = made.assign.router.centroid_LM.numpy()
+    centroids = made.assign.router.cells.centroid_LM.numpy()
     near = centroids[np.arange(60) % L] + 0.01 * unit(2, 60, M)
     change.upsert(made.root, made.assign, [(documents(made.ids[:60]), near)], FACTOR)
     compacted(made.root)
@@ -55,7 +55,7 @@ def test_documents_unlike_the_old_want_training(made):
 
 
 def test_crowding_wants_training(made):
-    centroid = made.assign.router.centroid_LM[:1].numpy()
+    centroid = made.assign.router.cells.centroid_LM[:1].numpy()
     vectors = centroid + 0.05 * unit(2, 400, M)
     change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(400)]), vectors)], FACTOR)
     assert any("imbalance" in line for line in Stats.of(LeafMap.open(made.root).manifest).advice())

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from rayhier.model.router import load_router, place_all, save_router
+from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.router import load_router, place_all, save_router
 
 M = 16
 
@@ -18,19 +19,19 @@ def grouped(leaves=400, groups=40):
     """Leaves in groups by their nearest of so many directions."""
     router = LearnedIvfRouter(M, leaves, 1, 0, groups=groups)
     router.begin(unit(leaves, M, seed=1))
-    router.group_GM.copy_(unit(groups, M, seed=2))
-    router.group_L.copy_((router.centroid_LM @ router.group_GM.T).argmax(dim=1))
-    router.price_L.copy_(0.05 * torch.rand(leaves, generator=torch.Generator().manual_seed(3)))
+    router.cells.group_GM.copy_(unit(groups, M, seed=2))
+    router.cells.group_L.copy_((router.cells.centroid_LM @ router.cells.group_GM.T).argmax(dim=1))
+    router.cells.price_L.copy_(0.05 * torch.rand(leaves, generator=torch.Generator().manual_seed(3)))
     return router.requires_grad_(requires_grad=False)
 
 
 @pytest.mark.parametrize("count", [1, 32])
 def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count, monkeypatch):
     router, texts = grouped(), unit(300, M, seed=4)
-    leaves, log_probs = place_all(router, texts, count)
+    leaves, log_probs = place_all(router, Encoded(texts), count)
     assert leaves.shape == (300, count)
-    monkeypatch.setattr(router, "groups", 0)
-    exact, exact_log_probs = place_all(router, texts, count)
+    monkeypatch.setattr(router.cells, "groups", 0)
+    exact, exact_log_probs = place_all(router, Encoded(texts), count)
     same = (leaves[:, 0] == exact[:, 0]).float().mean()
     assert same > 0.95
     assert all(len(set(row)) == count for row in leaves.tolist())
@@ -43,18 +44,19 @@ def test_documents_that_look_at_near_groups_alone_are_placed_as_by_all(count, mo
 def test_near_groups_by_hand(monkeypatch):
     """All groups looked at: the very leaves of the exact way."""
     router, texts = grouped(groups=20), unit(50, M, seed=4)
-    exact = place_all(without_groups(router), texts, 8)[0]
-    monkeypatch.setattr("rayhier.model.learned_ivf.PROBES", 19)
-    near = place_all(router, texts, 8)[0]
+    exact = place_all(without_groups(router), Encoded(texts), 8)[0]
+    monkeypatch.setattr("rayhier.model.cells.PROBES", 19)
+    near = place_all(router, Encoded(texts), 8)[0]
     for text, own, wanted in zip(texts, near, exact, strict=True):
-        left_out = (text @ router.group_GM.T).argmin()
-        allowed = [leaf for leaf in wanted.tolist() if router.group_L[leaf] != left_out]
+        left_out = (text @ router.cells.group_GM.T).argmin()
+        allowed = [leaf for leaf in wanted.tolist() if router.cells.group_L[leaf] != left_out]
         assert own.tolist()[: len(allowed)] == allowed
 
 
 def without_groups(router):
     plain = LearnedIvfRouter(M, router.branching, 1, 0)
-    plain.load_state_dict({**router.state_dict(), "group_GM": torch.zeros(0, M), "group_L": torch.zeros(0).long()})
+    none = {"cells.group_GM": torch.zeros(0, M), "cells.group_L": torch.zeros(0).long()}
+    plain.load_state_dict({**router.state_dict(), **none})
     return plain.requires_grad_(requires_grad=False)
 
 
@@ -62,13 +64,15 @@ def test_groups_come_back_from_the_folder(tmp_path):
     router = grouped()
     save_router(router, tmp_path)
     texts = unit(50, M, seed=4)
-    for one, other in zip(place_all(router, texts, 4), place_all(load_router(tmp_path), texts, 4), strict=True):
+    for one, other in zip(
+        place_all(router, Encoded(texts), 4), place_all(load_router(tmp_path), Encoded(texts), 4), strict=True
+    ):
         assert torch.equal(one, other)
 
 
 def test_near_groups_with_too_few_leaves_are_not_all_that_is_looked_at():
     router, texts = grouped(leaves=60, groups=40), unit(50, M, seed=4)
-    leaves, log_probs = place_all(router, texts, 55)
-    exact, exact_log_probs = place_all(without_groups(router), texts, 55)
+    leaves, log_probs = place_all(router, Encoded(texts), 55)
+    exact, exact_log_probs = place_all(without_groups(router), Encoded(texts), 55)
     assert torch.equal(leaves, exact)
     assert torch.allclose(log_probs, exact_log_probs)

@@ -39,7 +39,11 @@ def test_the_folder_holds_json_and_safetensors(tmp_path):
         assert {name: weights.get_slice(name).get_shape() for name in weights.keys()} == {  # noqa: SIM118
             "W.0.weight": [3, 6],
             "W.1.weight": [3, 9],
-            "centroid_LM": [9, 6],
+            "cells.centroid_LM": [9, 6],
+            "cells.price_L": [9],
+            "cells.border": [],
+            "cells.group_GM": [0, 6],
+            "cells.group_L": [0],
         }
 
 

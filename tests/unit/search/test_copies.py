@@ -6,10 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.dataset.documents import Copies
-from rayhier.search.lists import LeafLists
 from rayhier.dataset.ranking import once
+from rayhier.search.lists import LeafLists
 
 M, L = 4, 6
+
+
+def visited(lists, leaves):
+    """Documents of all the leaves, counted by the lists."""
+    return lists.count(leaves, leaves)[0]
+
+
+def scanned(lists, leaves):
+    """Rows of all the leaves, counted by the lists."""
+    return lists.count(leaves, leaves)[1]
 
 
 def unit(rng, n):
@@ -43,8 +53,8 @@ def test_visited_counts_documents_scanned_counts_rows(seed, n, beam, third):
     _, leaves, lists, _ = in_two_leaves(seed, n, third)
     probed = probes(seed, 5, beam)
     inside = np.array([[[leaf in row for leaf in own] for own in leaves] for row in probed])
-    assert lists.visited(probed).tolist() == inside.any(axis=2).sum(axis=1).tolist()
-    assert lists.scanned(probed).tolist() == inside.sum(axis=(1, 2)).tolist()
+    assert visited(lists, probed).tolist() == inside.any(axis=2).sum(axis=1).tolist()
+    assert scanned(lists, probed).tolist() == inside.sum(axis=(1, 2)).tolist()
     assert lists.documents == n
 
 
@@ -53,7 +63,7 @@ def test_visited_counts_documents_scanned_counts_rows(seed, n, beam, third):
 def test_each_document_comes_once(seed, n, beam, k, third):
     vectors, leaves, lists, document = in_two_leaves(seed, n, third)
     queries, probed = unit(np.random.default_rng(seed + 2), 5), probes(seed, 5, beam)
-    scores, rows = lists.search(queries, probed, k)
+    scores, rows = lists.scan(queries, probed, k)
     for query, own, found, values in zip(queries, probed, rows, scores, strict=True):
         members = np.flatnonzero(np.isin(leaves, own).any(axis=1))
         best = np.sort(vectors[members] @ query)[::-1][:k]
@@ -69,11 +79,11 @@ def test_passages_of_one_document_never_crowd_the_others_out():
     vectors[:, 0], vectors[:, 1] = np.linspace(1, 0.1, 60), np.sqrt(1 - np.linspace(1, 0.1, 60) ** 2)
     parent = np.array([0] * 50 + [1] * 9 + [2])
     lists = LeafLists.build(vectors, np.zeros(60, int), 1, Copies(parent))
-    scores, rows = lists.search(np.eye(M, dtype=np.float32)[:1], np.array([[0]]), 3)
+    scores, rows = lists.scan(np.eye(M, dtype=np.float32)[:1], np.array([[0]]), 3)
     assert parent[rows[0]].tolist() == [0, 1, 2]
     assert rows[0].tolist() == [0, 50, 59]
     assert scores[0] == pytest.approx(vectors[[0, 50, 59], 0])
-    assert lists.visited(np.array([[0]])).tolist() == [60]
+    assert visited(lists, np.array([[0]])).tolist() == [60]
 
 
 def test_once_keeps_the_first_row_of_each_result():

@@ -12,13 +12,23 @@ VECTORS = np.array([[1, 0], [0, 1], [0.6, 0.8], [0.8, 0.6], [-1, 0]], np.float32
 LEAVES = np.array([0, 2, 0, 2, 2])
 
 
+def visited(lists, leaves):
+    """Documents of all the leaves, counted by the lists."""
+    return lists.count(leaves, leaves)[0]
+
+
+def scanned(lists, leaves):
+    """Rows of all the leaves, counted by the lists."""
+    return lists.count(leaves, leaves)[1]
+
+
 @pytest.fixture
 def lists():
     return LeafLists.build(VECTORS, LEAVES, 4)
 
 
 def search(lists, leaves, k=4):
-    scores, rows = lists.search(np.array([[1, 0]], np.float32), np.array([leaves]), k)
+    scores, rows = lists.scan(np.array([[1, 0]], np.float32), np.array([leaves]), k)
     return scores[0].tolist(), rows[0].tolist()
 
 
@@ -47,12 +57,12 @@ def test_negative_scores_are_results(lists):
 
 
 def test_each_query_has_its_own_leaves(lists):
-    _, rows = lists.search(np.array([[1, 0], [1, 0]], np.float32), np.array([[0], [2]]), 1)
+    _, rows = lists.scan(np.array([[1, 0], [1, 0]], np.float32), np.array([[0], [2]]), 1)
     assert rows.tolist() == [[0], [3]]
 
 
 def test_visited_is_counted(lists):
-    assert lists.visited(np.array([[0, 1], [2, 0], [3, 1]])).tolist() == [2, 5, 0]
+    assert visited(lists, np.array([[0, 1], [2, 0], [3, 1]])).tolist() == [2, 5, 0]
 
 
 def test_the_given_arrays_may_go(lists):

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from rayhier.model.ehi import EhiRouter
-from rayhier.model.router import sparing
+from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search.__main__ import main
+from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
-from rayhier.search.loaded import LoadedMap
 from rayhier.search.searcher import Searcher
+from rayhier.search.segment import read_segment
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -22,7 +23,7 @@ SPEC = {
     "workdir": "work",
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
-    "router": {"type": "ehi"},
+    "router": {"type": "learned_ivf"},
     "search": {"k": 7, "beam": 2},
 }
 
@@ -33,8 +34,15 @@ class Words:
     def __init__(self, vectors):
         self.vectors = vectors
 
-    def encode(self, texts):
-        return self.vectors[[int(text) for text in texts]]
+    def encode_for(self, reads, texts):
+        assert reads == "vectors"
+        return Encoded.of(self.vectors[[int(text) for text in texts]])
+
+
+def open_searcher(vectors, router, leaves, manifest, **search):
+    """A searcher over texts that are numbers."""
+    spec = JobSpec.model_validate({**SPEC, "search": {**SPEC["search"], **search}})
+    return Searcher(Model(router, lambda: Words(vectors), spec), leaves, manifest)
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +83,21 @@ def leaf_table(vectors, leaf_of):
 
 
 @pytest.fixture(scope="module")
-def leaves(vectors, leaf_of, tmp_path_factory, write_map):
+def leaf_map(vectors, leaf_of, tmp_path_factory, write_map):
     root = tmp_path_factory.mktemp("map")
     table = leaf_table(vectors, leaf_of)
     write_map(root, table, L, 3)
-    return LeafScan(LeafMap.open(root))
+    return LeafMap.open(root)
 
 
 @pytest.fixture(scope="module")
-def searcher(vectors, router, leaves):
-    return Searcher(JobSpec.model_validate(SPEC), Words(vectors), router, leaves)
+def leaves(leaf_map):
+    return LeafScan.mapped(leaf_map)
+
+
+@pytest.fixture(scope="module")
+def searcher(vectors, router, leaves, leaf_map):
+    return open_searcher(vectors, router, leaves, leaf_map.manifest)
 
 
 def by_hand(vectors, leaf_of, row, k, beam):
@@ -115,13 +128,13 @@ def test_the_specs_k_and_beam_stand_where_none_is_given(searcher, vectors, leaf_
     assert (answer.leaves, answer.documents, [hit.id for hit in answer.hits]) == (leaves, visited, ids)
 
 
-def test_rows_of_a_loaded_map_belong_together(leaves, vectors, leaf_of):
-    loaded = LoadedMap.read(leaves.leaf_map)
-    rows = [int(name[1:]) for name in loaded.result_ids.to_pylist()]
+def test_rows_of_a_segment_in_memory_belong_together(leaf_map, vectors, leaf_of):
+    segment, table = read_segment(leaf_map, leaf_map.manifest.shards)
+    rows = [int(name[1:]) for name in table["id"].to_pylist()]
     assert sorted(rows) == list(range(N))
-    assert np.array_equal(loaded.vector_NM, vectors[rows])
-    assert loaded.table["leaf"].to_pylist() == leaf_of[rows].tolist()
-    assert loaded.lists.sizes.tolist() == np.bincount(leaf_of, minlength=L).tolist()
+    assert np.array_equal(segment.vector_NM, vectors[rows])
+    assert segment.table["id"].to_pylist() == table["doc_id"].to_pylist() == table["id"].to_pylist()
+    assert segment.lists.sizes.tolist() == np.bincount(leaf_of, minlength=L).tolist()
 
 
 def test_the_shell_says_where_no_index_is(tmp_path, capsys):
@@ -146,21 +159,22 @@ def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_
     root = tmp_path / "map"
     manifest = write_map(root, leaf_table(vectors, leaf_of), L, 3)
     (root / manifest.shards[-1].file.name).write_bytes(b"damaged")
-    LeafScan(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
+    LeafScan.mapped(LeafMap.open(root), leaves=range(max(manifest.shards[0].leaves) + 1)).open()
     with pytest.raises(InputError, match="bytes"):
-        LeafScan(LeafMap.open(root)).open()
+        LeafScan.mapped(LeafMap.open(root)).open()
 
 
-def test_a_query_that_spares_leaves_names_and_counts_those_it_visits(vectors, leaf_of, leaves):
+def test_a_query_that_spares_leaves_names_and_counts_those_it_visits(vectors, leaf_of, leaves, leaf_map):
     """A search of a taught router by mass: what is left out is neither scanned nor shown."""
     router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(vectors[:L]))
     rows = torch.arange(N)
     router.calibrate(torch.from_numpy(vectors), rows, torch.from_numpy(leaf_of)[:, None])
-    spares = sparing(router.requires_grad_(requires_grad=False), 0.5)
-    searcher = Searcher(JobSpec.model_validate(SPEC), Words(vectors), spares, leaves)
+    router.requires_grad_(requires_grad=False)
+    searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, beam={"type": "mass", "target": 0.5})
     numbers = [str(row) for row in range(N)]
-    found, all_of_them = searcher.search(numbers, 5, L), Searcher(searcher.spec, Words(vectors), router, leaves)
+    found = searcher.search(numbers, 5, L)
+    all_of_them = open_searcher(vectors, router, leaves, leaf_map.manifest)
     fewer = 0
     for answer, whole in zip(found, all_of_them.search(numbers, 5, L), strict=True):
         assert answer.leaves == whole.leaves[: len(answer.leaves)]

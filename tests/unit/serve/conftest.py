@@ -9,6 +9,7 @@ import torch
 
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, current, schemas
@@ -41,7 +42,7 @@ def make_published(work, tiny_model, write_map, shards=3):
         shutil.copytree(tiny_model, attempt.root / "encoder")
         attempt.publish("model", {}, Output({}))
     with Attempt.start(Place(work / "index" / "ba9876543210")) as attempt:
-        _write_map(attempt.root, vectors, route_all(router, torch.from_numpy(vectors), 2)[0].numpy(), shards, write_map)
+        _write_map(attempt.root, vectors, route_all(router, Encoded.of(vectors), 2)[0].numpy(), shards, write_map)
         attempt.publish("index", {"model": "0123456789ab"}, Output({}))
     named = {"model": "0123456789ab", "index": "ba9876543210"}
     current.write(work, current.Current(spec=spec, artifacts=named))

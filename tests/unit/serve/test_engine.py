@@ -10,8 +10,8 @@ from rayhier.search.searcher import Searcher
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.engine import Engine, LostError
-from rayhier.serve.version import Version, split
 from rayhier.serve.shards import ShardGroup
+from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.seal import seal, unseal
@@ -29,11 +29,11 @@ class Near:
     gone: bool = False
     asked: list = field(default_factory=list)
 
-    async def search(self, query_QM, leaves_QB, k):
+    async def scan(self, query_QM, leaves_QB, k):
         if self.gone:
             raise LostError(self.name)
         self.asked.append(leaves_QB)
-        return await self.shards.search(query_QM, leaves_QB, k)
+        return await self.shards.scan(query_QM, leaves_QB, k)
 
     async def answers(self):
         return not self.gone
@@ -52,7 +52,7 @@ def groups(request, published):
 
 @pytest.fixture
 def engine(searcher, groups):
-    return Engine(searcher.encoder, searcher.router, groups, N)
+    return Engine(searcher.model, groups, N)
 
 
 def _same(answer, expected):
@@ -90,7 +90,7 @@ def test_a_group_is_asked_only_for_its_own_leaves(engine, groups):
 
 def test_groups_share_every_leaf_once(groups, searcher):
     held = [leaf for group in groups for leaf in group.leaves]
-    assert held == list(range(searcher.router.n_leaves))
+    assert held == list(range(searcher.model.router.n_leaves))
 
 
 def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, searcher):

@@ -27,7 +27,7 @@ class Handle:
     """A deployment that does as told."""
 
     def __init__(self):
-        self.search, self.ping = Method(self.answer), Method(self.answer)
+        self.scan, self.ping = Method(self.answer), Method(self.answer)
 
     async def answer(self):
         return []
@@ -52,16 +52,16 @@ def handle(monkeypatch):
 def test_lost_until_a_ping_comes_back(handle, failing):
     async def main():
         group = HandleGroup("shards-0", range(3), handle, seconds=0.01)
-        assert await group.search(None, None, 1) == []
-        handle.search.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
+        assert await group.scan(None, None, 1) == []
+        handle.scan.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
         for _ in range(3):
             with pytest.raises(LostError, match="shards-0"):
-                await group.search(None, None, 1)
-        assert handle.search.calls == 2  # once lost it is not asked
+                await group.scan(None, None, 1)
+        assert handle.scan.calls == 2  # once lost it is not asked
         assert not await group.answers()
-        handle.search.outcome = handle.ping.outcome = handle.answer
+        handle.scan.outcome = handle.ping.outcome = handle.answer
         await group._back
-        assert await group.search(None, None, 1) == []
+        assert await group.scan(None, None, 1) == []
         assert await group.answers()
 
     asyncio.run(main())
@@ -70,11 +70,11 @@ def test_lost_until_a_ping_comes_back(handle, failing):
 def test_a_full_group_is_not_lost(handle):
     async def main():
         group = HandleGroup("shards-0", range(3), handle, seconds=1.0)
-        handle.search.outcome = handle.refuse
+        handle.scan.outcome = handle.refuse
         with pytest.raises(ApiError, match="shards-0 has more requests than it takes") as caught:
-            await group.search(None, None, 1)
+            await group.scan(None, None, 1)
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
-        handle.search.outcome = handle.answer
-        assert await group.search(None, None, 1) == []
+        handle.scan.outcome = handle.answer
+        assert await group.scan(None, None, 1) == []
 
     asyncio.run(main())

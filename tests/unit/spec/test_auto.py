@@ -1,39 +1,120 @@
-"""What `auto` stands for where two sections decide together."""
+"""What sections decide together: which training goes with which router, and what follows from the two."""
 
 import pytest
+from pydantic import ValidationError
 
 from rayhier.spec import JobSpec
-from rayhier.spec.train import TrainSpec
+from rayhier.spec.train import Contrast, Ehi
+
+PARTNER = {"learned_ivf": "contrast", "ehi": "ehi"}
 
 
-def job(router, **index):
+def job(index=None, **sections):
     least = {"name": "test", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-    return JobSpec.model_validate({**least, "router": {"type": "ehi", **router}, "index": index})
+    return JobSpec.model_validate({**least, **sections, "index": index or {}})
 
 
-@pytest.mark.parametrize(("training", "leaves"), [("taught", 2), ("joint", 1)])
-def test_leaves_per_document(training, leaves):
-    assert job({"training": training}).leaves_per_document == leaves
-    assert job({"training": training}, leaves_per_document="auto").leaves_per_document == leaves
-    assert [job({"training": training}, leaves_per_document=n).leaves_per_document for n in (1, 2)] == [1, 2]
+@pytest.mark.parametrize(("router", "leaves"), [("learned_ivf", 2), ("ehi", 1)])
+def test_leaves_per_document(router, leaves):
+    given = {"type": router}
+    assert job(router=given).leaves_per_document == leaves
+    assert job({"leaves_per_document": "auto"}, router=given).leaves_per_document == leaves
+    assert [job({"leaves_per_document": n}, router=given).leaves_per_document for n in (1, 2)] == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("training", "index", "rows"),
+    ("router", "index", "rows"),
     [
-        ("taught", {}, 1.5),
-        ("taught", {"spilled": 0.25}, 1.25),
-        ("taught", {"leaves_per_document": 1}, 1),
-        ("joint", {}, 1),
-        ("joint", {"leaves_per_document": 2}, 2),
+        ("learned_ivf", {}, 1.5),
+        ("learned_ivf", {"spilled": 0.25}, 1.25),
+        ("learned_ivf", {"leaves_per_document": 1}, 1),
+        ("ehi", {}, 1),
+        ("ehi", {"leaves_per_document": 2}, 2),
     ],
 )
-def test_rows_per_document(training, index, rows):
-    assert job({"training": training}, **index).rows_per_document == rows
+def test_rows_per_document(router, index, rows):
+    assert job(index, router={"type": router}).rows_per_document == rows
 
 
-@pytest.mark.parametrize(("training", "epochs", "batch"), [("taught", 10, 256), ("joint", 20, 64)])
+@pytest.mark.parametrize(("training", "epochs", "batch"), [(Contrast, 10, 256), (Ehi, 20, 64)])
 def test_epochs_and_batches(training, epochs, batch):
-    assert (TrainSpec().passes(training), TrainSpec().pairs_a_step(training)) == (epochs, batch)
-    given = TrainSpec(epochs=3, batch_size=7)
-    assert (given.passes(training), given.pairs_a_step(training)) == (3, 7)
+    kind = training.__name__.lower()
+    assert (training(type=kind).epochs, training(type=kind).batch_size) == (epochs, batch)
+    given = training(type=kind, epochs=3, batch_size=7)
+    assert (given.epochs, given.batch_size) == (3, 7)
+
+
+@pytest.mark.parametrize("router", PARTNER)
+def test_a_left_out_section_takes_the_other_s_partner(router):
+    train = PARTNER[router]
+    for given in (
+        {"router": {"type": router}},
+        {"train": {"type": train}},
+        {"router": {"type": router}, "train": {"epochs": 3}},
+        {"router": {"branching": 4}, "train": {"type": train}},
+        {"router": None, "train": {"type": train}},
+    ):
+        spec = job(**given)
+        assert (spec.train.type, spec.router.type) == (train, router)
+    assert job(router={"type": router}, train={"epochs": 3}).train.epochs == 3
+
+
+def test_without_either_it_is_contrast_and_a_learned_ivf():
+    spec = job()
+    assert (spec.train.type, spec.router.type) == ("contrast", "learned_ivf")
+    assert spec == job(train={"type": "contrast"}, router={"type": "learned_ivf"})
+
+
+@pytest.mark.parametrize(
+    ("supervised", "router", "phases"),
+    [
+        (True, "learned_ivf", {"encoder": 10, "router": 5}),
+        (False, "learned_ivf", {"router": 0}),
+        (True, "ehi", {"joint": 20}),
+        (False, "ehi", {"joint": 20}),
+    ],
+)
+def test_the_phases_of_a_training(supervised, router, phases):
+    found = job(router={"type": router}).phases(supervised=supervised)
+    assert found == phases
+    assert list(found) == list(phases)
+
+
+REFUSED = {
+    "contrast with EHI's tree": (
+        {"train": {"type": "contrast"}, "router": {"type": "ehi"}},
+        "train.type: got 'contrast' with router.type 'ehi'; allowed: ehi",
+    ),
+    "EHI's losses with a learned IVF": (
+        {"train": {"type": "ehi"}, "router": {"type": "learned_ivf"}},
+        "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast",
+    ),
+    "own beams of a router that is not calibrated": (
+        {"router": {"type": "ehi"}, "search": {"beam": {"type": "mass", "target": 0.9}}},
+        "search.beam: got type mass with router.type ehi; allowed: auto or a whole number",
+    ),
+    "a border that EHI does not find": (
+        {"router": {"type": "ehi"}, "index": {"spilled": 0.25}},
+        "index.spilled: got 0.25 with router.type ehi",
+    ),
+    "EHI's router's rate": ({"train": {"type": "contrast", "router_lr": 1e-3}}, "train.contrast.router_lr"),
+    "EHI's losses": ({"train": {"type": "contrast", "loss": {"margin": 0.1}}}, "train.contrast.loss"),
+    "EHI's negatives": (
+        {"train": {"type": "contrast", "hard_negatives": {"source": "query_leaves"}}},
+        "train.contrast.hard_negatives.source",
+    ),
+    "a contrast's temperature": ({"train": {"type": "ehi", "temperature": 0.1}}, "train.ehi.temperature"),
+    "teaching in the training": ({"train": {"type": "contrast", "teaching": {}}}, "train.contrast.teaching"),
+    "a beam of negatives that are not the query's": (
+        {"train": {"type": "ehi", "hard_negatives": {"source": "exact", "beam": 2}}},
+        "beam only with source query_leaves",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_go_together_is_refused(name):
+    given, said = REFUSED[name]
+    with pytest.raises(ValidationError) as refused:
+        job(given.get("index"), **{key: value for key, value in given.items() if key != "index"})
+    assert said in str(refused.value)

@@ -15,7 +15,7 @@ name: a
 workdir: runs/a
 corpus: {type: beir, path: data/a}
 encoder: {model: models/a}
-router: {type: ehi}
+router: {type: learned_ivf}
 """
 
 
@@ -64,9 +64,9 @@ REFUSED = {
     "not a number": (SMALLEST + "train: {encoder_lr: .nan}\n", [], ["train.encoder_lr: got nan; allowed: a finite"]),
     "out of range": (SMALLEST + "search: {k: 0}\n", [], ["search.k: got 0; allowed: greater than or equal to 1"]),
     "deep key": (
-        SMALLEST + "train:\n  loss:\n    semantic: -1\n",
+        SMALLEST + "train:\n  hard_negatives:\n    top: -1\n",
         [],
-        ["spec.yaml:8: train.loss.semantic: got -1; allowed: greater than or equal to 0"],
+        ["spec.yaml:8: train.hard_negatives.top: got -1; allowed: greater than or equal to 1"],
     ),
     "item of a list": (
         SMALLEST + "evaluate:\n  measures:\n  - R@10\n  - R10\n",
@@ -98,9 +98,9 @@ REFUSED = {
         ["spec.yaml:3: corpus", "allowed: a mapping with a type"],
     ),
     "missing keys": (
-        "name: a\nworkdir: b\ncorpus: {type: beir}\nencoder: {model: c}\n",
+        "name: a\nworkdir: b\ncorpus: {type: beir}\nencoder: {train: head}\n",
         [],
-        ["spec.yaml:3: corpus.path: missing", "spec.yaml: router: missing", "required"],
+        ["spec.yaml:3: corpus.path: missing", "spec.yaml:4: encoder.model: missing", "required"],
     ),
     "float16 training": (
         SMALLEST,
@@ -149,9 +149,9 @@ REFUSED = {
         ["--set train.epochs=x: train.epochs: got 'x'; allowed: a whole number"],
     ),
     "--set of a section, not the line it replaces": (
-        SMALLEST.replace("type: ehi", "type: ehi, height: 1"),
-        ["router={type: ehi, height: x}"],
-        ["--set router={type: ehi, height: x}: router.height: got 'x'"],
+        SMALLEST.replace("type: learned_ivf", "type: learned_ivf, height: 1"),
+        ["router={type: learned_ivf, height: x}"],
+        ["--set router={type: learned_ivf, height: x}: router.height: got 'x'"],
     ),
     "--set of nothing": (SMALLEST, ["name="], ["--set name=: name: got None; allowed: text"]),
     "--set that is not YAML": (SMALLEST, ["name=[a"], ["--set name=[a: not YAML: "]),
@@ -197,8 +197,8 @@ def test_a_folder_is_no_file(tmp_path):
 
 
 def test_exponents_are_numbers(file):
-    spec = load(file(SMALLEST + "train: {encoder_lr: 1e-3, router_lr: 2E-2, batch_size: 1e2}\n"))
-    assert (spec.train.encoder_lr, spec.train.router_lr, spec.train.batch_size) == (1e-3, 2e-2, 100)
+    spec = load(file(SMALLEST + "train: {encoder_lr: 1e-3, temperature: 2E-2, batch_size: 1e2}\n"))
+    assert (spec.train.encoder_lr, spec.train.temperature, spec.train.batch_size) == (1e-3, 2e-2, 100)
 
 
 def test_words_that_yaml_takes_for_more_stay_text(file):
@@ -217,7 +217,7 @@ SETTABLE = {
     "corpus.limits.text=5": ("corpus.limits.text", 5),
     "encoder.max_length=64": ("encoder.max_length", 64),
     "router.branching=7": ("router.branching", 7),
-    "train.loss.margin=0.5": ("train.loss.margin", 0.5),
+    "train.temperature=0.5": ("train.temperature", 0.5),
     "index.vectors=float32": ("index.vectors", "float32"),
     "search.beam=2": ("search.beam", 2),
     "evaluate.seeds=[3, 4]": ("evaluate.seeds", (3, 4)),

@@ -1,41 +1,42 @@
-"""`auto` follows from the number of documents, and each training has its own fields."""
+"""`auto` follows from the number of documents, and each router has its own fields."""
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from rayhier.spec.router import EhiSpec
+from rayhier.spec.router import Ehi, LearnedIvf, RouterSpec
+
+ROUTERS = {"learned_ivf": LearnedIvf, "ehi": Ehi}
+
+
+def router(kind, **given):
+    return TypeAdapter(RouterSpec).validate_python({"type": kind, **given})
 
 
 @pytest.mark.parametrize(
-    ("training", "documents", "height", "leaves"),
+    ("kind", "documents", "height", "leaves"),
     [
-        ("taught", 640, 1, 160),  # 4 documents a leaf
-        ("taught", 10_000, 1, 2_500),  # 25 √N: where the two rules meet
-        ("taught", 1_000_000, 1, 25_000),  # 40 a leaf
-        ("taught", 1_000_000, 2, 158**2),
-        ("taught", 3, 1, 2),  # never fewer than two
-        ("joint", 640, 1, 40),  # 16 documents a leaf
-        ("joint", 25_600, 1, 1_600),  # √N / 10 = 16: where the two rules meet
-        ("joint", 1_000_000, 1, 10_000),  # 100 a leaf
-        ("joint", 1_000_000, 2, 100**2),
-        ("joint", 3, 1, 2),
+        ("learned_ivf", 640, 1, 160),  # 4 documents a leaf
+        ("learned_ivf", 10_000, 1, 2_500),  # 25 √N: where the two rules meet
+        ("learned_ivf", 1_000_000, 1, 25_000),  # 40 a leaf
+        ("learned_ivf", 1_000_000, 2, 158**2),
+        ("learned_ivf", 3, 1, 2),  # never fewer than two
+        ("ehi", 640, 1, 40),  # 16 documents a leaf
+        ("ehi", 25_600, 1, 1_600),  # √N / 10 = 16: where the two rules meet
+        ("ehi", 1_000_000, 1, 10_000),  # 100 a leaf
+        ("ehi", 1_000_000, 2, 100**2),
+        ("ehi", 3, 1, 2),
     ],
 )
-def test_auto(training, documents, height, leaves):
-    assert EhiSpec(type="ehi", training=training, height=height).leaves(documents) == leaves
+def test_auto(kind, documents, height, leaves):
+    spec = router(kind, height=height)
+    assert spec.leaves(documents) == leaves
+    assert spec.over(documents).leaves(7) == leaves
 
 
-@pytest.mark.parametrize("training", ["taught", "joint"])
-def test_given(training):
-    assert EhiSpec(type="ehi", training=training, branching=5, height=3).leaves(10) == 125
-
-
-@pytest.mark.parametrize(
-    ("given", "rank"),
-    [({}, 16), ({"rank": 5}, 5), ({"residual": "low_rank"}, 16), ({"residual": "none"}, 0)],
-)
-def test_the_rank_of_the_bend(given, rank):
-    assert EhiSpec(type="ehi", **given).bend_rank == rank
+@pytest.mark.parametrize("kind", ROUTERS)
+def test_given(kind):
+    assert isinstance(router(kind), ROUTERS[kind])
+    assert router(kind, branching=5, height=3).leaves(10) == 125
 
 
 @pytest.mark.parametrize(
@@ -51,42 +52,59 @@ def test_the_rank_of_the_bend(given, rank):
     ],
 )
 def test_the_dimensions_of_the_screen(given, documents, dimensions):
-    assert EhiSpec(type="ehi", **given).screened(documents) == dimensions
+    assert router("learned_ivf", **given).screened(documents) == dimensions
+
+
+@pytest.mark.parametrize(("given", "bend"), [({}, 16), ({"rank": 5}, 5), ({"rank": 0}, 0)])
+def test_the_multiply_adds_of_a_vector(given, bend):
+    assert router("learned_ivf", branching=10, **given).multiply_adds(100, 8) == 8 * (2 * bend + 10)
+
+
+def test_the_multiply_adds_of_a_path():
+    """U and W of both levels, 3 children each."""
+    assert router("ehi", branching=3, height=2).multiply_adds(100, 8) == 2 * 8 * 8 + 8 * 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "spills", "calibrates", "phases", "unsupervised"),
+    [("learned_ivf", True, True, {"router": 7}, {"router": 0}), ("ehi", False, False, {}, {})],
+)
+def test_what_a_router_can_do(kind, spills, calibrates, phases, unsupervised):
+    own = {"teaching": {"epochs": 7}} if kind == "learned_ivf" else {}
+    spec = router(kind, **own)
+    assert (spec.spills, spec.calibrates, spec.reads) == (spills, calibrates, "vectors")
+    assert (spec.phases(supervised=True), spec.phases(supervised=False)) == (phases, unsupervised)
 
 
 REFUSED = {
-    "the paper's residual, taught": (
-        {"residual": "relu"},
-        "residual auto or low_rank or none where training is taught",
-    ),
-    "a low rank, joint": (
-        {"training": "joint", "residual": "low_rank"},
-        "residual auto or relu or none where training is joint",
-    ),
-    "a cold start, taught": ({"warm_start": "none"}, "warm_start kmeans where training is taught"),
-    "a screen, joint": ({"training": "joint", "screen": 8}, "screen 0 or auto where training is joint"),
-    "a screen over a tree": ({"height": 2, "screen": 8}, "screen 0 or auto where training is joint or height above 1"),
-    "a rank, joint": ({"training": "joint", "rank": 8}, "rank auto where training is joint"),
-    "a rank and no bend": ({"residual": "none", "rank": 8}, "rank auto where training is joint or residual none"),
+    "the paper's residual": ("learned_ivf", {"residual": "relu"}, "residual"),
+    "a cold start": ("learned_ivf", {"warm_start": "none"}, "warm_start"),
+    "a training of the router": ("learned_ivf", {"training": "joint"}, "training"),
+    "a screen over a tree": ("learned_ivf", {"height": 2, "screen": 8}, "screen 0 or auto where height is above 1"),
+    "a screen of EHI": ("ehi", {"screen": 8}, "screen"),
+    "a rank of EHI": ("ehi", {"rank": 8}, "rank"),
+    "a low rank of EHI": ("ehi", {"residual": "low_rank"}, "residual"),
+    "teaching of EHI": ("ehi", {"teaching": {"epochs": 1}}, "teaching"),
+    "a router that is not there": ("taught", {}, "type"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_another_training_has_is_refused(name):
-    given, said = REFUSED[name]
+def test_what_another_router_has_is_refused(name):
+    kind, given, said = REFUSED[name]
     with pytest.raises(ValidationError) as refused:
-        EhiSpec(type="ehi", **given)
+        router(kind, **given)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("kind", "given"),
     [
-        {"residual": "none"},
-        {"residual": "low_rank", "rank": 3, "screen": 8},
-        {"training": "joint", "residual": "relu", "warm_start": "none"},
-        {"training": "joint", "residual": "none", "height": 3, "screen": 0},
+        ("learned_ivf", {"rank": 0}),
+        ("learned_ivf", {"rank": 3, "screen": 8}),
+        ("ehi", {"residual": "relu", "warm_start": "none"}),
+        ("ehi", {"residual": "none", "height": 3}),
     ],
 )
-def test_what_a_training_has_is_taken(given):
-    assert EhiSpec(type="ehi", **given).model_dump(include=given.keys()) == given
+def test_what_a_router_has_is_taken(kind, given):
+    assert router(kind, **given).model_dump(include=given.keys()) == given

@@ -64,7 +64,7 @@ def test_scifact_has_every_section_a_line_and_no_value_but_the_shipped() -> None
         {
             **spec.model_dump(include={"name", "workdir", "corpus"}),
             "encoder": spec.encoder.model_dump(include={"model", "sha256"}),
-            "router": {"type": "ehi"},
+            "router": {"type": "learned_ivf"},
         }
     )
     assert spec == least

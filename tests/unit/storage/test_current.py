@@ -14,7 +14,7 @@ SPEC = JobSpec.model_validate(
         "workdir": "runs/a",
         "corpus": {"type": "python_docs"},
         "encoder": {"model": "m"},
-        "router": {"type": "ehi"},
+        "router": {"type": "learned_ivf"},
     }
 )
 

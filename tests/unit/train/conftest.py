@@ -10,7 +10,8 @@ import torch
 
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.queries import Queries
-from rayhier.train.dev import DevMeasure, ExactMeasure
+from rayhier.train.dev import ExactMeasure
+from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.examples import Examples
 
 N, M, SIGNAL = 240, 16, 8

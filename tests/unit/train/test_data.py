@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 
 from rayhier.dataset.documents import Documents
-from rayhier.dataset.holdout import held_out
+from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
-from rayhier.spec.train import TrainSpec
+from rayhier.spec.train import Contrast, Ehi
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples, sampled
@@ -55,7 +55,7 @@ def test_a_document_in_passages_trains_by_the_one_nearest_to_the_query(documents
 
 
 def test_documents_ask_for_their_nearest_others(documents):
-    held = held_out(documents.ids)
+    held = holdout_rows(documents.ids)
     products = documents.vector_NM @ documents.vector_NM.T
     np.fill_diagonal(products, -np.inf)
     products[:, held] = -np.inf
@@ -77,7 +77,7 @@ def test_a_passage_never_asks_for_its_own_document(documents):
     pairs = document_pairs(Documents(documents.ids, documents.vector_NM, parents)).pair_P2
     assert (pairs[:, 0] // 4 != pairs[:, 1] // 4).all()
     products = documents.vector_NM @ documents.vector_NM.T
-    products[:, held_out(documents.ids)] = -np.inf
+    products[:, holdout_rows(documents.ids)] = -np.inf
     for row in np.unique(pairs[:, 0]):
         others = [other for other in np.argsort(-products[row]) if other // 4 != row // 4][:POSITIVES]
         assert pairs[pairs[:, 0] == row, 1].tolist() == others
@@ -85,7 +85,7 @@ def test_a_passage_never_asks_for_its_own_document(documents):
 
 def test_fewer_others_than_positives(documents):
     pairs = document_pairs(Documents(documents.ids[:3], documents.vector_NM[:3])).pair_P2
-    asked = set(range(3)) - set(held_out(documents.ids[:3]).tolist())
+    asked = set(range(3)) - set(holdout_rows(documents.ids[:3]).tolist())
     assert sorted(map(tuple, pairs.tolist())) == [
         (row, other) for row in sorted(asked) for other in sorted(asked) if other != row
     ]
@@ -115,12 +115,11 @@ def published(tmp_path, documents, grade):
     [("auto", 1, True), ("auto", 0, False), ("supervised", 1, True), ("documents", 1, False)],
 )
 def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
-    found = load_examples(TrainSpec(objective=objective), *published(tmp_path, documents, grade), documents)
+    found = load_examples(Ehi(type="ehi", objective=objective), *published(tmp_path, documents, grade), documents)
     wanted = [[0, 3]] if supervised else document_pairs(documents).pair_P2.tolist()
     assert found.pair_P2.tolist() == wanted
-    taught = load_examples(
-        TrainSpec(objective=objective), *published(tmp_path, documents, grade), documents, joint=False
-    )
+    contrast = Contrast(type="contrast", objective=objective)
+    taught = load_examples(contrast, *published(tmp_path, documents, grade), documents)
     assert (taught.same, taught.pair_P2.tolist()) == (not supervised, wanted if supervised else [])
 
 

@@ -5,58 +5,59 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from rayhier.train.loop import Loop, fall
+from rayhier.train.loop import Learner, Loop
 
 TARGET = torch.tensor([3.0, -1.0])
 
 
-class Point(Loop):
+class Walk:
     """Two numbers that walk to a target; measured by what it is told, or by how near they are."""
 
     def __init__(self, epochs=6, measure_every=1, devs=None):
         module = nn.Linear(2, 1)
         nn.init.zeros_(module.weight)
         module.bias.requires_grad_(requires_grad=False)
-        self.devs, self.kept, self.changes = devs, 0, 0
-        super().__init__({"point": module}, (0.5,), epochs, measure_every)
+        self.devs, self.epochs, self.measure_every, self.ends = devs, epochs, measure_every, 0
+        self.passes = 0
+        self.learner = Learner({"point": module}, (0.5,))
+        self.learner.kept["kept"] = torch.tensor(0)
 
     @property
     def weight(self):
-        return self.modules["point"].weight[0]
+        return self.learner.modules["point"].weight[0]
 
-    def _epoch(self):
-        fall(self.optimizer, (0.5,), self.epoch / self.epochs)
-        self.optimizer.zero_grad()
+    def run_pass(self, epoch):
         loss = (self.weight - TARGET).square().sum()
-        loss.backward()
-        self.optimizer.step()
-        self.kept += 1
+        self.learner.step(loss, epoch / self.epochs)
+        self.passes += 1
+        self.learner.kept["kept"] = self.learner.kept["kept"] + 1
         return {"loss_total": loss.item()}
 
-    def _measured(self):
+    def measure(self):
         near = -(self.weight - TARGET).abs().sum().item()
-        return {"dev": near if self.devs is None else self.devs[self.epoch]}
+        return {"dev": near if self.devs is None else self.devs[self.loop.epoch]}
 
-    def _changed(self):
-        self.changes += 1
+    def finish(self):
+        self.ends += 1
 
-    def _kept(self):
-        return {"kept": torch.tensor(self.kept)}
 
-    def _took(self, tensors):
-        self.kept = int(tensors["kept"])
+def walk(epochs=6, measure_every=1, devs=None):
+    """A loop over the walk."""
+    loop = Loop(Walk(epochs, measure_every, devs))
+    loop.phase.loop = loop
+    return loop
 
 
 def run(loop, epochs=None):
     if not loop.started:
         loop.start()
-    while not loop.finished and (epochs is None or loop.epoch < epochs):
+    while not loop.ended and (epochs is None or loop.epoch < epochs):
         loop.run_epoch()
     return loop
 
 
 def test_it_walks_there_and_notes_how():
-    loop = run(Point())
+    loop = run(walk())
     assert [row["epoch"] for row in loop.history] == list(range(7))
     assert list(loop.history[0]) == ["epoch", "dev"]
     assert loop.history[-1]["dev"] > loop.history[0]["dev"]
@@ -64,53 +65,53 @@ def test_it_walks_there_and_notes_how():
 
 
 def test_it_is_finished_only_when_it_has_started():
-    loop = Point(epochs=1)
-    assert not loop.finished
+    loop = walk(epochs=1)
+    assert not loop.ended
     assert loop.start() == {"epoch": 0.0, "dev": -4.0}
-    assert not loop.finished
+    assert not loop.ended
     assert loop.run_epoch() == loop.history[-1]
-    assert loop.finished
+    assert loop.ended
 
 
 @pytest.mark.parametrize(("epochs", "every", "noted"), [(5, 2, [0, 2, 4, 5]), (5, 9, [0, 5]), (4, 2, [0, 2, 4])])
 def test_the_last_epoch_is_always_measured(epochs, every, noted):
-    assert [row["epoch"] for row in run(Point(epochs, every)).history] == noted
+    assert [row["epoch"] for row in run(walk(epochs, every)).history] == noted
 
 
 @pytest.mark.parametrize(
     ("devs", "best"), [([0, 1, 5, 2, 5, 1, 1], 2), ([9, 1, 5, 2, 5, 1, 1], 0), ([0, 1, 2, 3, 4, 5, 6], 6)]
 )
 def test_back_to_the_first_best(devs, best):
-    loop = Point(devs=devs)
-    seen = [loop.weight.detach().clone()]
+    loop = walk(devs=devs)
+    seen = [loop.phase.weight.detach().clone()]
     loop.start()
-    while not loop.finished:
+    while not loop.ended:
         loop.run_epoch()
-        seen.append(loop.weight.detach().clone())
-    changes = loop.changes
+        seen.append(loop.phase.weight.detach().clone())
+    changes = loop.learner.version
     loop.restore_best()
-    assert loop.weight.tolist() == seen[best].tolist()
-    assert loop.changes > changes
+    assert loop.phase.weight.tolist() == seen[best].tolist()
+    assert loop.learner.version > changes
 
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 6])
 def test_saved_and_loaded_it_goes_on_as_if_nothing_had_been(stop, tmp_path):
-    whole = run(Point(devs=[0, 9, 1, 2, 3, 4, 5]))
+    whole = run(walk(devs=[0, 9, 1, 2, 3, 4, 5]))
     path = tmp_path / "new" / "point.safetensors"
-    run(Point(devs=whole.devs), stop).save(path)
-    resumed = Point(devs=whole.devs)
+    run(walk(devs=whole.phase.devs), stop).save(path)
+    resumed = walk(devs=whole.phase.devs)
     resumed.load(path)
-    assert (resumed.epoch, resumed.started, resumed.kept) == (stop, True, stop)
+    assert (resumed.epoch, resumed.started, int(resumed.learner.kept["kept"])) == (stop, True, stop)
     run(resumed)
     assert resumed.history == whole.history
     for end in (lambda loop: None, Loop.restore_best):
         end(resumed)
         end(whole)
-        assert resumed.weight.tolist() == whole.weight.tolist()
+        assert resumed.phase.weight.tolist() == whole.phase.weight.tolist()
 
 
 def test_only_what_learns_is_saved(tmp_path):
-    run(Point(epochs=1)).save(tmp_path / "point.safetensors")
+    run(walk(epochs=1)).save(tmp_path / "point.safetensors")
     with safe_open(tmp_path / "point.safetensors", "pt") as saved:
         names = set(saved.keys())
     adam = {f"optimizer.0.{name}" for name in ("step", "exp_avg", "exp_avg_sq")}
@@ -118,9 +119,19 @@ def test_only_what_learns_is_saved(tmp_path):
 
 
 def test_rates_fall_to_zero():
-    optimizer = torch.optim.AdamW([{"params": [nn.Parameter(torch.zeros(1))]} for _ in range(2)])
-    found = []
+    modules = {name: nn.Linear(1, 1, bias=False) for name in ("one", "other")}
+    learner, rates = Learner(modules, (0.4, 4.0)), []
     for share in (0.0, 0.25, 1.0):
-        fall(optimizer, (0.4, 4.0), share)
-        found.append([group["lr"] for group in optimizer.param_groups])
-    assert found == [[0.4, 4.0], [pytest.approx(0.3), pytest.approx(3.0)], [0.0, 0.0]]
+        learner.step(sum(parameter.sum() for parameter in learner.parameters), share)
+        rates.append([group["lr"] for group in learner.optimizer.param_groups])
+    assert rates == [[0.4, 4.0], [pytest.approx(0.3), pytest.approx(3.0)], [0.0, 0.0]]
+
+
+def test_every_change_of_the_weights_is_counted(tmp_path):
+    loop = run(walk(epochs=2))
+    loop.save(tmp_path / "walk.safetensors")
+    versions = [loop.learner.version]
+    for change in (loop.restore_best, lambda: loop.load(tmp_path / "walk.safetensors"), loop.learner.share):
+        change()
+        versions.append(loop.learner.version)
+    assert versions == sorted(set(versions))

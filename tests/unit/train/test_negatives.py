@@ -15,7 +15,7 @@ N, Q, M, L = 80, 12, 6, 7
 
 def within(lists, query_PM, leaves_PB):
     """A search of the pairs' queries in given leaves."""
-    return lambda part, k: lists.search(query_PM[part], leaves_PB[part], k)[1]
+    return lambda part, k: lists.scan(query_PM[part], leaves_PB[part], k)[1]
 
 
 class Case:

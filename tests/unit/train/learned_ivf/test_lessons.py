@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from rayhier.spec.train import Teaching
+from rayhier.spec.router import Teaching
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf.lessons import DOCUMENTS_A_QUERY, Lessons
 
@@ -104,7 +104,7 @@ def test_more_neighbours_than_documents(vectors):
 
 
 def test_asked_queries_are_worth_the_same(vectors):
-    lessons = Lessons.asked(vectors[0], np.array([(3, 8), (1, 5), (3, 2), (3, 4), (1, 0)]))
+    lessons = Lessons.judged(vectors[0], np.array([(3, 8), (1, 5), (3, 2), (3, 4), (1, 0)]))
     third = pytest.approx(1 / 3)
     assert weights(lessons) == {(1, 5): [0.5], (1, 0): [0.5], (3, 8): [third], (3, 2): [third], (3, 4): [third]}
     assert lessons.pair_P2[:, 0].tolist() == [1, 1, 3, 3, 3]

@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from rayhier.model.encoded import Encoded
-from rayhier.model.router import load_router, place_all, route_all, save_router
 from rayhier.model.learned_ivf import SCALE, SHORTLIST, LearnedIvfRouter
+from rayhier.model.router import load_router, place_all, route_all, save_router
 
 M, TEXTS = 16, 30
 SHAPES = pytest.mark.parametrize(("branching", "height"), [(2, 1), (12, 1), (60, 1), (4, 2), (3, 3), (2, 5)])
@@ -122,7 +122,7 @@ def test_it_begins_as_nearest_centroid(scale, texts):
     router = LearnedIvfRouter(M, 12, 1, 5)
     router.begin(unit(12, M, seed=1), scale)
     products = texts @ unit(12, M, seed=1).T
-    found, log_probs = route_all(router, texts, 12)
+    found, log_probs = route_all(router, Encoded(texts), 12)
     assert found.tolist() == products.argsort(dim=1, descending=True).tolist()
     torch.testing.assert_close(log_probs, (scale * products).log_softmax(dim=1).gather(1, found))
 
@@ -139,9 +139,9 @@ def test_a_trees_inner_nodes_begin_as_means_of_their_children(texts):
 
 def test_size_is_a_prior_and_not_the_order(texts):
     router = begun(12, 1)
-    order, before = route_all(router, texts, 12)
+    order, before = route_all(router, Encoded(texts), 12)
     router.log_size_L[5] += 3
-    again, after = route_all(router, texts, 12)
+    again, after = route_all(router, Encoded(texts), 12)
     assert again.tolist() == order.tolist()
     grown = again == 5
     assert (after[grown] > before[grown]).all()
@@ -154,29 +154,29 @@ def test_place_is_nearest_centroid_whatever_was_taught(height, texts):
     products = texts @ centroids.T
     longer = 4.0 * texts
     for vectors in (texts, longer):
-        leaves, log_probs = place_all(router, vectors, 4)
+        leaves, log_probs = place_all(router, Encoded(vectors), 4)
         assert leaves.tolist() == products.topk(4, dim=1).indices.tolist()
         torch.testing.assert_close(log_probs, (SCALE * products).log_softmax(dim=1).gather(1, leaves))
-    assert place_all(router, texts, 100)[0].shape == (TEXTS, 9)
+    assert place_all(router, Encoded(texts), 100)[0].shape == (TEXTS, 9)
     assert torch.equal(router.cells.centroid_LM, centroids)
 
 
 def test_a_dear_leaf_is_farther_for_documents_and_no_worse_for_queries(texts):
     router, price = begun(12, 1), 0.4
-    queries, near = route_all(router, texts, 12), texts @ router.centroid_LM.T
-    router.price_L[5] = price
+    queries, near = route_all(router, Encoded(texts), 12), texts @ router.cells.centroid_LM.T
+    router.cells.price_L[5] = price
     near[:, 5] -= price
-    leaves, log_probs = place_all(router, texts, 12)
+    leaves, log_probs = place_all(router, Encoded(texts), 12)
     assert leaves.tolist() == near.argsort(dim=1, descending=True).tolist()
     torch.testing.assert_close(log_probs, (SCALE * near).log_softmax(dim=1).gather(1, leaves))
-    for found, wanted in zip(route_all(router, texts, 12), queries, strict=True):
+    for found, wanted in zip(route_all(router, Encoded(texts), 12), queries, strict=True):
         assert torch.equal(found, wanted)
 
 
 @pytest.mark.usefixtures("always")
 def test_a_screen_of_every_dimension_is_no_screen(texts):
     screened, bare = taught(60, 1, screen=M), taught(60, 1)
-    for found, wanted in zip(route_all(screened, texts, 7), route_all(bare, texts, 7), strict=True):
+    for found, wanted in zip(route_all(screened, Encoded(texts), 7), route_all(bare, Encoded(texts), 7), strict=True):
         torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
@@ -184,7 +184,7 @@ def test_a_screen_of_every_dimension_is_no_screen(texts):
 def test_a_narrow_screen_passes_some_of_the_best(texts):
     screened, bare = taught(60, 1, screen=6), taught(60, 1)
     beam = 5
-    leaves, log_probs = route_all(screened, texts, beam)
+    leaves, log_probs = route_all(screened, Encoded(texts), beam)
     every = bare.log_probs(texts)[-1]
     density = every - bare.log_size_L
     first = (screened.bend(texts) @ screened.screen_PM.T) @ screened.screened_LP.T + screened.b[0]
@@ -235,7 +235,9 @@ def test_a_screen_is_left_out_where_it_does_not_pay(texts):
     most = (600 * M - 6 * (M + 600)) // (4 * M)
     assert router.multiply_adds(most) < router.multiply_adds(most + 2) == router.multiply_adds(600)
     bare = taught(600, 1)
-    assert route_all(router, texts, most + 2)[0].tolist() == route_all(bare, texts, most + 2)[0].tolist()
+    assert (
+        route_all(router, Encoded(texts), most + 2)[0].tolist() == route_all(bare, Encoded(texts), most + 2)[0].tolist()
+    )
 
 
 @pytest.mark.parametrize("shape", [(600, 1, 6), (60, 1, 0), (3, 3, 0)])
@@ -252,7 +254,7 @@ def test_one_query_is_as_in_a_batch(shape, texts):
 def test_no_texts(shape):
     router = taught(*shape)
     for way in (route_all, place_all):
-        assert [part.shape for part in way(router, torch.empty(0, M), 4)] == [(0, 4), (0, 4)]
+        assert [part.shape for part in way(router, Encoded(torch.empty(0, M)), 4)] == [(0, 4), (0, 4)]
 
 
 @pytest.mark.parametrize("shape", [(600, 1, 6, 5), (60, 1, 0, 0), (3, 3, 0, 2)])
@@ -261,11 +263,11 @@ def test_round_trip(shape, tmp_path, texts):
     save_router(router, tmp_path)
     loaded = load_router(tmp_path)
     for way in (route_all, place_all):
-        for found, wanted in zip(way(loaded, texts, 4), way(router, texts, 4), strict=True):
+        for found, wanted in zip(way(loaded, Encoded(texts), 4), way(router, Encoded(texts), 4), strict=True):
             assert torch.equal(found, wanted)
     branching, height, screen, rank = shape
     assert json.loads((tmp_path / "config.json").read_text()) == {
-        "type": "taught",
+        "type": "learned_ivf",
         "dimension": M,
         "branching": branching,
         "height": height,

@@ -7,11 +7,13 @@ import torch
 
 from rayhier.embed.encode import TextEncoder
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.spec.router import EhiSpec
-from rayhier.spec.train import TrainSpec
+from rayhier.spec.router import Ehi
+from rayhier.spec.train import Ehi as Spec
+from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
-from rayhier.train.ehi.joint import Joint
+
+from .driven import Driven
 
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
 WORDS = TEXT.split()
@@ -35,9 +37,9 @@ def build(tiny_model, texts):
         stored = {side: encoder.encode(found) for side, found in texts.items()}
         tower = TextTower(encoder, which, {side: pa.chunked_array([found]) for side, found in texts.items()}, dtype)
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
-        train = TrainSpec(batch_size=16, epochs=1, micro_batch=micro_batch)
-        router = EhiSpec(type="ehi", training="joint", branching=4)
-        return tower, Joint(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])})
+        train = Spec(type="ehi", batch_size=16, epochs=1, micro_batch=micro_batch)
+        router = Ehi(type="ehi", branching=4)
+        return tower, Driven(Joint(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])}))
 
     return make
 
@@ -60,7 +62,7 @@ def test_cached_gradients_are_the_gradients(build, which, micro_batch):
     for size in (None, micro_batch):
         _, trainer = build(which, micro_batch=size)
         hard = np.where(np.arange(16) % 3, np.arange(16, 32), -1)
-        losses = trainer._step(np.arange(16), hard)
+        losses = trainer.step(np.arange(16), hard)
         found.append((losses.total.item(), [p.grad.clone() for p in trainer.parameters]))
     (whole, wanted), (cached, gradients) = found
     assert cached == pytest.approx(whole, abs=1e-6)
@@ -78,17 +80,17 @@ def test_a_run_cut_off_goes_on_as_if_it_had_not_been(build, tmp_path):
     resumed.load(tmp_path / "joint.safetensors")
     resumed.run_epoch()
     assert resumed.history == whole.history
-    for name, value in whole._learned().items():
-        assert torch.equal(value, resumed._learned()[name])
+    for name, value in whole.learned().items():
+        assert torch.equal(value, resumed.learned()[name])
 
 
 def test_mixed_precision_keeps_float32_weights(build):
     tower, trainer = build("all", dtype=torch.bfloat16)
-    before = {name: value.detach().clone() for name, value in trainer._learned().items()}
+    before = {name: value.detach().clone() for name, value in trainer.learned().items()}
     vectors = tower.encode("document", np.arange(6))
     assert vectors.dtype == torch.float32
     exact = torch.from_numpy(trainer.examples.document_NM[:6])
     assert 0 < (vectors.detach() - exact).abs().max() < 0.05
-    trainer._step(np.arange(16), np.full(16, -1))
-    assert all(value.dtype == torch.float32 for value in trainer._learned().values())
-    assert sum(not torch.equal(value, before[name]) for name, value in trainer._learned().items()) > 10
+    trainer.step(np.arange(16), np.full(16, -1))
+    assert all(value.dtype == torch.float32 for value in trainer.learned().values())
+    assert sum(not torch.equal(value, before[name]) for name, value in trainer.learned().items()) > 10

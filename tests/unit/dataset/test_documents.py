@@ -5,14 +5,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rayhier.evaluate.systems.ivf import Collection
-from rayhier.dataset.documents import documents_as_queries, in_memory, load_dev, load_documents, neighbours
-from rayhier.dataset.holdout import held_out
+from rayhier.dataset.documents import load_documents
+from rayhier.dataset.holdout import NEIGHBOURS, holdout_rows
 from rayhier.dataset.queries import load_queries
+from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.part import Part
-from rayhier.evaluate.parts import HereParts
+from rayhier.evaluate.workers import LocalParts
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
+from rayhier.train.data import neighbours
+from rayhier.train.phases import dev_queries
 
 N, M = 40, 8
 
@@ -87,37 +89,35 @@ def test_a_split_without_judgements_has_no_queries(published):
 
 def test_without_dev_judgements_held_out_documents_ask(published):
     documents = load_documents(*published)
-    assert set(load_dev(*published, in_memory(documents)).ids) == {
-        documents.ids[row] for row in held_out(documents.ids)
-    }
+    assert set(dev_queries(*published, documents).ids) == {documents.ids[row] for row in holdout_rows(documents.ids)}
 
 
 def test_dev_judgements_of_zero_alone_are_none(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", -1)])}
     corpus = artifact(tmp_path / "zero", "corpus", judged | texts())
     documents = load_documents(*published)
-    assert set(load_dev(corpus, published[1], in_memory(documents)).ids) <= set(documents.ids)
+    assert set(dev_queries(corpus, published[1], documents).ids) <= set(documents.ids)
 
 
 def test_dev_judgements_are_used_where_one_is_above_zero(published, tmp_path):
     judged = {"judgements/dev.parquet": judgements([("q0", "d05", 0), ("q3", "d30", 1)])}
     corpus = artifact(tmp_path / "one", "corpus", judged | texts())
-    assert load_dev(corpus, published[1], in_memory(load_documents(*published))).ids == ["q3", "q0"]
+    assert dev_queries(corpus, published[1], load_documents(*published)).ids == ["q3", "q0"]
 
 
 def test_a_tenth_is_held_out_whatever_the_order():
     ids = [f"d{row}" for row in range(500)]
-    rows = held_out(ids)
+    rows = holdout_rows(ids)
     assert len(set(rows)) == 50
     order = np.random.default_rng(0).permutation(500)
     shuffled = [ids[row] for row in order]
-    assert {shuffled[row] for row in held_out(shuffled)} == {ids[row] for row in rows}
+    assert {shuffled[row] for row in holdout_rows(shuffled)} == {ids[row] for row in rows}
     assert {ids[row] for row in rows} != set(ids[:50])
 
 
 @pytest.mark.parametrize(("documents", "wanted"), [(1, 1), (15, 1), (9_990, 999), (30_000, 1000)])
-def test_how_many_are_held_out(documents, wanted):
-    assert len(held_out([str(row) for row in range(documents)])) == wanted
+def test_how_many_are_holdout_rows(documents, wanted):
+    assert len(holdout_rows([str(row) for row in range(documents)])) == wanted
 
 
 def test_neighbours_are_the_nearest_others(vectors):
@@ -143,7 +143,7 @@ def test_fewer_others_than_asked_for(vectors):
 @pytest.mark.parametrize("parts", [1, 3])
 def test_a_document_asks_for_its_ten_nearest_others(vectors, parts):
     ids = [f"d{row}" for row in range(N)]
-    held = held_out(ids)
+    held = holdout_rows(ids)
     found = documents_as_queries(split(ids, ids, vectors, parts))
     assert found.ids == [ids[row] for row in held]
     assert np.array_equal(found.vector_QM, vectors[held])
@@ -158,10 +158,16 @@ def test_a_passage_asks_for_the_ten_nearest_other_documents(vectors, parts):
     ids = [f"d{row}" for row in range(N)]
     parents = [f"p{row % 14}" for row in range(N)]
     found = documents_as_queries(split(ids, parents, vectors, parts))
-    for row in held_out(ids):
+    for row in holdout_rows(ids):
         near = [parents[other] for other in np.argsort(-(vectors @ vectors[row]))]
         wanted = [name for name in dict.fromkeys(near) if name != parents[row]][:10]
         assert found.grades[f"d{row}"] == dict.fromkeys(wanted, 1)
+
+
+def documents_as_queries(collection):
+    """Held-out documents of a collection, each with its nearest others."""
+    held = collection.holdout()
+    return held.queries(collection.exact(held.vector_HM, NEIGHBOURS + 1))
 
 
 def split(ids, results, vectors, parts):
@@ -170,7 +176,7 @@ def split(ids, results, vectors, parts):
     made = [
         Part(pa.array([ids[row] for row in cut]), pa.array([results[row] for row in cut]), vectors[cut]) for cut in cuts
     ]
-    return Collection.of(HereParts(made))
+    return Collection.of(LocalParts(made))
 
 
 def test_some_documents(published, vectors):

@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 import torch
 
+from rayhier.dataset.documents import Copies
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import ehi_losses
-from rayhier.dataset.documents import Copies
-from rayhier.spec.router import EhiSpec
-from rayhier.spec.train import HardNegatives, Loss, TrainSpec
-from rayhier.train.tower import HeadTower
+from rayhier.spec.router import Ehi
+from rayhier.spec.train import Ehi as Spec
+from rayhier.spec.train.ehi import Loss
 from rayhier.train.ehi.joint import Joint
+from rayhier.train.tower import HeadTower
+
+from ..driven import Driven, run
 
 N, M, SIGNAL = 240, 16, 8
-ROUTER = EhiSpec(type="ehi", training="joint", branching=12)
-TALL = EhiSpec(type="ehi", training="joint", branching=3, height=2)
+ROUTER = Ehi(type="ehi", branching=12)
+TALL = Ehi(type="ehi", branching=3, height=2)
 COLD, COLD_TALL = (router.model_copy(update={"warm_start": "none"}) for router in (ROUTER, TALL))
 
 
@@ -25,7 +28,7 @@ def unit(vectors):
 
 
 def spec(epochs=4, **hard):
-    return TrainSpec(epochs=epochs, batch_size=16, encoder_lr=0.02, hard_negatives=HardNegatives(**hard))
+    return Spec(type="ehi", epochs=epochs, batch_size=16, encoder_lr=0.02, hard_negatives=hard)
 
 
 def told(devs):
@@ -36,23 +39,15 @@ def told(devs):
 
 def build(problem, train=None, router=ROUTER, seed=0, measure=None):
     tower = HeadTower(ResidualHead(M), problem.stored(), torch.device("cpu"))
-    return Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure())
+    return Driven(Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure()))
 
 
 def head(trainer):
     return trainer.tower.module
 
 
-def run(trainer, epochs=None):
-    if not trainer.history:
-        trainer.start()
-    while not trainer.finished and (epochs is None or trainer.epoch < epochs):
-        trainer.run_epoch()
-    return trainer
-
-
 def weights(trainer):
-    return {name: value.detach().clone() for name, value in trainer._learned().items()}
+    return {name: value.detach().clone() for name, value in trainer.learned().items()}
 
 
 def same(first, second):
@@ -128,7 +123,7 @@ def test_the_best_epoch_is_restored(problem):
     trainer = build(problem, measure=told([0.1, 0.4, 0.9, 0.3, 0.9]))
     seen = [weights(trainer)]
     trainer.start()
-    while not trainer.finished:
+    while not trainer.ended:
         trainer.run_epoch()
         seen.append(weights(trainer))
     assert not same(seen[2], seen[4])
@@ -151,7 +146,7 @@ def test_what_is_restored_measures_as_the_history_says(problem):
 
 
 def batch_of(trainer, rows, hard=None):
-    return trainer._batch(np.asarray(rows), np.full(len(rows), -1) if hard is None else np.asarray(hard))[0]
+    return trainer.batch(np.asarray(rows), np.full(len(rows), -1) if hard is None else np.asarray(hard))[0]
 
 
 def test_a_known_positive_is_never_a_negative(problem):
@@ -175,8 +170,9 @@ def test_hard_negatives_enter_the_semantic_loss_alone(problem):
 
 @pytest.mark.parametrize("source", ["query_leaves", "positive_leaf"])
 def test_where_hard_negatives_come_from(problem, source):
-    trainer = build(problem, spec(source=source, beam=2, top=5))
-    trainer._mine()
+    own = {"beam": 2} if source == "query_leaves" else {}
+    trainer = build(problem, spec(source=source, top=5, **own))
+    trainer.mine(trainer.search())
     now = trainer.snapshot()
     leaf_of = now.leaves(now.document_NM, 1)[:, 0]
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
@@ -193,9 +189,9 @@ def mining_epochs(problem, monkeypatch, train):
     """Epochs and steps at which a run mines."""
     trainer = build(problem, train, measure=told([0.0] * 9))
     noted, steps = [], []
-    step = trainer._step
-    monkeypatch.setattr(trainer, "_mine", lambda: noted.append((trainer.epoch, len(steps))))
-    monkeypatch.setattr(trainer, "_step", lambda *given: steps.append(0) or step(*given))
+    step = trainer.phase.step
+    monkeypatch.setattr(trainer.pairs, "mine", lambda _: noted.append((trainer.epoch, len(steps))))
+    monkeypatch.setattr(trainer.phase, "step", lambda *given: steps.append(0) or step(*given))
     run(trainer)
     return noted, len(steps) // train.epochs
 
@@ -218,11 +214,11 @@ def test_head_and_router_have_their_own_rates(problem):
     trainer = build(problem)
     rates = {id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
     assert {rates[id(p)] for p in head(trainer).parameters()} == {0.02}
-    assert {rates[id(p)] for p in trainer.router.parameters()} == {TrainSpec().router_lr}
+    assert {rates[id(p)] for p in trainer.router.parameters()} == {Spec(type="ehi").router_lr}
 
 
 def test_auto_branching_follows_from_the_number_of_documents(problem):
-    assert build(problem, router=EhiSpec(type="ehi", training="joint")).router.n_leaves == N // 16
+    assert build(problem, router=Ehi(type="ehi")).router.n_leaves == N // 16
 
 
 def test_a_snapshot_is_what_head_and_router_make(problem):
@@ -237,14 +233,14 @@ def test_a_snapshot_is_what_head_and_router_make(problem):
 def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     trainer = run(build(problem), epochs=1)
     whole = trainer.side("document")
-    monkeypatch.setattr("rayhier.train.tower.AT_ONCE", 7)
-    monkeypatch.setattr("rayhier.train.tower.BATCH", 3)
+    monkeypatch.setattr("rayhier.train.tower.ENCODED", 7)
+    monkeypatch.setattr("rayhier.train.tower.HEAD_ROWS", 3)
     assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 
 
 def test_exact_negatives_are_the_best_wrong_documents(problem):
     trainer = build(problem, spec(source="exact", top=5))
-    trainer._mine()
+    trainer.mine(trainer.search())
     documents, queries = trainer.side("document"), trainer.side("query")
     positives = set(map(tuple, trainer.examples.pair_P2.tolist()))
     for (query, _), mined in zip(trainer.examples.pair_P2, trainer.mined, strict=True):
@@ -267,7 +263,7 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
     for size in (None, micro_batch):
         trainer = build(problem, spec().model_copy(update={"micro_batch": size}), router)
         hard = np.where(np.arange(16) % 2, problem.dev[:16], -1)
-        losses = trainer._step(np.arange(16), hard)
+        losses = trainer.step(np.arange(16), hard)
         found.append((losses.total.item(), [p.grad.clone() for p in trainer.parameters]))
     (whole, wanted), (cached, gradients) = found
     assert cached == pytest.approx(whole, abs=1e-6)
@@ -279,7 +275,7 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
 def test_passages_of_one_document_are_one_result_of_a_snapshot(problem):
     trainer = build(problem)
     n = len(trainer.examples.document_NM)
-    trainer.examples = replace(trainer.examples, copies=Copies(np.arange(n) // 2))
+    trainer.phase.examples = replace(trainer.examples, copies=Copies(np.arange(n) // 2))
     now = trainer.snapshot()
-    _, rows = now.lists.search(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
+    _, rows = now.lists.scan(now.dev_QM, now.leaves(now.dev_QM, now.router.n_leaves), 10)
     assert all(len(set((found // 2).tolist())) == 10 for found in rows)

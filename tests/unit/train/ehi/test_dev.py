@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from rayhier.dataset.documents import Copies
 from rayhier.dataset.queries import Queries
 from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.dataset.documents import Copies
 from rayhier.search.lists import LeafLists
-from rayhier.train.dev import DevMeasure, doublings
+from rayhier.train.ehi.dev import DevMeasure, doublings
 from rayhier.train.ehi.joint import Snapshot
 
 N, M = 200, 8
@@ -27,7 +28,7 @@ def snapshot(leaves, dev=None):
     documents = unit(rng, N, M)
     router = EhiRouter(M, leaves, 1, "none").requires_grad_(requires_grad=False)
     router.warm_start(torch.from_numpy(unit(rng, leaves, M)))
-    own = route_all(router, torch.from_numpy(documents), 1)[0][:, 0].numpy()
+    own = route_all(router, Encoded.of(documents), 1)[0][:, 0].numpy()
     return Snapshot(router, documents, dev, LeafLists.build(documents, own, leaves))
 
 
@@ -74,7 +75,7 @@ def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
 def test_passages_count_as_the_documents_they_are_of(queries):
     """Two equal halves of each document as its passages: the same recall at the same share visited."""
     now = snapshot(40, queries.vector_QM)
-    leaf = route_all(now.router, torch.from_numpy(now.document_NM), 1)[0][:, 0].numpy()
+    leaf = route_all(now.router, Encoded.of(now.document_NM), 1)[0][:, 0].numpy()
     rows = np.tile(np.arange(N), 2)
     lists = LeafLists.build(now.document_NM[rows], leaf[rows], 40, Copies(rows))
     halves = Snapshot(now.router, now.document_NM[rows], now.dev_QM, lists)

@@ -1,11 +1,11 @@
 """Imbalance is faiss's."""
 
-import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rayhier.cluster.library import faiss
 from rayhier.dataset.balance import balance
 
 

@@ -5,17 +5,18 @@ import pytest
 import torch
 
 from rayhier.model.encoder import ResidualHead
-from rayhier.spec.train import HardNegatives, TrainSpec
+from rayhier.spec.train import Contrast as Spec
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.tower import HeadTower
+
+from ..driven import Driven, run
 
 RATE = 0.01
 
 
 def spec(epochs=4, batch_size=16, **hard):
-    return TrainSpec(
-        epochs=epochs, batch_size=batch_size, encoder_lr=RATE, temperature=0.1, hard_negatives=HardNegatives(**hard)
-    )
+    given = {"epochs": epochs, "batch_size": batch_size, "encoder_lr": RATE, "temperature": 0.1}
+    return Spec(type="contrast", **given, hard_negatives=hard)
 
 
 def told(devs):
@@ -26,15 +27,7 @@ def told(devs):
 
 def build(problem, train=None, seed=0, measure=None):
     tower = HeadTower(ResidualHead(problem.documents.shape[1]), problem.stored(), torch.device("cpu"))
-    return Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact())
-
-
-def run(contrast, epochs=None):
-    if not contrast.started:
-        contrast.start()
-    while not contrast.finished and (epochs is None or contrast.epoch < epochs):
-        contrast.run_epoch()
-    return contrast
+    return Driven(Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact()))
 
 
 def weight(contrast):
@@ -77,7 +70,7 @@ def test_the_best_epoch_is_restored_and_its_vectors(problem):
     contrast = build(problem, measure=told([0.1, 0.4, 0.9, 0.3, 0.9]))
     contrast.start()
     seen = [weight(contrast)]
-    while not contrast.finished:
+    while not contrast.ended:
         contrast.run_epoch()
         seen.append(weight(contrast))
     contrast.documents()
@@ -108,20 +101,20 @@ def test_the_loss_by_hand(problem, hard):
     rows = np.array([0, 1, 2, 10, 11, len(problem.train), len(problem.train) + 1])
     assert pairs[rows, 0].tolist() == [0, 1, 2, 10, 11, 0, 10]
     drawn = np.array([problem.train[1], -1, 7, 9, -1, problem.train[11], 3]) if hard else np.full(7, -1)
-    loss = contrast._step(rows, drawn)
+    loss = contrast.step(rows, drawn)
     assert loss.item() == pytest.approx(by_hand(problem, pairs[rows].tolist(), drawn, 0.1), abs=1e-5)
 
 
 def test_an_answer_is_never_pushed_away(problem):
     """Of a batch with two answers of one query, and nothing else, there is nothing to tell apart."""
     contrast = build(problem)
-    loss = contrast._step(np.array([0, len(problem.train)]), np.full(2, -1))
+    loss = contrast.step(np.array([0, len(problem.train)]), np.full(2, -1))
     assert loss.item() == pytest.approx(0, abs=1e-6)
 
 
 def test_mined_are_the_nearest_wrong_documents(problem):
-    contrast = run(build(problem, spec(source="query_leaves", top=5)), 1)
-    contrast._mine()
+    contrast = run(build(problem, spec(top=5)), 1)
+    contrast.mine(contrast.search())
     documents, queries = contrast.documents(), contrast.side("query")
     positives = set(map(tuple, contrast.examples.pair_P2.tolist()))
     for (query, _), mined in zip(contrast.examples.pair_P2, contrast.mined, strict=True):
@@ -133,11 +126,15 @@ def noted(problem, monkeypatch, train):
     """Steps before which a run mines, and the learning rate of every step."""
     contrast = build(problem, train, measure=told([0.0] * 9))
     mined, rates = [], []
-    step = contrast._step
-    monkeypatch.setattr(contrast, "_mine", lambda: mined.append(len(rates)))
-    monkeypatch.setattr(
-        contrast, "_step", lambda *given: rates.append(contrast.optimizer.param_groups[0]["lr"]) or step(*given)
-    )
+    step = contrast.phase.step
+
+    def noting(*given):
+        loss = step(*given)
+        rates.append(contrast.optimizer.param_groups[0]["lr"])
+        return loss
+
+    monkeypatch.setattr(contrast.pairs, "mine", lambda _: mined.append(len(rates)))
+    monkeypatch.setattr(contrast.phase, "step", noting)
     run(contrast)
     return mined, rates
 
@@ -166,7 +163,7 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch):
     found = []
     for size in (None, micro_batch):
         contrast = build(problem, spec().model_copy(update={"micro_batch": size}))
-        loss = contrast._step(np.arange(16), np.where(np.arange(16) % 2, problem.dev[:16], -1))
+        loss = contrast.step(np.arange(16), np.where(np.arange(16) % 2, problem.dev[:16], -1))
         found.append((loss.item(), contrast.parameters[0].grad.clone()))
     (whole, wanted), (cached, gradient) = found
     assert cached == pytest.approx(whole, abs=1e-6)
