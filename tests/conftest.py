@@ -156,15 +156,29 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ray_processes(*titles: str) -> Iterator[int]:
-    """Process ids, on this machine, of Ray workers whose title holds one of these."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                title = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if title.startswith("ray::") and any(one in title for one in titles):
-                yield int(entry.name)
+    """Process ids of Ray workers whose title holds one of these, of clusters that this process began, or its runs."""
+    parents = {int(entry.name): _parent(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    for pid in parents:
+        try:
+            title = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if title.startswith("ray::") and any(one in title for one in titles) and os.getpid() in _above(pid, parents):
+            yield pid
+
+
+def _parent(entry: Path) -> int:
+    """Of a process; 0 where it has ended."""
+    try:
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _above(pid: int, parents: dict[int, int]) -> Iterator[int]:
+    """Parent, grandparent and so on."""
+    while pid := parents.get(pid, 0):
+        yield pid
 
 
 def make_corpus(folder: Path) -> Path:
