@@ -1,6 +1,7 @@
 """Vacuum removes what no version that stays needs, and nothing else."""
 
 import re
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -68,13 +69,26 @@ def test_a_dead_readers_pin_is_forgotten(grown):
         assert not list((grown.root / "pins").glob("v*.json"))
 
 
-def test_a_pin_is_renewed(folder):
-    with pins.pinned(folder, 1, seconds=0.5):
-        (path,) = (folder / "pins").glob("v*.json")
-        first, end = files.read_json(path)["until"], time.monotonic() + 20
-        while files.read_json(path)["until"] == first:
-            assert time.monotonic() < end
-        assert pins.held(folder) == {1}
+def test_a_pin_never_lapses(folder, monkeypatch):
+    """By a clock that runs only while the pin's thread waits, up to ten times as long as a pin holds."""
+    clock, seen, over, wait = [0.0], [], threading.Event(), threading.Event.wait
+
+    def waited(event, timeout=None):
+        if timeout is None:  # a thread for its own start
+            return wait(event)
+        clock[0] += timeout
+        seen.append(pins.held(folder))
+        if clock[0] < 10 * pins.SECONDS:
+            return False
+        over.set()
+        return wait(event)
+
+    monkeypatch.setattr(pins, "now", lambda: clock[0])
+    monkeypatch.setattr(threading.Event, "wait", waited)
+    with pins.pinned(folder, 1):
+        assert wait(over, 60)
+    assert len(seen) > 10
+    assert seen == [{1}] * len(seen)
     assert pins.held(folder) == set()
 
 

@@ -74,6 +74,13 @@ def test_nothing_published(folder):
         Artifact.open(place.folder)
 
 
+def test_the_record_goes_before_its_files(artifact, monkeypatch):
+    published = []
+    monkeypatch.setattr(files, "remove", lambda folder: published.append((folder / "record.json").exists()))
+    Place(artifact.folder).remove()
+    assert published == [False]
+
+
 def test_remove(artifact):
     place = Place(artifact.folder)
     place.remove()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import SILENT_SECONDS, Attempt, Output
+from rayhier.storage.attempt import HEARTBEAT_SECONDS, SILENT_SECONDS, Attempt, Made
 
 OWN = """
 import sys
@@ -98,16 +99,66 @@ def test_a_silent_owner_loses_its_attempt(place, owner):
         assert attempt.root.name == name
 
 
+@pytest.mark.parametrize(("host", "adopted"), [({}, True), ({"host": "another"}, False)])
+def test_a_pid_that_another_process_has_now_is_dead_on_its_own_host_alone(place, host, adopted):
+    with Attempt.start(place) as attempt:
+        alive = files.read_json(attempt.root / "owner.json")
+    files.write_json(attempt.root / "owner.json", {**alive, "started": "before this process", **host})
+    with Attempt.start(place) as next_one:
+        assert (next_one.root == attempt.root) is adopted
+
+
+def test_a_heartbeat_goes_on_until_the_attempt_is_claimed(place):
+    attempt, beats = Attempt.start(place), threading.Semaphore(0)
+    until = attempt._stop.wait
+
+    def wait(seconds):
+        assert seconds == HEARTBEAT_SECONDS < SILENT_SECONDS / 2
+        beats.release()
+        return until(0.001)
+
+    def heard():
+        """Once all that had begun is done."""
+        while beats.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            assert beats.acquire(timeout=60)
+        return files.read_json(attempt.root / "owner.json")["heartbeat"]
+
+    attempt._stop.wait = wait
+    with attempt:
+        assert heard() < heard()
+        files.create(attempt.root / "claims" / "1", b"of another run")
+        assert heard() == heard()
+
+
 def test_who_was_taken_over_cannot_publish(place):
     with Attempt.start(place) as old:
         write(old, "a", "old")
         with Attempt.start(place, clock=later(SILENT_SECONDS + 10)) as new:
             assert new.root == old.root
+            (new.scratch / "half").write_bytes(b"done")
             with pytest.raises(InputError, match="another run took this attempt over"):
-                old.publish("index", {}, Output({}))
-            artifact = new.publish("index", {}, Output({}))
+                old.publish("index", {}, Made({}))
+            assert (new.scratch / "half").read_bytes() == b"done"
+            artifact = new.publish("index", {}, Made({}))
     assert artifact.names("") == ["a"]
     artifact.verify()
+
+
+def test_who_is_taken_over_while_its_files_are_hashed_publishes_nothing(place, monkeypatch):
+    real = files.describe
+
+    def describe(root, name):
+        files.create(root / "claims" / "1", b"of another run")
+        return real(root, name)
+
+    monkeypatch.setattr(files, "describe", describe)
+    with Attempt.start(place) as attempt:
+        write(attempt, "a", "x")
+        with pytest.raises(InputError, match="another run took this attempt over"):
+            attempt.publish("index", {}, Made({}))
+    assert place.published() is None
 
 
 def test_two_processes_adopt_each_dead_attempt_once(folder):
@@ -147,7 +198,7 @@ def test_publishing_lists_every_file_but_scratch(place):
         write(attempt, "a", "x")
         write(attempt, ".b.1234.tmp", "left by a killed write")
         (attempt.scratch / "part").write_bytes(b"x")
-        artifact = attempt.publish("index", {"model": "m"}, Output({"documents": 1}))
+        artifact = attempt.publish("index", {"model": "m"}, Made({"documents": 1}))
     assert artifact.names("") == ["a"]
     assert not attempt.scratch.exists()
     assert artifact.record.fingerprint == place.folder.name
@@ -159,8 +210,8 @@ def test_the_second_of_two_racing_publishes_returns_the_winners(place):
     with Attempt.start(place) as first, Attempt.start(place) as second:
         write(first, "a", "first")
         write(second, "a", "second")
-        won = first.publish("index", {}, Output({}))
-        found = second.publish("index", {}, Output({}))
+        won = first.publish("index", {}, Made({}))
+        found = second.publish("index", {}, Made({}))
         assert found == won
         assert not second._thread.is_alive()  # a heartbeat would bring the folder back
     assert attempts(place) == [first.root.name]
@@ -172,9 +223,9 @@ def test_a_loser_leaves_a_winner_that_has_left(place):
     with Attempt.start(place) as second:
         with Attempt.start(place) as first:
             write(first, "a", "first")
-            won = first.publish("index", {}, Output({}))
+            won = first.publish("index", {}, Made({}))
         write(second, "a", "second")
-        assert second.publish("index", {}, Output({})) == won
+        assert second.publish("index", {}, Made({})) == won
     assert attempts(place) == [first.root.name]
     won.verify()
 
@@ -182,10 +233,10 @@ def test_a_loser_leaves_a_winner_that_has_left(place):
 def test_a_published_attempt_is_nobodys_to_adopt(place):
     with Attempt.start(place) as first:
         write(first, "a", "first")
-        won = first.publish("index", {}, Output({}))
+        won = first.publish("index", {}, Made({}))
     with Attempt.start(place) as second:
         assert second.root != first.root
-        assert second.publish("index", {}, Output({})) == won
+        assert second.publish("index", {}, Made({})) == won
     won.verify()
 
 
@@ -195,7 +246,7 @@ def test_publishing_sweeps_attempts_of_the_dead(place, owner):
         owner.kill()
         owner.wait()
         write(attempt, "a", "x")
-        attempt.publish("index", {}, Output({}))
+        attempt.publish("index", {}, Made({}))
     assert name not in attempts(place)
 
 
@@ -203,7 +254,7 @@ def test_publishing_spares_attempts_of_the_living(place, owner):
     name = owner.stdout.readline().strip()
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
-        attempt.publish("index", {}, Output({}))
+        attempt.publish("index", {}, Made({}))
     assert name in attempts(place)
 
 
@@ -229,5 +280,5 @@ def test_a_removed_attempt_is_not_published_nor_brought_back(place):
         write(attempt, "a", "b")
         place.remove()
         with pytest.raises(InputError, match="took this attempt over or removed it"):
-            attempt.publish("index", {}, Output({}))
+            attempt.publish("index", {}, Made({}))
     assert not attempts(place)

@@ -2,9 +2,11 @@
 
 import hashlib
 import io
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -51,6 +53,44 @@ def test_failed_write_leaves_what_was_there(folder):
         files.write(folder / "a", fail)
     assert files.below(folder) == ["a"]
     assert (folder / "a").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("publish", [files.create, files.replace])
+def test_bytes_reach_the_device_before_their_name_and_the_name_before_the_return(tmp_path, monkeypatch, publish):
+    steps = []
+
+    def noted(step):
+        return lambda *given: steps.append(step) or real[step](*given)
+
+    real = {"link": os.link, "rename": Path.replace, "fsync": os.fsync}
+    monkeypatch.setattr(os, "link", noted("link"))
+    monkeypatch.setattr(Path, "replace", noted("rename"))
+    monkeypatch.setattr(os, "fsync", lambda opened: steps.append(os.fstat(opened).st_ino) or real["fsync"](opened))
+    publish(tmp_path / "record.json", b"x")
+    shown = "link" if publish is files.create else "rename"
+    assert steps == [(tmp_path / "record.json").stat().st_ino, shown, tmp_path.stat().st_ino]
+
+
+def test_a_flipped_bit_in_a_stored_number_is_refused(folder):
+    """By its page's checksum: nothing else tells one number from another."""
+    x_N = (
+        np.random.default_rng(0).integers(2**32, size=500, dtype=np.uint32).view(np.float32)
+    )  # so that none compresses
+    file = files.write_parquet(folder, "x.parquet", [pa.table({"x": x_N})], pa.schema([("x", pa.float32())]))
+    path = folder / file.name
+    data = bytearray(path.read_bytes())
+    data[data.index(x_N[200].tobytes())] ^= 1
+    files.replace(path, bytes(data))
+    with pytest.raises(OSError, match="CRC checksum"):
+        files.read_table(path)
+    with pytest.raises(OSError, match="CRC checksum"):
+        files.read_rows(path, ["x"], 0, 1)
+
+
+def test_a_table_is_one_row_group_however_long(folder):
+    table = pa.table({"x": np.zeros((1 << 20) + 1, np.int8)})
+    files.write_parquet(folder, "x.parquet", [table], table.schema)
+    assert files.read_metadata(folder / "x.parquet").num_row_groups == 1
 
 
 def test_parquet_has_a_row_group_for_each_table(folder):

@@ -5,8 +5,8 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files, schemas
-from rayhier.storage.leaf_map import LeafMap, Manifest, Shard, publish
-from rayhier.storage.seal import seal
+from rayhier.storage.leaf_map import LeafMap, Manifest, Removed, Shard, again, publish, versions
+from rayhier.storage.sealed import seal
 
 ROWS = {
     "doc_id": ["a", "b", "c"],
@@ -77,6 +77,31 @@ def test_a_damaged_shard_is_named(folder):
     (folder / "data/0.parquet").write_bytes(data)
     with pytest.raises(InputError, match=r"0\.parquet: SHA-256"):
         LeafMap.open(folder).read(manifest.shards[0], ["doc_id"])
+
+
+def test_a_damaged_file_of_removed_ids_is_named(folder):
+    """Though it can be read, and would remove another document."""
+    file, other = (
+        files.write_parquet(folder, "removed/0.parquet", [pa.table({"doc_id": [name]})], schemas.IDS) for name in "ab"
+    )
+    assert file.sha256 != other.sha256
+    manifest = write(folder).model_copy(update={"removed": [Removed(file=file, ids=1, rows=1, since=2)]})
+    publish(folder, manifest)
+    with pytest.raises(InputError, match=r"removed/0\.parquet: .* published"):
+        LeafMap.open(folder).read(manifest.shards[0], verify=False)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_version_whose_file_is_gone_or_cut_is_not_published_again(folder, cut):
+    publish(folder, write(folder))
+    path = folder / "data/0.parquet"
+    data = path.read_bytes()
+    path.unlink()
+    if cut:
+        files.replace(path, data[:-1])
+    with pytest.raises(InputError, match=r"0\.parquet: .*nothing is published; take another version"):
+        again(folder, 1)
+    assert versions(folder) == [1]
 
 
 @pytest.mark.parametrize(
