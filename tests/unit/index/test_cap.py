@@ -3,12 +3,15 @@
 import itertools
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.index import cap
 from rayhier.index.assign import leaf_counts
+from rayhier.model.router import place_all
 from rayhier.spec import InputError
 
 from .conftest import L, M, documents, unit
@@ -88,6 +91,26 @@ def test_a_row_that_moves_takes_its_next_best_leaf_with_room(assign):
         lies[row["doc_id"]] = lies[row["doc_id"]] - {row["leaf"]} | {wanted}
 
 
+def test_of_equal_rows_the_first_ids_stay_in_whatever_part():
+    parts = [
+        pa.table({"doc_id": names, "leaf": [1] * len(names), "rank": [0] * len(names), "log_prob": [-0.5] * len(names)})
+        for names in (["c", "a"], ["d", "b"])
+    ]
+    gone = cap.excess(parts, np.array([0, 4]), np.array([0, 2]))
+    assert [rows.tolist() for rows in gone] == [[0], [0]]
+
+
+def test_a_row_that_moves_has_the_log_probability_of_its_new_leaf(assign):
+    table = crowded(assign, 60)
+    (rows, *_), (after,) = capped(assign, [table], 20)
+    moved = {(row["doc_id"], row["rank"]) for row in table.take(rows).to_pylist()}
+    for row in after.to_pylist():
+        if (row["doc_id"], row["rank"]) in moved:
+            leaf_1L, log_prob_1L = place_all(assign.router, torch.tensor([row["vector"]]), L)
+            own = dict(zip(leaf_1L[0].tolist(), log_prob_1L[0].tolist(), strict=True))
+            assert row["log_prob"] == pytest.approx(own[row["leaf"]], abs=1e-5)
+
+
 @given(st.integers(1, 4), st.integers(0, 5))
 @settings(deadline=None, max_examples=10)
 def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
@@ -109,8 +132,10 @@ def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
 def test_copies_are_spread_over_many_leaves(assign):
     vectors = np.tile(unit(5, 1, M), (90, 1))
     table = assign(documents([f"d{row:02d}" for row in range(90)]), vectors)
-    _, (after,) = capped(assign, [table], 10 if table.num_rows == 90 else 20)
-    assert sizes(after).max() <= 20
+    most = cap.most_rows(table.num_rows, L, 1.2)
+    assert sizes(table).max() == 90
+    _, (after,) = capped(assign, [table], most)
+    assert sizes(after).max() == most
     assert after.num_rows == table.num_rows
 
 

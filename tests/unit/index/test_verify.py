@@ -1,17 +1,20 @@
 """Any change of any byte of a leaf map is refused, by the name of the file."""
 
+import re
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rayhier.index import change
 from rayhier.index.verify import verify
 from rayhier.spec import InputError
-from rayhier.storage import files, leaf_map
+from rayhier.storage import columns, files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap, Manifest, publish
 
-from .changes import FACTOR, batch
+from .changes import FACTOR, batch, compacted
 from .conftest import L, M, N, documents, unit
 
 MUTATIONS = 1000
@@ -30,11 +33,19 @@ def index(assign, write_map, tmp_path):
     return artifact
 
 
-def read(folder):
-    """All that a reader may open, verified."""
-    artifact = Artifact.open(folder)
-    leaf_map.verify(artifact)
-    verify(artifact.root)
+def every_version(folder):
+    verify(Artifact.open(folder).root)
+
+
+def the_newest(folder):
+    leaf_map.verify(Artifact.open(folder))
+
+
+def reading(name):
+    """Those of the two that read a file below an artifact's folder."""
+    older = re.search(r"/manifests/v00000[12]", name)
+    changes = re.search(r"/(data|manifests|removed)/", name)
+    return [every_version] * bool(changes or name == "record.json") + [the_newest] * (not older)
 
 
 def mutated(data, kind, rng):
@@ -64,11 +75,28 @@ def test_a_thousand_mutations_are_all_caught(index):
         path.unlink()
         if kind != "missing":
             path.write_bytes(mutated(data, kind, rng))
-        with pytest.raises(InputError) as caught:
-            read(index.folder)
-        assert (path.name if name != "record.json" else str(index.folder)) in str(caught.value), (number, kind)
+        for read in reading(name):
+            with pytest.raises(InputError) as caught:
+                read(index.folder)
+            assert (path.name if name != "record.json" else str(index.folder)) in str(caught.value), (number, kind)
         path.write_bytes(data)
-    read(index.folder)
+    every_version(index.folder)
+    the_newest(index.folder)
+
+
+def test_a_changed_byte_of_a_file_that_only_older_versions_need_is_told(index):
+    """No row of it is read."""
+    older = LeafMap.open(index.root).manifest.files
+    newer = {file.name for file in compacted(index.root).manifest.files}
+    assert not newer & {file.name for file in older}
+    for file in older:
+        path = index.root / file.name
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        with pytest.raises(InputError, match=f"{file.name}: SHA-256"):
+            verify(index.root)
+        path.write_bytes(data)
+    assert verify(index.root) == [1, 2, 3, 4]
 
 
 def forged(index, **changed):
@@ -84,8 +112,35 @@ def test_a_document_that_lies_twice_is_told(index):
     counts[late.leaves] += np.diff(late.offsets)
     more = newest.documents + late.documents
     forged(index, shards=[*newest.shards, late], counts=counts.tolist(), documents=more)
-    with pytest.raises(InputError, match=r"version 4: (a document has two rows of rank 0|leaf)"):
+    with pytest.raises(InputError, match="version 4: a document has two rows of rank 0"):
         verify(index.root)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("a", 0, 0), ("a", 1, 1), ("a", 1, 2), ("b", 0, 0)], "a document has two rows of rank 1"),
+        ([("a", 0, 0), ("b", 1, 1)], "a document has a second row and no first"),
+        ([("a", 0, 0), ("a", 1, 1), ("b", 0, 0)], None),
+    ],
+)
+def test_a_second_row_stands_once_and_beside_a_first(folder, write_map, rows, said):
+    names, rank, leaf = (list(column) for column in zip(*rows, strict=True))
+    given = {
+        "doc_id": names,
+        "leaf": leaf,
+        "rank": rank,
+        "leaves": [[one] for one in leaf],
+        "log_prob": [0.0] * len(rows),
+    }
+    given["vector"] = columns.vector_column(unit(0, len(rows), M), pa.float32())
+    given |= {"title": names, "text": names}
+    write_map(folder, pa.table(given, schema=schemas.leaf_map(M, "float32")), 3, 1, leaves_per_document=2)
+    if said is None:
+        assert verify(folder) == [1]
+        return
+    with pytest.raises(InputError, match=f"version 1: {said}"):
+        verify(folder)
 
 
 def test_counts_that_are_not_the_files_are_told(index):

@@ -122,7 +122,7 @@ def test_a_heartbeat_goes_on_until_the_attempt_is_claimed(place):
         while beats.acquire(blocking=False):
             pass
         for _ in range(2):
-            assert beats.acquire(timeout=60)
+            assert beats.acquire(timeout=20)
         return files.read_json(attempt.root / "owner.json")["heartbeat"]
 
     attempt._stop.wait = wait
