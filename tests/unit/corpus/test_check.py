@@ -27,6 +27,7 @@ def outcome(parse, *arguments):
         ({"_id": "1", "title": "t", "text": " "}, Entry("1", "t", " ", cut=False)),
         ({"_id": "1", "title": "t"}, Entry("1", "t", "", cut=False)),
         ({"_id": "1", "title": "123456", "text": "x"}, Entry("1", "12345", "x", cut=True)),
+        ({"_id": "1234", "title": "12345", "text": "1234567890"}, Entry("1234", "12345", "1234567890", cut=False)),
         ({"_id": "1", "text": "12345678901"}, Entry("1", "", "1234567890", cut=True)),
         ({"_id": "1", "text": "nul \0"}, Entry("1", "", "nul \0", cut=False)),
         ({"_id": "1", "text": " " * 10 + "x"}, Reason.EMPTY_TEXT),

@@ -8,6 +8,11 @@ from torch.nn import functional as F
 from rayhier.model.learned_ivf import reach_loss
 
 
+@pytest.fixture(autouse=True)
+def drawn():
+    torch.manual_seed(0)
+
+
 def test_reach_by_hand():
     log_p = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]]).log()
     row, leaves = torch.tensor([0, 0, 1]), torch.tensor([[0, 1], [3, 1], [0, 2]])

@@ -8,11 +8,10 @@ import pytest
 from fastapi.testclient import TestClient
 from openapi_spec_validator import validate
 
-from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.serve.api import api
 from rayhier.serve.args import Limits
-from rayhier.serve.engine import Answers, Routes
+from rayhier.serve.engine import Found, Led
 from rayhier.serve.errors import overloaded
 from rayhier.serve.guard import Guard
 from rayhier.serve.models import IndexResponse
@@ -44,16 +43,17 @@ class Canned:
 
     def __init__(self):
         self.asked, self.gone, self.error = [], [], None
+        self.leaves, self.log_prob = [3, 1], [-0.5, -1.5]
 
     async def search(self, asked, k, beam):
         self.asked.append((asked, k, beam))
         if self.error is not None:
             raise self.error
-        return Answers([Answer([HIT], [3, 1], 4, 0.4)] * len(asked), [self.gone] * len(asked), {"total": 1.0})
+        return Found([Answer([HIT], [3, 1], 4, 0.4)] * len(asked), [self.gone] * len(asked), {"total": 1.0})
 
     async def route(self, asked, beam):
         self.asked.append((asked, None, beam))
-        return Routes(Encoded.of(np.zeros((1, 3))), np.array([[3, 1]]), np.array([[-0.5, -1.5]]), 0.0, 0.0)
+        return Led(np.zeros((1, 3)), np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0)
 
     async def lost(self):
         return self.gone
@@ -124,6 +124,11 @@ def test_batch_route_index_and_health(client):
     assert client.get("/v1/index").json() == INDEX.model_dump()
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"ready": True, "lost": []}
+
+
+def test_a_route_that_ends_early_names_the_leaves_it_has(client, engine):
+    engine.leaves, engine.log_prob = [3, -1], [-0.5, -np.inf]
+    assert client.post("/v1/route", json={"query": "oak"}).json()["leaves"] == [{"leaf": 3, "log_prob": -0.5}]
 
 
 def test_a_lost_shard_is_named(client, engine):
@@ -208,6 +213,15 @@ def test_a_batch_that_cannot_be_is_refused(client, engine, body, said):
     assert engine.asked == []
 
 
+def test_what_is_at_its_limit_is_answered(client):
+    most = {"k": LIMITS.max_k, "beam": LIMITS.max_beam}
+    for batch in (
+        {"queries": ["x" * LIMITS.max_query] * LIMITS.max_batch},
+        {"vectors": [[1, 2, 3]] * LIMITS.max_batch},
+    ):
+        assert len(client.post("/v1/search:batch", json=batch | most).json()["answers"]) == LIMITS.max_batch
+
+
 def test_a_route_has_limits_too(client):
     assert error(client.post("/v1/route", json={"query": "oak", "beam": 9}))[2] == "beam: got 9; allowed: 1 to 8"
     assert error(client.post("/v1/route", json={"query": "oak", "k": 1}))[2] == "k: no such key"
@@ -272,6 +286,18 @@ def test_the_token_opens(locked, scheme):
     headers = {"Authorization": f"{scheme} {TOKEN}"}
     assert locked.post("/v1/search", json={"query": "oak"}, headers=headers).status_code == 200
     assert locked.get("/healthz").status_code == locked.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(("tokens", "status"), [(["sesame-2", TOKEN], 401), ([TOKEN, "sesame-2"], 200)])
+def test_of_two_tokens_the_first_counts(locked, tokens, status):
+    headers = [("Authorization", f"Bearer {token}") for token in tokens]
+    assert locked.get("/v1/index", headers=headers).status_code == status
+
+
+def test_below_another_path_the_same_are_open(engine):
+    locked = TestClient(api(engine, INDEX, LIMITS, TOKEN), root_path="/deep")
+    assert locked.get("/deep/healthz").status_code == locked.get("/deep/readyz").status_code == 200
+    assert error(locked.get("/deep/v1/index"))[:2] == (401, "unauthorized")
 
 
 def test_a_body_is_read_no_further_than_the_limit(client, engine):
