@@ -99,6 +99,31 @@ def test_each_codec_scores_by_the_stored_vectors(root, table, vectors, asked, co
     assert right >= FOUND[codec] * Q * K, right
 
 
+def test_a_beam_of_more_leaves_than_a_file_holds_reads_them_all(root, table, vectors, asked):
+    every = np.tile(np.arange(L), (Q, 1))
+    for part, own in zip(LazyMap(LeafMap.open(root)).search(asked[0], every, K), asked[0], strict=True):
+        ids, scores, visited, scanned = by_hand(table, vectors, own, np.arange(L), K)
+        assert (part.visited, part.scanned) == (visited, scanned) == (N, table.num_rows)
+        assert [hit.id for hit in part.hits] == ids
+        np.testing.assert_allclose([hit.score for hit in part.hits], scores, atol=1e-6)
+
+
+def test_rabitq_codes_where_a_vector_lies_in_its_cluster(assign, tmp_path, write_map, monkeypatch):
+    """250 vectors to a leaf that differ only near its mean: of 32 that are scored again one is the best."""
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    spread = np.repeat([[0.02], [0.1]], [N, 3 * L], axis=0)
+    near = unit(1, L, M)[np.arange(len(spread)) % L] + spread * np.random.default_rng(3).normal(size=(len(spread), M))
+    near = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype(np.float32)
+    vectors, queries = near[:N].astype(np.float16).astype(np.float32), near[N:]
+    table = assign(documents(IDS), vectors)
+    write_map(tmp_path / "map", table, L, 3, leaves_per_document=2)
+    leaves = np.arange(len(queries))[:, None] % L
+    found = LazyMap(LeafMap.open(tmp_path / "map"), "rabitq").search(queries, leaves, 1)
+    best = [by_hand(table, vectors, *asked, 1)[0] for asked in zip(queries, leaves, strict=True)]
+    right = [[hit.id for hit in part.hits] == ids for part, ids in zip(found, best, strict=True)]
+    assert np.mean(right) > 0.9
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_lists_lie_in_a_file_that_is_mapped(root, codec):
     leaves = LazyMap(LeafMap.open(root), codec)
