@@ -1,5 +1,7 @@
 """EHI's losses against torch's triplet loss on explicit pairs and against plain loops."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import TripletMarginWithDistanceLoss
@@ -103,6 +105,12 @@ def test_intra_leaf_triplet_is_algorithm_1(batch):
     ]
     spec = Loss(unlike=0.2, margin=0.25, intra_leaf_form="triplet")
     torch.testing.assert_close(intra_leaf_loss(batch, spec), mean(values))
+
+
+def test_whether_documents_are_alike_is_a_matter_of_direction(batch):
+    spec = Loss(unlike=0.2)
+    longer = replace(batch, positive_NM=3 * batch.positive_NM, document_DM=3 * batch.document_DM)
+    assert 0 < intra_leaf_loss(longer, spec) == intra_leaf_loss(batch, spec)
 
 
 def test_the_total_is_the_weighted_sum_of_the_three(batch):

@@ -71,8 +71,14 @@ def test_batches_keep_both_limits(tiny_model, texts, monkeypatch, batch_size, to
     assert 1 <= max(rows for rows, _ in shapes) <= most
 
 
-def test_vectors_carry_no_gradient_and_forward_does(tiny_model, texts):
-    encoder = tiny(tiny_model)
-    assert encoder.encode(texts).dtype == np.float32
+def test_texts_are_encoded_without_gradients_which_the_encoder_can_have(tiny_model, texts, monkeypatch):
+    encoder, graphs = tiny(tiny_model), []
     ids = torch.tensor([[2, 7, 3]])
     assert encoder.encoder(ids, torch.ones_like(ids)).requires_grad
+    forward = encoder.encoder.forward
+    monkeypatch.setattr(
+        encoder.encoder, "forward", lambda *given: graphs.append(torch.is_grad_enabled()) or forward(*given)
+    )
+    assert encoder.encode(texts).dtype == np.float32
+    assert graphs
+    assert not any(graphs)

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from rayhier.embed.encode import TextEncoder
-from rayhier.model.encoder import Encoder, ResidualHead, load_transformer, save_encoder
+from rayhier.model.encoder import POOL, Encoder, ResidualHead, load_transformer, save_encoder
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 
@@ -49,6 +49,12 @@ def test_the_length_of_its_input_does_not_matter():
     torch.nn.init.normal_(head.weight)
     vectors = torch.randn(5, 4)
     torch.testing.assert_close(head(7 * vectors), head(vectors))
+
+
+@pytest.mark.parametrize(("mask", "at"), [([1, 1, 1, 0], 0), ([0, 0, 1, 1], 2), ([0, 0, 0, 1], 3)])
+def test_cls_is_the_first_token_whichever_side_is_padded(mask, at):
+    hidden = torch.randn(1, 4, 3)
+    torch.testing.assert_close(POOL["cls"](hidden, torch.tensor([mask])), hidden[:, at])
 
 
 @pytest.fixture
