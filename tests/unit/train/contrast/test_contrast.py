@@ -153,6 +153,26 @@ def test_when_it_mines(problem, monkeypatch, hard, steps):
     assert mined == steps
 
 
+def test_a_pair_draws_another_of_its_negatives_in_the_next_epoch(problem, monkeypatch):
+    """Its own ones each time, and not by the same places in the order of mining."""
+    contrast = build(problem, spec(epochs=2, refresh=2, top=8), measure=told([0.0] * 9))
+    places, step = [], contrast._step
+
+    def noted(rows, hard):
+        mined = contrast.mined[rows]
+        assert (mined == hard[:, None]).any(axis=1).all()
+        places.extend((mined == hard[:, None]).argmax(axis=1).tolist())
+        return step(rows, hard)
+
+    monkeypatch.setattr(contrast, "_step", noted)
+    run(contrast)
+    pairs = len(contrast.examples.pair_P2)
+    first, second = places[:pairs], places[pairs:]
+    assert len(second) == pairs
+    assert np.mean(np.equal(first, second)) < 0.5
+    assert set(first) == set(second) == set(range(8))
+
+
 def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
     _, rates = noted(problem, monkeypatch, spec(epochs=3))
     assert rates == pytest.approx([RATE * (1 - step / 27) for step in range(27)])
