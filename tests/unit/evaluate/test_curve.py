@@ -84,6 +84,13 @@ def test_read_says_nothing_before_the_first_point():
     assert np.isnan(read([point(0.1, 0.4), point(1.0, 0.9)], 0.09, "R@10"))
 
 
+def test_read_takes_points_by_what_they_visit():
+    """A wider beam of a taller tree may visit less."""
+    curve = [point(0.2, 0.6), point(0.1, 0.4), point(0.5, 0.9)]
+    assert read(curve, 0.15, "R@10") == pytest.approx(0.5)
+    assert read(curve, 0.3, "R@10") == pytest.approx(0.7)
+
+
 def test_read_takes_the_last_of_points_that_visit_as_much():
     assert read([point(0.1, 0.4), point(0.1, 0.5), point(1.0, 0.9)], 0.1, "R@10") == 0.5
 
@@ -118,6 +125,10 @@ def test_reach_is_linear_between_points():
     assert reach(curve, "R@10", 0.5) == pytest.approx(0.3)
     assert reach(curve, "R@10", 0.5, "visited_mean") == pytest.approx(0.15)
     assert reach(curve, "R@10", 0.6) == pytest.approx(0.4)
+
+
+def test_reach_of_the_last_points_own_measure_is_that_point():
+    assert reach([point(0.1, 0.4), point(0.5, 0.9, cost=0.7)], "R@10", 0.9) == pytest.approx(0.7)
 
 
 def test_reach_at_the_first_point_is_that_point():

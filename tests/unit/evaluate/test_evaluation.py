@@ -1,22 +1,24 @@
 """The evaluate stage from published artifacts, against numpy scans; no Ray."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from rayhier.evaluate.evaluation import baselines, evaluate
-from rayhier.evaluate.workers import LocalWorkers
+from rayhier.evaluate import evaluation as module
+from rayhier.evaluate.evaluation import Trained, baselines, evaluate
+from rayhier.evaluate.parts import Here, HereParts
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
-from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import DENSE, ResidualHead
 from rayhier.model.router import load_router, save_router
 from rayhier.spec import InputError, JobSpec
-from rayhier.storage import columns, files, schemas
+from rayhier.storage import columns, files, pins, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.seal import seal
+from rayhier.storage.sealed import seal
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]
@@ -27,7 +29,7 @@ SPEC = {
     "workdir": "work",
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
-    "router": {"type": "ehi"},
+    "router": {"type": "ehi", "training": "joint"},
     "search": {"k": 10, "beam": 3},
     "evaluate": {"measures": MEASURES, "lists": 12, "seeds": [0, 1]},
 }
@@ -110,9 +112,7 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
         trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()
-        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(
-            documents, Encoded.of(trained_NM)
-        )
+        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(documents, trained_NM)
         write_map(index.root, table, B, 5, model="f")
         made[seed] = (model, index)
     return made
@@ -204,7 +204,7 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
     """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
     spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
-    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(number)) for number in (1, workers))
+    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Here(number)) for number in (1, workers))
     assert many.lists == one.lists
     assert many.documents == one.documents
     for name, curve in one.seeds[0].curves.items():
@@ -234,10 +234,67 @@ def test_every_baseline(corpus, vectors, trained):
         assert set(result.exact["bm25"].values()) == {0.0}
 
 
+def only(*names, **evaluating):
+    """The spec with these baselines alone, and one seed."""
+    return JobSpec.model_validate(
+        {**SPEC, "evaluate": {"measures": MEASURES, "baselines": names, "seeds": [0], **evaluating}}
+    )
+
+
+def test_an_index_is_pinned_as_long_as_it_is_measured(corpus, vectors, trained):
+    root, held = trained[0][1].root, []
+
+    class Watched(HereParts):
+        def call(self, *given):
+            held.append(pins.held(root))
+            return super().call(*given)
+
+        def close(self):
+            held.append(pins.held(root))
+            super().close()
+
+    class Watching(Here):
+        def start(self, *given):
+            return Watched(super().start(*given).objects)
+
+    evaluate(only("exact_same_encoder"), corpus, vectors, {0: trained[0]}, Watching())
+    first = held.index({1})
+    assert len(held) - first > 20
+    assert held[first:] == [{1}] * (len(held) - first)
+    assert pins.held(root) == set()
+
+
+def test_as_many_results_are_judged_as_a_search_gives(corpus, vectors, trained):
+    spec = only("exact").model_copy(
+        update={"search": JobSpec.model_validate(SPEC).search.model_copy(update={"k": 120})}
+    )
+    (result,) = evaluate(spec, corpus, vectors, {0: trained[0]}).seeds
+    assert {len(scores) for scores in result.runs["exact"].values()} == {120}
+
+
+def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vectors, trained, texts, heads, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(module, "tuned_lists", lambda name, _, dev, *__: asked.setdefault(name, dev.vector_QM).shape[1])
+    evaluate(only("faiss_ivf", "faiss_ivf_same_encoder"), corpus, vectors, {0: trained[0]})
+    dev = texts[1][16:]
+    np.testing.assert_allclose(asked["faiss_ivf"], dev, atol=1e-6)
+    np.testing.assert_allclose(asked["faiss_ivf_same_encoder"], under(heads[0], dev), atol=1e-6)
+
+
+def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, trained, monkeypatch):
+    """It is the router itself, from two leaves on."""
+    routers, system = [], Trained.system
+    monkeypatch.setattr(Trained, "system", lambda *given: routers.append(system(*given)) or routers[-1])
+    monkeypatch.setattr(module, "faiss_ivf", lambda name, *_: replace(routers[-1], name=name, beams=[2, 3, 4]))
+    (result,) = evaluate(only("faiss_ivf", lists=12), corpus, vectors, {0: trained[0]}).seeds
+    assert result.points["faiss_ivf"] == result.points["ehi"]
+    assert result.points["faiss_ivf"].beam == 3
+
+
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
     assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
-    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}})) == EVERY[:5]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "ehi"}})) == EVERY[:5]
     assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})

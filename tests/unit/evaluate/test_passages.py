@@ -1,5 +1,7 @@
 """A corpus cut into passages: every system is judged by whole documents, against scans in numpy; no Ray."""
 
+import shutil
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -144,6 +146,19 @@ def test_bm25_reads_passages_and_names_documents(evaluation):
     # Every passage has three words; this one is in one of them, once.
     score = pytest.approx(log(1 + (N - 0.5) / 1.5) / 2.5, abs=1e-5)
     assert evaluation.seeds[0].runs["bm25"] == {f"q{n}": {f"d{n:03d}": score} for n in range(Q)}
+
+
+def test_passages_in_another_order_than_their_vectors_are_refused(published, tmp_path):
+    """Each would be found as another's document."""
+    corpus = replace(published["corpus"], folder=shutil.copytree(published["corpus"].folder, tmp_path / "corpus"))
+    table = files.read_table(corpus.path("documents/1.parquet"))
+    files.write_parquet(
+        corpus.root, "documents/1.parquet", [table.take(list(range(table.num_rows))[::-1])], table.schema
+    )
+    with pytest.raises(
+        ValueError, match=r"documents/1\.parquet: not the documents of the vectors artifact in the same"
+    ):
+        load_documents(corpus, published["vectors"])
 
 
 def test_documents_know_what_they_are_results_for(published):
