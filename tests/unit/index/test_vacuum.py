@@ -47,10 +47,15 @@ def test_kept_versions_are_whole(grown):
     assert {version: content(LeafMap.open(grown.root, version)) for version in (3, 4, 5)} == before
 
 
-def test_a_pinned_version_is_whole_until_it_is_let_go(grown):
+def test_a_pinned_version_is_whole_until_it_is_let_go(grown, monkeypatch):
     before = content(LeafMap.open(grown.root, 1))
     with pins.pinned(grown.root, 1):
-        swept = vacuum(grown.root)
+        removed, remove = [], leaf_map.remove_version
+        with monkeypatch.context() as patch:
+            patch.setattr(leaf_map, "remove_version", lambda *given: removed.append(given[1]) or remove(*given))
+            swept = vacuum(grown.root)
+        assert removed == [2, 3, 4]
+        assert pins.held(grown.root) == {1}
         assert (swept.versions, swept.held) == ([2, 3, 4], [1])
         assert content(LeafMap.open(grown.root, 1)) == before
     assert vacuum(grown.root).versions == [1]
@@ -176,4 +181,17 @@ def test_a_rollback_at_a_step_of_a_vacuum(grown, monkeypatch, module, step):
     else:
         assert said == [6]
         assert content(LeafMap.open(grown.root)) == before
+    verify(grown.root)
+
+
+def test_a_vacuum_right_before_a_rollback_publishes(grown, monkeypatch):
+    before, publish = content(LeafMap.open(grown.root, 1)), leaf_map.publish
+
+    def late(*given):
+        monkeypatch.setattr(leaf_map, "publish", publish)
+        assert vacuum(grown.root).held == [1]
+        return publish(*given)
+
+    monkeypatch.setattr(leaf_map, "publish", late)
+    assert content(change.rollback(grown.root, 1)) == before
     verify(grown.root)

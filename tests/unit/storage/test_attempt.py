@@ -161,6 +161,21 @@ def test_who_is_taken_over_while_its_files_are_hashed_publishes_nothing(place, m
     assert place.published() is None
 
 
+def test_an_attempt_that_another_run_claims_at_the_same_moment_is_its_own(place, monkeypatch):
+    with Attempt.start(place) as dead:
+        pass
+    real = files.create
+
+    def create(path, data):
+        if path == dead.root / "claims" / "1":
+            real(path, b"of another run")
+        return real(path, data)
+
+    monkeypatch.setattr(files, "create", create)
+    with Attempt.start(place) as attempt:
+        assert attempt.root != dead.root
+
+
 def test_two_processes_adopt_each_dead_attempt_once(folder):
     dead = []
     for number in range(25):
@@ -204,6 +219,25 @@ def test_publishing_lists_every_file_but_scratch(place):
     assert artifact.record.fingerprint == place.folder.name
     assert artifact.record.inputs == {"model": "m"}
     artifact.verify()
+
+
+def test_a_file_that_changed_since_it_was_written_is_told(place):
+    """Its digest is the one taken then, not that of what storage holds now."""
+    with Attempt.start(place) as attempt:
+        write(attempt, "a", "as written")
+        made = files.describe(attempt.root, "a")
+        write(attempt, "a", "as damaged")
+        artifact = attempt.publish("index", {}, Made({}, (made,)))
+    with pytest.raises(InputError, match=r"a: SHA-256 .* was published"):
+        artifact.verify()
+
+
+def test_scratch_that_cannot_be_removed_is_not_published(place, monkeypatch):
+    monkeypatch.setattr(files, "remove", lambda _: None)
+    with Attempt.start(place) as attempt:
+        write(attempt, "a", "x")
+        (attempt.scratch / "part").write_bytes(b"x")
+        assert attempt.publish("index", {}, Made({})).names("") == ["a"]
 
 
 def test_the_second_of_two_racing_publishes_returns_the_winners(place):

@@ -13,6 +13,7 @@ import pytest
 
 from rayhier.storage import files
 from rayhier.storage.files import File
+from rayhier.storage.paths import locate
 
 
 def test_create_is_put_if_absent(folder):
@@ -129,6 +130,19 @@ def test_a_filled_folder_lies_where_it_should(folder):
         (here / "weights").write_bytes(b"w")
     assert files.below(folder) == ["encoder/1_Pooling/config.json", "encoder/weights"]
     assert (folder / "encoder" / "weights").read_bytes() == b"w"
+
+
+def test_a_folder_whose_filling_fails_is_not_uploaded(s3):
+    place = locate(s3) / "encoder"
+
+    def fail():
+        with files.filling(place) as here:
+            (here / "weights").write_bytes(b"half")
+            raise RuntimeError("disk full")
+
+    with pytest.raises(RuntimeError, match="disk full"):
+        fail()
+    assert files.below(place) == []
 
 
 def test_remove_takes_all_below_and_nothing_beside(folder):
