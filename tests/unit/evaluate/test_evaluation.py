@@ -14,7 +14,7 @@ from rayhier.evaluate.parts import Here, HereParts
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoder import DENSE, ResidualHead
-from rayhier.model.router import load_router, save_router
+from rayhier.model.router import load_router, route_all, save_router
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, pins, schemas
 from rayhier.storage.artifact import Artifact, Record
@@ -214,6 +214,27 @@ def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers
                 assert point.values[measure] == pytest.approx(other.values[measure], abs=1e-6)
     assert many.seeds[0].exact["exact"] == pytest.approx(one.seeds[0].exact["exact"])
     assert many.seeds[0].sizes == one.seeds[0].sizes
+
+
+@pytest.mark.parametrize("workers", [1, 5])
+def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, workers):
+    """Documents of the leaves that a query visits, and which of the ten best of them are relevant."""
+    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, Here(workers)).seeds
+    model, index = trained[0]
+    queries = under(heads[0], texts[1][:16])
+    table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf", "vector"])
+    ids, leaf_N, vector_NM = table["doc_id"].to_pylist(), table["leaf"].to_numpy(), columns.matrix(table["vector"])
+    for beam in (1, 3, 7):
+        leaves = route_all(load_router(model.path("router")), torch.from_numpy(queries), beam)[0].numpy()
+        visited, recalls = [], []
+        for own, query, relevant in zip(leaves, queries, texts[2], strict=False):
+            inside = np.flatnonzero(np.isin(leaf_N, own))
+            best = inside[np.argsort(-(vector_NM[inside] @ query))][:10]
+            visited.append(len(inside) / N)
+            recalls.append(len({ids[row] for row in best} & {IDS[row] for row in relevant}) / 3)
+        point = result.curves["ehi"][beam - 1]
+        assert point.visited_mean == pytest.approx(np.mean(visited))
+        assert point.values["R@10"].tolist() == pytest.approx(recalls)
 
 
 def test_every_baseline(corpus, vectors, trained):
