@@ -77,7 +77,8 @@ def test_head_training_is_as_fast_as_measured(spec: Callable[..., JobSpec]) -> N
     work = dataclasses.replace(SCIFACT, documents=2_000, pairs=64 * 1024, measured=1)
     for batch, measured in ((64, 90), (1024, 3.7)):
         found = spec(
-            "router.training=joint",
+            "router={type: ehi}",
+            "train={type: ehi}",
             "router.branching=1000",
             f"train.batch_size={batch}",
             "train.epochs=10",

@@ -9,16 +9,17 @@ import torch
 from safetensors.torch import save_file
 
 from rayhier.evaluate import evaluation as module
-from rayhier.evaluate.evaluation import Trained, baselines, evaluate
-from rayhier.evaluate.parts import Here, HereParts
+from rayhier.evaluate.evaluation import baselines, evaluate
+from rayhier.evaluate.workers import LocalParts, LocalWorkers
 from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import DENSE, ResidualHead
 from rayhier.model.router import load_router, route_all, save_router
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, pins, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.storage.sealed import seal
+from rayhier.storage.seal import seal
 
 N, Q, M, B = 300, 24, 8, 20
 IDS = [f"d{row:03d}" for row in range(N)]
@@ -29,7 +30,7 @@ SPEC = {
     "workdir": "work",
     "corpus": {"type": "python_docs"},
     "encoder": {"model": "package:none"},
-    "router": {"type": "ehi", "training": "joint"},
+    "router": {"type": "ehi"},
     "search": {"k": 10, "beam": 3},
     "evaluate": {"measures": MEASURES, "lists": 12, "seeds": [0, 1]},
 }
@@ -112,7 +113,9 @@ def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
         documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
         base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
         trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()
-        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(documents, trained_NM)
+        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(
+            documents, Encoded.of(trained_NM)
+        )
         write_map(index.root, table, B, 5, model="f")
         made[seed] = (model, index)
     return made
@@ -204,7 +207,7 @@ EVERY = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "
 def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers):
     """One process or many: the same curves, counts and exact scans, and the same tuned lists."""
     spec = JobSpec.model_validate({**SPEC, "evaluate": {"measures": MEASURES, "baselines": EVERY[:5], "seeds": [0]}})
-    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, Here(number)) for number in (1, workers))
+    one, many = (evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(number)) for number in (1, workers))
     assert many.lists == one.lists
     assert many.documents == one.documents
     for name, curve in one.seeds[0].curves.items():
@@ -219,13 +222,13 @@ def test_parts_measure_what_the_whole_measures(corpus, vectors, trained, workers
 @pytest.mark.parametrize("workers", [1, 5])
 def test_the_routers_curve_by_hand(corpus, vectors, trained, texts, heads, workers):
     """Documents of the leaves that a query visits, and which of the ten best of them are relevant."""
-    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, Here(workers)).seeds
+    (result,) = evaluate(only("exact"), corpus, vectors, {0: trained[0]}, LocalWorkers(workers)).seeds
     model, index = trained[0]
     queries = under(heads[0], texts[1][:16])
     table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf", "vector"])
     ids, leaf_N, vector_NM = table["doc_id"].to_pylist(), table["leaf"].to_numpy(), columns.matrix(table["vector"])
     for beam in (1, 3, 7):
-        leaves = route_all(load_router(model.path("router")), torch.from_numpy(queries), beam)[0].numpy()
+        leaves = route_all(load_router(model.path("router")), Encoded.of(queries), beam)[0].numpy()
         visited, recalls = [], []
         for own, query, relevant in zip(leaves, queries, texts[2], strict=False):
             inside = np.flatnonzero(np.isin(leaf_N, own))
@@ -265,7 +268,7 @@ def only(*names, **evaluating):
 def test_an_index_is_pinned_as_long_as_it_is_measured(corpus, vectors, trained):
     root, held = trained[0][1].root, []
 
-    class Watched(HereParts):
+    class Watched(LocalParts):
         def call(self, *given):
             held.append(pins.held(root))
             return super().call(*given)
@@ -274,7 +277,7 @@ def test_an_index_is_pinned_as_long_as_it_is_measured(corpus, vectors, trained):
             held.append(pins.held(root))
             super().close()
 
-    class Watching(Here):
+    class Watching(LocalWorkers):
         def start(self, *given):
             return Watched(super().start(*given).objects)
 
@@ -304,8 +307,8 @@ def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vecto
 
 def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, trained, monkeypatch):
     """It is the router itself, from two leaves on."""
-    routers, system = [], Trained.system
-    monkeypatch.setattr(Trained, "system", lambda *given: routers.append(system(*given)) or routers[-1])
+    routers, system = [], module.router_system
+    monkeypatch.setattr(module, "router_system", lambda *given: routers.append(system(*given)) or routers[-1])
     monkeypatch.setattr(module, "faiss_ivf", lambda name, *_: replace(routers[-1], name=name, beams=[2, 3, 4]))
     (result,) = evaluate(only("faiss_ivf", lists=12), corpus, vectors, {0: trained[0]}).seeds
     assert result.points["faiss_ivf"] == result.points["ehi"]
@@ -315,7 +318,7 @@ def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, traine
 def test_two_leaves_are_measured_beside_the_control_with_two():
     index = {"leaves_per_document": 2}
     assert baselines(JobSpec.model_validate(SPEC)) == EVERY[:4]
-    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "ehi"}})) == EVERY[:5]
+    assert baselines(JobSpec.model_validate({**SPEC, "router": {"type": "learned_ivf"}})) == EVERY[:5]
     assert baselines(JobSpec.model_validate({**SPEC, "index": index})) == EVERY[:5]
     asked = {**SPEC["evaluate"], "baselines": ["faiss_ivf_spill", "exact"]}
     spec = JobSpec.model_validate({**SPEC, "index": index, "evaluate": asked})

@@ -11,6 +11,7 @@ from rayhier.cluster.kmeans import leaf_means
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.shards import write_rows
 from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, schemas
 
@@ -54,7 +55,7 @@ def by_hand(router, vectors):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("float16", 1e-3)])
 def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, precision, tolerance):
-    table = Assigner(router, job(vectors=precision))(documents, vectors)
+    table = Assigner(router, job(vectors=precision))(documents, Encoded.of(vectors))
     logp = by_hand(router, vectors)
     place = {name: row for row, name in enumerate(documents["doc_id"].to_pylist())}
     assert table.schema == schemas.leaf_map(M, precision)
@@ -70,7 +71,7 @@ def test_a_document_gets_its_most_probable_leaf(router, vectors, documents, prec
 
 @pytest.mark.parametrize("leaves", [1, 2])
 def test_rows_are_sorted_by_leaf_then_id(router, vectors, documents, leaves):
-    table = Assigner(router, job(leaves_per_document=leaves))(documents, vectors)
+    table = Assigner(router, job(leaves_per_document=leaves))(documents, Encoded.of(vectors))
     keys = list(zip(table["leaf"].to_pylist(), table["doc_id"].to_pylist(), strict=True))
     assert keys == sorted(keys)
     assert len({leaf for leaf, _ in keys}) > 2
@@ -81,7 +82,7 @@ def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
     carried = {"parent": [name[:2] for name in ids], "year": [None, *range(1, N)], "open": [True] * N}
     schema = schemas.documents({"year": "int", "open": "bool"}, passages=True)
     documents = pa.table([*documents.columns, *carried.values()], schema=schema)
-    table = Assigner(router, job(second_leaf="next_best", leaves_per_document=2))(documents, vectors)
+    table = Assigner(router, job(second_leaf="next_best", leaves_per_document=2))(documents, Encoded.of(vectors))
     assert table.schema == schemas.leaf_map(M, "float16", schema)
     assert table.schema.names[-3:] == ["parent", "year", "open"]
     assert table.num_rows == 2 * N
@@ -93,7 +94,9 @@ def test_what_documents_carry_goes_along(router, vectors, documents, tmp_path):
 
 
 def test_two_leaves_a_document(router, vectors, documents):
-    table = Assigner(router, job(second_leaf="next_best", leaves_per_document=2, vectors="float32"))(documents, vectors)
+    table = Assigner(router, job(second_leaf="next_best", leaves_per_document=2, vectors="float32"))(
+        documents, Encoded.of(vectors)
+    )
     logp = by_hand(router, vectors)
     order = np.argsort(-logp, axis=1)
     rows = {(row["doc_id"], row["rank"]): row for row in table.to_pylist()}
@@ -109,7 +112,7 @@ def test_two_leaves_a_document(router, vectors, documents):
 
 
 def test_no_documents(router, vectors, documents):
-    table = Assigner(router, job())(documents.slice(0, 0), vectors[:0])
+    table = Assigner(router, job())(documents.slice(0, 0), Encoded.of(vectors[:0]))
     assert (table.num_rows, table.schema) == (0, schemas.leaf_map(M, "float16"))
 
 
@@ -118,16 +121,16 @@ def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value
     vectors[7, 3] = value
     name = documents["doc_id"][7].as_py()
     with pytest.raises(InputError, match=f"vectors: 1 of 40 hold NaN or infinity: '{name}'; allowed: numbers, which "):
-        Assigner(router, job())(documents, vectors)
+        Assigner(router, job())(documents, Encoded.of(vectors))
 
 
 def test_what_float16_cannot_hold_is_refused(router, vectors, documents):
     vectors[7, 3] = 1e5
-    assert Assigner(router, job(vectors="float32"))(documents, vectors).num_rows >= len(vectors)
+    assert Assigner(router, job(vectors="float32"))(documents, Encoded.of(vectors)).num_rows >= len(vectors)
     with pytest.raises(
         InputError, match=r"1 of 40 hold NaN or infinity: .*; allowed: numbers, which float16 ends at 65504"
     ):
-        Assigner(router, job(vectors="float16"))(documents, vectors)
+        Assigner(router, job(vectors="float16"))(documents, Encoded.of(vectors))
 
 
 def stored(documents, vectors):

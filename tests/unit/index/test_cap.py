@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rayhier.index import cap
 from rayhier.index.assign import leaf_counts
+from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all
 from rayhier.spec import InputError
 
@@ -22,7 +23,8 @@ def crowded(assign, n, seed=0, pull=4.0):
     centroid = assign.router.cells.centroid_LM[0].numpy()
     vectors = unit(seed, n, M) + pull * centroid * (np.arange(n) % 2)[:, None].astype(np.float32)
     return assign(
-        documents([f"d{row:03d}" for row in range(n)]), vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        documents([f"d{row:03d}" for row in range(n)]),
+        Encoded.of(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)),
     )
 
 
@@ -131,7 +133,7 @@ def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
 
 def test_copies_are_spread_over_many_leaves(assign):
     vectors = np.tile(unit(5, 1, M), (90, 1))
-    table = assign(documents([f"d{row:02d}" for row in range(90)]), vectors)
+    table = assign(documents([f"d{row:02d}" for row in range(90)]), Encoded.of(vectors))
     most = cap.most_rows(table.num_rows, L, 1.2)
     assert sizes(table).max() == 90
     _, (after,) = capped(assign, [table], most)

@@ -7,6 +7,7 @@ import pytest
 
 from rayhier.index import change
 from rayhier.index.verify import verify
+from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map
 from rayhier.storage.leaf_map import LeafMap
@@ -61,7 +62,7 @@ def test_an_id_that_is_there_is_refused_in_any_batch(made, monkeypatch, late):
 
 def test_vectors_of_another_dimension_are_refused(made):
     with pytest.raises(InputError, match="vectors: got dimension 5; allowed: 8, the index's"):
-        change.add(made.root, made.assign, [(documents(["a"]), unit(0, 1, 5))], FACTOR)
+        change.add(made.root, made.assign, [(documents(["a"]), Encoded.of(unit(0, 1, 5)))], FACTOR)
     assert leaf_map.versions(made.root) == [1]
 
 
@@ -69,7 +70,7 @@ def test_vectors_that_are_no_numbers_are_refused(made):
     vectors = unit(0, 2, M)
     vectors[1, 1] = np.nan
     with pytest.raises(InputError, match="vectors: 1 of 2 hold NaN or infinity: 'b'"):
-        change.add(made.root, made.assign, [(documents(["a", "b"]), vectors)], FACTOR)
+        change.add(made.root, made.assign, [(documents(["a", "b"]), Encoded.of(vectors))], FACTOR)
     assert leaf_map.versions(made.root) == [1]
 
 
@@ -120,12 +121,14 @@ def test_upsert_replaces_and_adds(made):
 def test_a_leaf_that_is_full_takes_no_more(made):
     near = made.assign.router.cells.centroid_LM[0].numpy()
     vectors = near + 0.05 * unit(3, 100, M)
-    after = change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(100)]), vectors)], 1.5)
+    after = change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(100)]), Encoded.of(vectors))], 1.5)
     assert max(after.manifest.counts) == math.ceil(1.5 * sum(after.manifest.counts) / L)
     moved = after.manifest.moved
     assert moved > 0
     assert after.manifest.documents == N + 100
-    again = change.add(made.root, made.assign, [(documents(["late"]), near[None] / np.linalg.norm(near))], 1.5)
+    again = change.add(
+        made.root, made.assign, [(documents(["late"]), Encoded.of(near[None] / np.linalg.norm(near)))], 1.5
+    )
     # To a leaf that is full, whose one row or two of it move as well.
     assert 0 < again.manifest.moved - moved <= 2
     verify(made.root)

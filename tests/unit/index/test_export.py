@@ -11,6 +11,7 @@ from rayhier.index import export as exporting
 from rayhier.index.export import export
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
+from rayhier.search.answer import answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
@@ -48,7 +49,9 @@ def test_our_probes_find_the_same(made, exported):
     index.nprobe = 4
     scores, found = ivf_tools.search_preassigned(index, queries, 4 * K, leaves)
     ids = rows["id"].to_pylist()
-    for ours, row, score in zip(LeafScan.mapped(there).search(queries, leaves, K), found, scores, strict=True):
+    for ours, row, score in zip(
+        answers(LeafScan.mapped(there).scan(queries, leaves, K), leaves, 1), found, scores, strict=True
+    ):
         there_N = row >= 0
         theirs = best([ids[n] for n in row[there_N]], score[there_N].tolist())
         mine = [(hit.id, hit.score) for hit in ours.hits]

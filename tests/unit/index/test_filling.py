@@ -5,7 +5,8 @@ import torch
 
 from rayhier.index import change
 from rayhier.index.assign import Assigner
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 
 from .conftest import LEAST, documents
@@ -13,13 +14,13 @@ from .conftest import LEAST, documents
 
 def test_the_second_batch_of_an_upsert_finds_its_leaf_full(folder, write_map):
     """Two leaves of 10, at most 15 in one: 5 documents of the other fill it, and of 4 more there is no room for any."""
-    router = TaughtRouter(2, 2, 1, 0)
+    router = LearnedIvfRouter(2, 2, 1, 0)
     router.begin(torch.eye(2))
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": {"leaves_per_document": 1}})
     assign = Assigner(router.requires_grad_(requires_grad=False), spec)
 
     def near(leaf, ids):
-        return documents([f"d{n:02d}" for n in ids]), np.eye(2, dtype=np.float32)[[leaf] * len(ids)]
+        return documents([f"d{n:02d}" for n in ids]), Encoded.of(np.eye(2, dtype=np.float32)[[leaf] * len(ids)])
 
     ids, vectors = near(0, range(20))
     vectors[10:] = [0, 1]

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from rayhier.index import change
 from rayhier.index.verify import verify
+from rayhier.model.encoded import Encoded
+from rayhier.search.answer import answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import LeafMap
@@ -70,7 +72,7 @@ def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, opera
     root = tmp_path_factory.mktemp("map")
     ids = [f"k{n}" for n in range(10)]
     first = unit(0, 10, M)
-    write_map(root, assign(documents(ids), first), L, 2, leaves_per_document=2)
+    write_map(root, assign(documents(ids), Encoded.of(first)), L, 2, leaves_per_document=2)
     state = {name: tuple(vector) for name, vector in zip(ids, first.tolist(), strict=True)}
     history = [dict(state)]
     for step, (what, numbers) in enumerate(operations):
@@ -78,7 +80,7 @@ def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, opera
         fresh = {
             name: tuple(vector) for name, vector in zip(names, unit(step + 100, len(names), M).tolist(), strict=True)
         }
-        one = [(documents(names), unit(step + 100, len(names), M))]
+        one = [(documents(names), Encoded.of(unit(step + 100, len(names), M)))]
         match what:
             case "add" if state.keys() & fresh.keys():
                 with pytest.raises(InputError):
@@ -117,7 +119,8 @@ def _is_searched_whole(there, state):
     """Every document is found by its own vector, whatever was removed and came back."""
     names, vectors = list(state), np.array(list(state.values()), np.float32)
     leaves = np.tile(np.arange(len(there.manifest.counts)), (len(names), 1))
-    for name, part in zip(names, LeafScan.mapped(there).search(vectors, leaves, len(names)), strict=True):
+    found = answers(LeafScan.mapped(there).scan(vectors, leaves, len(names)), leaves, len(names))
+    for name, part in zip(names, found, strict=True):
         assert {hit.id for hit in part.hits} == set(names)
-        assert part.visited == len(names)
+        assert part.documents == len(names)
         assert part.hits[0].score >= next(hit.score for hit in part.hits if hit.id == name)

@@ -9,6 +9,7 @@ import pytest
 from rayhier.index import change
 from rayhier.index.vacuum import vacuum
 from rayhier.index.verify import verify
+from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.storage import files, leaf_map, pins
 from rayhier.storage.leaf_map import LeafMap
@@ -154,7 +155,7 @@ def test_upserts_keep_the_cap(made):
     near = unit(5, N, 8) * 0.2 + unit(6, 1, 8)
     near /= np.linalg.norm(near, axis=1, keepdims=True)
     batches = [
-        (documents(made.ids[begin : begin + 50]), near[begin : begin + 50].astype(np.float32))
+        (documents(made.ids[begin : begin + 50]), Encoded.of(near[begin : begin + 50].astype(np.float32)))
         for begin in range(0, N, 50)
     ]
     after = change.upsert(made.root, made.assign, batches, 1.5)

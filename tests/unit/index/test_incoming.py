@@ -43,4 +43,4 @@ def test_vectors_that_a_file_brings_are_taken_as_they_are(tmp_path):
     vectors = [[0.5, 1.0], [3.0, 0.0]]
     pq.write_table(pa.table({"id": ["a", "b"], "text": ["x", "y"], "vector": vectors}), tmp_path / "more.parquet")
     ((table, found),) = read(tmp_path / "more.parquet")
-    assert (table["doc_id"].to_pylist(), found.tolist()) == (["a", "b"], vectors)
+    assert (table["doc_id"].to_pylist(), found.numpy.tolist()) == (["a", "b"], vectors)

@@ -5,6 +5,7 @@ import pytest
 
 from rayhier.index import change
 from rayhier.index.stats import Stats
+from rayhier.model.encoded import Encoded
 from rayhier.storage.leaf_map import LeafMap
 
 from .changes import FACTOR, batch, compacted, content
@@ -38,7 +39,7 @@ def test_documents_unlike_the_old_want_training(made):
     """Between centroids a document is less probable in its leaf than near one."""
     centroids = made.assign.router.cells.centroid_LM.numpy()
     near = centroids[np.arange(60) % L] + 0.01 * unit(2, 60, M)
-    change.upsert(made.root, made.assign, [(documents(made.ids[:60]), near)], FACTOR)
+    change.upsert(made.root, made.assign, [(documents(made.ids[:60]), Encoded.of(near))], FACTOR)
     compacted(made.root)
     change.delete(made.root, made.ids[60:])
     compacted(made.root)
@@ -46,9 +47,9 @@ def test_documents_unlike_the_old_want_training(made):
     logit = np.exp(20 * anywhere @ centroids.T)
     between = anywhere[np.argsort(logit.max(axis=1) / logit.sum(axis=1))[:120]]
     odd = [f"odd{n}" for n in range(120)]
-    change.add(made.root, made.assign, [(documents(odd[:99]), between[:99])], FACTOR)
+    change.add(made.root, made.assign, [(documents(odd[:99]), Encoded.of(between[:99]))], FACTOR)
     assert not any("nats" in line for line in Stats.of(LeafMap.open(made.root).manifest).advice())
-    change.add(made.root, made.assign, [(documents(odd[99:]), between[99:])], FACTOR)
+    change.add(made.root, made.assign, [(documents(odd[99:]), Encoded.of(between[99:]))], FACTOR)
     found = Stats.of(LeafMap.open(made.root).manifest)
     assert found.log_prob - found.added_log_prob > 1
     assert any("nats less probable" in line for line in found.advice())
@@ -57,5 +58,5 @@ def test_documents_unlike_the_old_want_training(made):
 def test_crowding_wants_training(made):
     centroid = made.assign.router.cells.centroid_LM[:1].numpy()
     vectors = centroid + 0.05 * unit(2, 400, M)
-    change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(400)]), vectors)], FACTOR)
+    change.add(made.root, made.assign, [(documents([f"n{n}" for n in range(400)]), Encoded.of(vectors))], FACTOR)
     assert any("imbalance" in line for line in Stats.of(LeafMap.open(made.root).manifest).advice())

@@ -6,12 +6,15 @@ import pytest
 import torch
 
 from rayhier.index.assign import Assigner
-from rayhier.model.taught import TaughtRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search import codecs
-from rayhier.search.lazy import HELD, LazyMap, _Best
+from rayhier.search.scan import KEPT, LeafScan, _Best
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from .hits import scan
 
 DOCUMENTS, PASSAGES, M, L, SHARDS, Q, K = 60, 100, 32, 16, 12, 4, 10
 LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
@@ -38,17 +41,17 @@ def vectors(asked):
 def publish(tmp_path, write_map, monkeypatch):
     """`publish(vectors, passages, shards)`: a leaf map of documents in so many passages each."""
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    router = TaughtRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(unit(np.random.default_rng(1).normal(size=(L, M)))))
-    router.border.fill_(0.1)
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": {"leaves_per_document": 2}})
+    router.cells.border.fill_(0.1)
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})
     assign = Assigner(router.requires_grad_(requires_grad=False), spec)
 
     def write(vectors, passages, shards):
         parents = np.repeat([f"D{n:02d}" for n in range(len(vectors) // passages)], passages)
         ids = [f"{parent}#{n % passages:03d}" for n, parent in enumerate(parents)]
         table = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
-        write_map(tmp_path / "map", assign(table, vectors), L, shards, leaves_per_document=2)
+        write_map(tmp_path / "map", assign(table, Encoded.of(vectors)), L, shards, leaves_per_document=2)
         return tmp_path / "map"
 
     return write
@@ -63,7 +66,7 @@ def root(publish, vectors):
 def test_as_many_documents_as_are_asked_for(root, vectors, asked, codec):
     every = np.tile(np.arange(L), (Q, 1))
     best_QD = (asked @ vectors.T).reshape(Q, DOCUMENTS, PASSAGES).max(axis=2)
-    for query, part in enumerate(LazyMap(LeafMap.open(root), codec).search(asked, every, K)):
+    for query, part in enumerate(scan(LeafScan.mapped(LeafMap.open(root), codec), asked, every, K)):
         assert len({hit.id for hit in part.hits}) == len(part.hits) == K
         assert [hit.score for hit in part.hits] == sorted((hit.score for hit in part.hits), reverse=True)
         found = np.array([best_QD[query, int(hit.id[1:])] for hit in part.hits])
@@ -82,7 +85,9 @@ def test_of_passages_with_like_codes_the_best_is_told_by_the_stored_vectors(publ
     every = np.tile(np.arange(L), (Q, 1))
     best_QD = (asked @ vectors.T).reshape(Q, documents, passages).max(axis=2)
     right = []
-    for query, part in enumerate(LazyMap(LeafMap.open(publish(vectors, passages, 3)), "pq").search(asked, every, K)):
+    for query, part in enumerate(
+        LeafScan.mapped(LeafMap.open(publish(vectors, passages, 3)), "pq").search(asked, every, K)
+    ):
         best = [best_QD[query, int(hit.id[1:])] for hit in part.hits]
         right += np.isclose([hit.score for hit in part.hits], best, atol=1e-5).tolist()
     assert np.mean(right) >= 0.8
@@ -91,7 +96,7 @@ def test_of_passages_with_like_codes_the_best_is_told_by_the_stored_vectors(publ
 def test_all_documents_where_there_are_no_more(root, asked):
     every = np.tile(np.arange(L), (Q, 1))
     for codec in codecs.AGAIN:
-        for part in LazyMap(LeafMap.open(root), codec).search(asked, every, DOCUMENTS + 5):
+        for part in scan(LeafScan.mapped(LeafMap.open(root), codec), asked, every, DOCUMENTS + 5):
             assert len(part.hits) == DOCUMENTS
 
 
@@ -100,10 +105,10 @@ def test_the_best_of_very_many_shards_are_held_in_little_memory():
     every = rng.normal(size=(100, 3, wanted)).astype(np.float32)
     for shard, score_QK in enumerate(every):
         best.put(shard, np.arange(3), score_QK, np.tile(np.arange(wanted), (3, 1)))
-        assert sum(part.row_QT.shape[1] for part in best._parts) <= HELD * wanted
-    found, flat_QT = best.found(), every.transpose(1, 0, 2).reshape(3, -1)
+        assert sum(part.row_QT.shape[1] for part in best._parts) <= KEPT * wanted
+    found, flat_QT = best.rows(), every.transpose(1, 0, 2).reshape(3, -1)
     np.testing.assert_array_equal(found.score_QT[:, :wanted], -np.sort(-flat_QT, axis=1)[:, :wanted])
-    np.testing.assert_array_equal(every[found.shard_QT, np.arange(3)[:, None], found.row_QT], found.score_QT)
+    np.testing.assert_array_equal(every[found.segment_QT, np.arange(3)[:, None], found.row_QT], found.score_QT)
     assert best.cut_Q.all()
 
 
@@ -115,5 +120,5 @@ def test_lists_that_cannot_be_written_are_named(root, asked, tmp_path, monkeypat
     with pytest.raises(
         InputError, match=r"lists\.faiss: cannot be written \(.*\); is there space left\?; searches keep"
     ):
-        LazyMap(LeafMap.open(root)).search(asked, np.zeros((Q, 1), int), K)
+        scan(LeafScan.mapped(LeafMap.open(root)), asked, np.zeros((Q, 1), int), K)
     assert not list((tmp_path / "cache").rglob("lists.faiss"))

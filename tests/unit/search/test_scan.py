@@ -8,16 +8,20 @@ import pyarrow as pa
 import pytest
 import torch
 
+from rayhier.dataset.ranking import merge
 from rayhier.index import change
 from rayhier.index.assign import Assigner
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
-from rayhier.model.taught import TaughtRouter
 from rayhier.search import codecs
-from rayhier.search.answer import best
-from rayhier.search.lazy import LazyMap
+from rayhier.search.answer import answers
+from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from .hits import scan
 
 N, M, L, Q, K, BEAM = 6000, 32, 24, 20, 10, 6
 LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
@@ -46,16 +50,16 @@ def vectors():
 
 @pytest.fixture(scope="module")
 def assign():
-    router = TaughtRouter(M, L, 1, 0)
+    router = LearnedIvfRouter(M, L, 1, 0)
     router.begin(torch.from_numpy(unit(1, L, M)))
-    router.border.fill_(0.1)
-    spec = JobSpec.model_validate({**LEAST, "router": {"type": "ehi"}, "index": {"leaves_per_document": 2}})
+    router.cells.border.fill_(0.1)
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})
     return Assigner(router.requires_grad_(requires_grad=False), spec)
 
 
 @pytest.fixture(scope="module")
 def table(assign, vectors):
-    return assign(documents(IDS), vectors)
+    return assign(documents(IDS), Encoded.of(vectors))
 
 
 @pytest.fixture
@@ -69,7 +73,7 @@ def root(table, tmp_path, write_map, monkeypatch):
 @pytest.fixture(scope="module")
 def asked(assign):
     query = unit(2, Q, M)
-    return query, route_all(assign.router, torch.from_numpy(query), BEAM)[0].numpy()
+    return query, route_all(assign.router, Encoded.of(query), BEAM)[0].numpy()
 
 
 def by_hand(table, vectors, query, leaves, k):
@@ -84,7 +88,7 @@ def by_hand(table, vectors, query, leaves, k):
 @pytest.mark.parametrize("codec", CODECS)
 def test_each_codec_scores_by_the_stored_vectors(root, table, vectors, asked, codec):
     query, leaves = asked
-    found, right = LazyMap(LeafMap.open(root), codec).search(query, leaves, K), 0
+    found, right = scan(LeafScan.mapped(LeafMap.open(root), codec), query, leaves, K), 0
     for part, own, probed in zip(found, query, leaves, strict=True):
         ids, scores, visited, scanned = by_hand(table, vectors, own, probed, K)
         assert (part.visited, part.scanned) == (visited, scanned)
@@ -101,7 +105,7 @@ def test_each_codec_scores_by_the_stored_vectors(root, table, vectors, asked, co
 
 def test_a_beam_of_more_leaves_than_a_file_holds_reads_them_all(root, table, vectors, asked):
     every = np.tile(np.arange(L), (Q, 1))
-    for part, own in zip(LazyMap(LeafMap.open(root)).search(asked[0], every, K), asked[0], strict=True):
+    for part, own in zip(scan(LeafScan.mapped(LeafMap.open(root)), asked[0], every, K), asked[0], strict=True):
         ids, scores, visited, scanned = by_hand(table, vectors, own, np.arange(L), K)
         assert (part.visited, part.scanned) == (visited, scanned) == (N, table.num_rows)
         assert [hit.id for hit in part.hits] == ids
@@ -118,7 +122,7 @@ def test_rabitq_codes_where_a_vector_lies_in_its_cluster(assign, tmp_path, write
     table = assign(documents(IDS), vectors)
     write_map(tmp_path / "map", table, L, 3, leaves_per_document=2)
     leaves = np.arange(len(queries))[:, None] % L
-    found = LazyMap(LeafMap.open(tmp_path / "map"), "rabitq").search(queries, leaves, 1)
+    found = scan(LeafScan.mapped(LeafMap.open(tmp_path / "map"), "rabitq"), queries, leaves, 1)
     best = [by_hand(table, vectors, *asked, 1)[0] for asked in zip(queries, leaves, strict=True)]
     right = [[hit.id for hit in part.hits] == ids for part, ids in zip(found, best, strict=True)]
     assert np.mean(right) > 0.9
@@ -126,9 +130,9 @@ def test_rabitq_codes_where_a_vector_lies_in_its_cluster(assign, tmp_path, write
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_lists_lie_in_a_file_that_is_mapped(root, codec):
-    leaves = LazyMap(LeafMap.open(root), codec)
+    leaves = LeafScan.mapped(LeafMap.open(root), codec)
     leaves.open()
-    kind = type(faiss.downcast_InvertedLists(leaves._shards[0].shard.lists.index.invlists)).__name__
+    kind = type(faiss.downcast_InvertedLists(leaves._slots[0].segment.lists.index.invlists)).__name__
     assert kind == ("BlockInvertedLists" if codec == "pq" else "OnDiskInvertedLists")
 
 
@@ -136,7 +140,7 @@ def test_a_codec_takes_the_room_it_says(root, tmp_path):
     """A row's code beside its id of 8 bytes, and what the lists' file holds besides."""
     sizes = {}
     for codec in CODECS:
-        LazyMap(LeafMap.open(root), codec).open()
+        LeafScan.mapped(LeafMap.open(root), codec).open()
         sizes[codec] = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("lists.faiss"))
         shutil.rmtree(tmp_path / "cache")
     rows = LeafMap.open(root).manifest.rows
@@ -147,23 +151,23 @@ def test_a_codec_takes_the_room_it_says(root, tmp_path):
 
 def test_only_files_with_leaves_of_the_query_are_opened(root, asked):
     manifest = LeafMap.open(root).manifest
-    leaves = LazyMap(LeafMap.open(root))
-    leaves.search(asked[0][:1], np.array([manifest.shards[1].leaves[:2]]), K)
-    assert [lazy._shard is not None for lazy in leaves._shards] == [False, True, False]
+    leaves = LeafScan.mapped(LeafMap.open(root))
+    leaves.scan(asked[0][:1], np.array([manifest.shards[1].leaves[:2]]), K)
+    assert [slot._segment is not None for slot in leaves._slots] == [False, True, False]
 
 
 def test_what_was_made_once_is_not_read_from_storage_again(root, asked):
-    first = LazyMap(LeafMap.open(root), "int8").search(*asked, K)
+    first = scan(LeafScan.mapped(LeafMap.open(root), "int8"), *asked, K)
     shutil.rmtree(root / "data")
-    assert LazyMap(LeafMap.open(root), "int8").search(*asked, K) == first
+    assert scan(LeafScan.mapped(LeafMap.open(root), "int8"), *asked, K) == first
 
 
 @pytest.mark.parametrize("name", ["lists.faiss", "rows.arrow", "vectors.npy", "result.npy", "about.json", "sizes.json"])
 def test_a_file_that_was_cut_short_is_made_again(root, asked, tmp_path, name):
-    first = LazyMap(LeafMap.open(root), "int8").search(*asked, K)
+    first = scan(LeafScan.mapped(LeafMap.open(root), "int8"), *asked, K)
     for path in (tmp_path / "cache").rglob(name):
         path.write_bytes(path.read_bytes()[:-7])
-    assert LazyMap(LeafMap.open(root), "int8").search(*asked, K) == first
+    assert scan(LeafScan.mapped(LeafMap.open(root), "int8"), *asked, K) == first
 
 
 def test_another_file_on_storage_is_named_and_nothing_kept(root, asked, tmp_path):
@@ -173,7 +177,7 @@ def test_another_file_on_storage_is_named_and_nothing_kept(root, asked, tmp_path
     files.write_parquet(root, name, [rows.slice(1)], rows.schema)
     for _ in range(2):
         with pytest.raises(InputError, match=r"data/0\.parquet: .* published"):
-            LazyMap(LeafMap.open(root)).open()
+            LeafScan.mapped(LeafMap.open(root)).open()
     assert not list((tmp_path / "cache" / "lists").glob("*"))
 
 
@@ -181,49 +185,49 @@ def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"file.*RAYHIER_CACHE"):
-        LazyMap(LeafMap.open(root)).open()
+        LeafScan.mapped(LeafMap.open(root)).open()
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_was_removed_is_not_found_and_what_was_added_is(root, assign, vectors, asked, codec):
     query, leaves = asked
-    before = LazyMap(LeafMap.open(root), codec).search(query, leaves, K)
+    before = scan(LeafScan.mapped(LeafMap.open(root), codec), query, leaves, K)
     gone = sorted({hit.id for part in before for hit in part.hits[:3]})
     change.delete(root, gone)
-    change.add(root, assign, iter([(documents(["new"]), query[:1])]), 8.0)
+    change.add(root, assign, iter([(documents(["new"]), Encoded.of(query[:1]))]), 8.0)
     there = LeafMap.open(root)
-    after = LazyMap(there, codec).search(query, leaves, K)
+    after = scan(LeafScan.mapped(there, codec), query, leaves, K)
     assert not {hit.id for part in after for hit in part.hits} & set(gone)
     assert after[0].hits[0].id == "new"
     rows = sum(part.scanned for part in after)
     assert rows < sum(part.scanned for part in before) + 2 * Q
     # The old version still has them.
-    assert LazyMap(LeafMap.open(root, 1), codec).search(query, leaves, K) == before
+    assert scan(LeafScan.mapped(LeafMap.open(root, 1), codec), query, leaves, K) == before
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_file_of_which_all_was_removed(root, assign, asked, codec):
     query, leaves = asked
-    before = LazyMap(LeafMap.open(root), codec).search(query, leaves, K)
-    change.add(root, assign, iter([(documents(["new1", "new2"]), query[:2])]), 8.0)
+    before = scan(LeafScan.mapped(LeafMap.open(root), codec), query, leaves, K)
+    change.add(root, assign, iter([(documents(["new1", "new2"]), Encoded.of(query[:2]))]), 8.0)
     change.delete(root, ["new1", "new2"])
-    assert LazyMap(LeafMap.open(root), codec).search(query, leaves, K) == before
+    assert scan(LeafScan.mapped(LeafMap.open(root), codec), query, leaves, K) == before
 
 
 @pytest.mark.parametrize("groups", [2, 5])
 def test_ranges_of_leaves_together_are_the_whole(root, asked, groups):
     query, leaves = asked
     cuts = np.linspace(0, L, groups + 1).astype(int)
-    whole = LazyMap(LeafMap.open(root)).search(query, leaves, K)
+    whole = scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K)
     ranges = [range(first, last) for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
-    parts = [LazyMap(LeafMap.open(root), leaves=one).search(query, leaves, K) for one in ranges]
+    parts = [scan(LeafScan.mapped(LeafMap.open(root), leaves=one), query, leaves, K) for one in ranges]
+    rankings = [LeafScan.mapped(LeafMap.open(root), leaves=one).scan(query, leaves, K) for one in ranges]
+    merged = answers(merge(rankings, K), leaves, 1)
     for number, expected in enumerate(whole):
         own = [part[number] for part in parts]
         assert sum(part.visited for part in own) == expected.visited
         assert sum(part.scanned for part in own) == expected.scanned
-        assert [hit.id for hit in best(hit for part in own for hit in part.hits)[:K]] == [
-            hit.id for hit in expected.hits
-        ]
+        assert [hit.id for hit in merged[number].hits] == [hit.id for hit in expected.hits]
         for one, part in zip(ranges, own, strict=True):
             assert {hit.leaf for hit in part.hits} <= set(one)
 
@@ -233,8 +237,8 @@ def test_two_threads_find_what_one_finds(root, asked):
     before = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(1)
-        one = LazyMap(LeafMap.open(root)).search(query, leaves, K)
+        one = scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K)
         faiss.omp_set_num_threads(2)
-        assert LazyMap(LeafMap.open(root)).search(query, leaves, K) == one
+        assert scan(LeafScan.mapped(LeafMap.open(root)), query, leaves, K) == one
     finally:
         faiss.omp_set_num_threads(before)

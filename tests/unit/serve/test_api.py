@@ -8,10 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 from openapi_spec_validator import validate
 
+from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.serve.api import api
 from rayhier.serve.args import Limits
-from rayhier.serve.engine import Found, Led
+from rayhier.serve.engine import Answers, Routes
 from rayhier.serve.errors import overloaded
 from rayhier.serve.guard import Guard
 from rayhier.serve.models import IndexResponse
@@ -49,11 +50,11 @@ class Canned:
         self.asked.append((asked, k, beam))
         if self.error is not None:
             raise self.error
-        return Found([Answer([HIT], [3, 1], 4, 0.4)] * len(asked), [self.gone] * len(asked), {"total": 1.0})
+        return Answers([Answer([HIT], [3, 1], 4, 0.4)] * len(asked), [self.gone] * len(asked), {"total": 1.0})
 
     async def route(self, asked, beam):
         self.asked.append((asked, None, beam))
-        return Led(np.zeros((1, 3)), np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0)
+        return Routes(Encoded.of(np.zeros((1, 3))), np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0)
 
     async def lost(self):
         return self.gone

@@ -56,9 +56,9 @@ REFUSED = {
         ["spec.yaml:7: train.epochs: got 'many'; allowed: a whole number"],
     ),
     "probabilities that the router does not know": (
-        SMALLEST.replace("type: ehi", "type: ehi, training: joint") + "search: {beam: {type: mass, target: 0.9}}\n",
+        SMALLEST.replace("learned_ivf", "ehi") + "search: {beam: {type: mass, target: 0.9}}\n",
         [],
-        ["search.beam: got type mass with router.training joint; allowed: auto or a whole number"],
+        ["search.beam: got type mass with router.type ehi; allowed: auto or a whole number"],
     ),
     "half a number": (SMALLEST + "train: {epochs: 1.5}\n", [], ["train.epochs: got 1.5; allowed: a whole number"]),
     "a truth value is no number": (

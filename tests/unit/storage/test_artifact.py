@@ -48,9 +48,12 @@ def test_verify_names_the_file_that_differs(artifact, damage, message):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"format": 2, "new": "field"}, r"record\.json: format 2; this version reads 1"),
-        ({"new": "field"}, r"record\.json: not a record of format 1: new"),
-        ({"files": None}, r"record\.json: not a record of format 1: files"),
+        (
+            {"format": 1, "new": "field"},
+            r"record\.json: format 1, not 2: was written by another version of rayhier; build it anew",
+        ),
+        ({"new": "field"}, r"record\.json: not a record of format 2: new"),
+        ({"files": None}, r"record\.json: not a record of format 2: files"),
     ],
 )
 def test_a_record_of_another_format_is_refused(artifact, changed, message):

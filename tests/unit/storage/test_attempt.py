@@ -11,7 +11,7 @@ import pytest
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.artifact import Place
-from rayhier.storage.attempt import HEARTBEAT_SECONDS, SILENT_SECONDS, Attempt, Made
+from rayhier.storage.attempt import HEARTBEAT_SECONDS, SILENT_SECONDS, Attempt, Output
 
 OWN = """
 import sys
@@ -139,9 +139,9 @@ def test_who_was_taken_over_cannot_publish(place):
             assert new.root == old.root
             (new.scratch / "half").write_bytes(b"done")
             with pytest.raises(InputError, match="another run took this attempt over"):
-                old.publish("index", {}, Made({}))
+                old.publish("index", {}, Output({}))
             assert (new.scratch / "half").read_bytes() == b"done"
-            artifact = new.publish("index", {}, Made({}))
+            artifact = new.publish("index", {}, Output({}))
     assert artifact.names("") == ["a"]
     artifact.verify()
 
@@ -157,7 +157,7 @@ def test_who_is_taken_over_while_its_files_are_hashed_publishes_nothing(place, m
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
         with pytest.raises(InputError, match="another run took this attempt over"):
-            attempt.publish("index", {}, Made({}))
+            attempt.publish("index", {}, Output({}))
     assert place.published() is None
 
 
@@ -213,7 +213,7 @@ def test_publishing_lists_every_file_but_scratch(place):
         write(attempt, "a", "x")
         write(attempt, ".b.1234.tmp", "left by a killed write")
         (attempt.scratch / "part").write_bytes(b"x")
-        artifact = attempt.publish("index", {"model": "m"}, Made({"documents": 1}))
+        artifact = attempt.publish("index", {"model": "m"}, Output({"documents": 1}))
     assert artifact.names("") == ["a"]
     assert not attempt.scratch.exists()
     assert artifact.record.fingerprint == place.folder.name
@@ -227,7 +227,7 @@ def test_a_file_that_changed_since_it_was_written_is_told(place):
         write(attempt, "a", "as written")
         made = files.describe(attempt.root, "a")
         write(attempt, "a", "as damaged")
-        artifact = attempt.publish("index", {}, Made({}, (made,)))
+        artifact = attempt.publish("index", {}, Output({}, (made,)))
     with pytest.raises(InputError, match=r"a: SHA-256 .* was published"):
         artifact.verify()
 
@@ -237,15 +237,15 @@ def test_scratch_that_cannot_be_removed_is_not_published(place, monkeypatch):
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
         (attempt.scratch / "part").write_bytes(b"x")
-        assert attempt.publish("index", {}, Made({})).names("") == ["a"]
+        assert attempt.publish("index", {}, Output({})).names("") == ["a"]
 
 
 def test_the_second_of_two_racing_publishes_returns_the_winners(place):
     with Attempt.start(place) as first, Attempt.start(place) as second:
         write(first, "a", "first")
         write(second, "a", "second")
-        won = first.publish("index", {}, Made({}))
-        found = second.publish("index", {}, Made({}))
+        won = first.publish("index", {}, Output({}))
+        found = second.publish("index", {}, Output({}))
         assert found == won
         assert not second._thread.is_alive()  # a heartbeat would bring the folder back
     assert attempts(place) == [first.root.name]
@@ -257,9 +257,9 @@ def test_a_loser_leaves_a_winner_that_has_left(place):
     with Attempt.start(place) as second:
         with Attempt.start(place) as first:
             write(first, "a", "first")
-            won = first.publish("index", {}, Made({}))
+            won = first.publish("index", {}, Output({}))
         write(second, "a", "second")
-        assert second.publish("index", {}, Made({})) == won
+        assert second.publish("index", {}, Output({})) == won
     assert attempts(place) == [first.root.name]
     won.verify()
 
@@ -267,10 +267,10 @@ def test_a_loser_leaves_a_winner_that_has_left(place):
 def test_a_published_attempt_is_nobodys_to_adopt(place):
     with Attempt.start(place) as first:
         write(first, "a", "first")
-        won = first.publish("index", {}, Made({}))
+        won = first.publish("index", {}, Output({}))
     with Attempt.start(place) as second:
         assert second.root != first.root
-        assert second.publish("index", {}, Made({})) == won
+        assert second.publish("index", {}, Output({})) == won
     won.verify()
 
 
@@ -280,7 +280,7 @@ def test_publishing_sweeps_attempts_of_the_dead(place, owner):
         owner.kill()
         owner.wait()
         write(attempt, "a", "x")
-        attempt.publish("index", {}, Made({}))
+        attempt.publish("index", {}, Output({}))
     assert name not in attempts(place)
 
 
@@ -288,7 +288,7 @@ def test_publishing_spares_attempts_of_the_living(place, owner):
     name = owner.stdout.readline().strip()
     with Attempt.start(place) as attempt:
         write(attempt, "a", "x")
-        attempt.publish("index", {}, Made({}))
+        attempt.publish("index", {}, Output({}))
     assert name in attempts(place)
 
 
@@ -314,5 +314,5 @@ def test_a_removed_attempt_is_not_published_nor_brought_back(place):
         write(attempt, "a", "b")
         place.remove()
         with pytest.raises(InputError, match="took this attempt over or removed it"):
-            attempt.publish("index", {}, Made({}))
+            attempt.publish("index", {}, Output({}))
     assert not attempts(place)

@@ -34,8 +34,11 @@ def test_nothing_yet(folder):
     ("text", "message"),
     [
         ("{", "cannot be read as JSON"),
-        (json.dumps({"format": 2, "new": "field"}), "format 2; this version reads 1"),
-        (json.dumps({"format": 1}), "cannot be read: Field required"),
+        (
+            json.dumps({"format": 1, "new": "field"}),
+            "format 1, not 2: was written by another version of rayhier; build it anew",
+        ),
+        (json.dumps({"format": 2}), "cannot be read: Field required"),
     ],
 )
 def test_refused(folder, text, message):

@@ -5,8 +5,8 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files, schemas
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removed, Shard, again, publish, versions
-from rayhier.storage.sealed import seal
+from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, again, publish, versions
+from rayhier.storage.seal import seal
 
 ROWS = {
     "doc_id": ["a", "b", "c"],
@@ -85,7 +85,7 @@ def test_a_damaged_file_of_removed_ids_is_named(folder):
         files.write_parquet(folder, "removed/0.parquet", [pa.table({"doc_id": [name]})], schemas.IDS) for name in "ab"
     )
     assert file.sha256 != other.sha256
-    manifest = write(folder).model_copy(update={"removed": [Removed(file=file, ids=1, rows=1, since=2)]})
+    manifest = write(folder).model_copy(update={"removed": [Removal(file=file, ids=1, rows=1, since=2)]})
     publish(folder, manifest)
     with pytest.raises(InputError, match=r"removed/0\.parquet: .* published"):
         LeafMap.open(folder).read(manifest.shards[0], verify=False)

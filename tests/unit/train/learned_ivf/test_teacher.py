@@ -4,41 +4,44 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.cluster import placing
 from rayhier.cluster.kmeans import spherical_kmeans
-from rayhier.cluster.placing import place
-from rayhier.evaluate.balance import balance
-from rayhier.evaluate.data import Documents
+from rayhier.dataset.balance import balance
+from rayhier.dataset.documents import Documents
+from rayhier.model import placing
+from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead
+from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
+from rayhier.model.placing import place
 from rayhier.model.router import place_all, route_all
-from rayhier.model.taught import SCALE, TaughtRouter
 from rayhier.spec import JobSpec
-from rayhier.spec.router import EhiSpec
-from rayhier.train.contrast import Contrast
+from rayhier.spec.router import LearnedIvf
+from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import document_pairs
-from rayhier.train.lessons import Lessons
-from rayhier.train.settle import DEAREST, make_router, settle
-from rayhier.train.teacher import Teacher, build_teacher
+from rayhier.train.learned_ivf.lessons import Lessons
+from rayhier.train.learned_ivf.settle import DEAREST, make_router, settle
+from rayhier.train.learned_ivf.teacher import Teacher, build_teacher
 from rayhier.train.tower import HeadTower
 
+from ..driven import Driven, run
+
 LEAVES, RATE = 12, 5e-3
-FLAT = EhiSpec(type="ehi", branching=LEAVES, rank=4)
-SCREENED = EhiSpec(type="ehi", branching=LEAVES, rank=4, screen=4)
-TALL = EhiSpec(type="ehi", branching=3, height=2, rank=4)
+FLAT = LearnedIvf(type="learned_ivf", branching=LEAVES, rank=4)
+SCREENED = LearnedIvf(type="learned_ivf", branching=LEAVES, rank=4, screen=4)
+TALL = LearnedIvf(type="learned_ivf", branching=3, height=2, rank=4)
 KINDS = pytest.mark.parametrize("router", [FLAT, SCREENED, TALL], ids=["flat", "screened", "tall"])
 
 
 def job(router=FLAT, epochs=4, **index):
     least = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
     teaching = {"epochs": epochs, "batch_size": 32, "lr": RATE}
-    train = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01, "teaching": teaching}
-    return JobSpec.model_validate({**least, "router": router.model_dump(), "train": train, "index": index})
+    train, taught = {"epochs": 2, "batch_size": 32, "encoder_lr": 0.01}, router.model_dump() | {"teaching": teaching}
+    return JobSpec.model_validate({**least, "router": taught, "train": train, "index": index})
 
 
 def asked(problem):
     """Dev: every query with its document."""
     pairs = np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
-    return Lessons.asked(problem.queries[problem.dev], pairs)
+    return Lessons.judged(problem.queries[problem.dev], pairs)
 
 
 def build(problem, router=FLAT, epochs=4, **index):
@@ -46,16 +49,8 @@ def build(problem, router=FLAT, epochs=4, **index):
     made = make_router(router, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
     examples = problem.examples()
-    lessons = Lessons.of(examples, examples.query_QM, problem.documents, spec.train.teaching, 0)
-    return Teacher(made, leaf_NR, lessons, asked(problem), spec.train.teaching, 0)
-
-
-def run(teacher, epochs=None):
-    if not teacher.started:
-        teacher.start()
-    while not teacher.finished and (epochs is None or teacher.epoch < epochs):
-        teacher.run_epoch()
-    return teacher
+    lessons = Lessons.of(examples, examples.query_QM, problem.documents, spec.router.teaching, 0)
+    return Driven(Teacher(made, leaf_NR, lessons, asked(problem), spec.router.teaching, 0))
 
 
 def state(teacher):
@@ -76,13 +71,13 @@ def test_a_router_begins_as_kmeans(problem, router, length):
     """Leaves are the flat k-means' whatever the height; longer vectors make no query surer."""
     made = make_router(router, length * problem.documents, 0)
     wanted = spherical_kmeans(length * problem.documents, made.n_leaves, 0)
-    assert sorted(made.centroid_LM.tolist()) == sorted(wanted.tolist())
+    assert sorted(made.cells.centroid_LM.tolist()) == sorted(wanted.tolist())
     found = made.log_probs(length * torch.from_numpy(problem.queries))[-1]
     if router.height == 1:
-        products = torch.from_numpy(problem.queries) @ made.centroid_LM.T
+        products = torch.from_numpy(problem.queries) @ made.cells.centroid_LM.T
         torch.testing.assert_close(found, (SCALE * products).log_softmax(dim=1), atol=1e-4, rtol=1e-4)
-    nearest = torch.from_numpy(problem.documents) @ made.centroid_LM.T
-    assert place_all(made, torch.from_numpy(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
+    nearest = torch.from_numpy(problem.documents) @ made.cells.centroid_LM.T
+    assert place_all(made, Encoded.of(problem.documents), 1)[0][:, 0].tolist() == nearest.argmax(dim=1).tolist()
 
 
 def test_a_seed_makes_the_router(problem):
@@ -91,9 +86,9 @@ def test_a_seed_makes_the_router(problem):
     torch.manual_seed(8)
     again, other = (make_router(FLAT, problem.documents, seed) for seed in (0, 1))
     assert torch.equal(first.V, again.V)
-    assert torch.equal(first.centroid_LM, again.centroid_LM)
+    assert torch.equal(first.cells.centroid_LM, again.cells.centroid_LM)
     assert not torch.equal(first.V, other.V)
-    assert not torch.equal(first.centroid_LM, other.centroid_LM)
+    assert not torch.equal(first.cells.centroid_LM, other.cells.centroid_LM)
 
 
 def sizes(leaf_NR):
@@ -111,14 +106,14 @@ def test_documents_settle_in_leaves(problem, router, leaves):
     assert leaf_NR.shape == (len(problem.documents), leaves)
     held = np.array([sum(leaf in own for own in leaf_NR.tolist()) for leaf in range(made.n_leaves)])
     np.testing.assert_allclose(made.log_size_L, np.log(held + 0.5), rtol=1e-6)
-    near = problem.documents @ made.centroid_LM.numpy().T - made.price_L.numpy()
+    near = problem.documents @ made.cells.centroid_LM.numpy().T - made.cells.price_L.numpy()
     assert leaf_NR[:, 0].tolist() == near.argmax(axis=1).tolist()
     if leaves == 2:
         best = np.sort(near, axis=1)
         gap, two = best[:, -1] - best[:, -2], leaf_NR[:, 0] != leaf_NR[:, 1]
-        assert (two == (gap <= float(made.border) + 1e-6)).mean() > 0.99
+        assert (two == (gap <= float(made.cells.border) + 1e-6)).mean() > 0.99
         assert two.mean() == pytest.approx(spec.index.spilled, abs=0.1)
-    assert np.array_equal(place(made, problem.documents, leaves, "soar")[0], leaf_NR)
+    assert np.array_equal(place(made, Encoded.of(problem.documents), leaves, "soar")[0], leaf_NR)
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
@@ -128,7 +123,7 @@ def test_batches_and_halves_settle_alike(problem, monkeypatch, leaves):
     spec = job(leaves_per_document=leaves)
     whole = make_router(FLAT, half.astype(np.float32), 0)
     wanted = settle(whole, half.astype(np.float32), spec, 0)
-    monkeypatch.setattr(placing, "AT_ONCE", 17)
+    monkeypatch.setattr(placing, "PLACED", 17)
     made = make_router(FLAT, half, 0)
     assert np.array_equal(settle(made, half, spec, 0), wanted)
     for name, tensor in made.state_dict().items():
@@ -143,7 +138,7 @@ def test_a_share_lies_in_two_leaves(problem, share):
 
 def test_a_sample_spills_as_many_of_those_it_left_out():
     """k-means lies nearer to what it saw: a border found there would have most others in two leaves."""
-    rng, router = np.random.default_rng(0), EhiSpec(type="ehi", branching=100, residual="none")
+    rng, router = np.random.default_rng(0), LearnedIvf(type="learned_ivf", branching=100, rank=0)
     documents = rng.normal(size=(4_000, 24)).astype(np.float32)
     documents /= np.linalg.norm(documents, axis=1, keepdims=True)
     sample, others = documents[:800], documents[800:]
@@ -151,7 +146,7 @@ def test_a_sample_spills_as_many_of_those_it_left_out():
     for sampled in (False, True):
         made = make_router(router, sample, 0, sampled=sampled)
         settle(made, sample, job(router), 0, sampled=sampled)
-        leaf_NR = place(made, others, 2, "soar")[0]
+        leaf_NR = place(made, Encoded.of(others), 2, "soar")[0]
         share[sampled] = (leaf_NR[:, 0] != leaf_NR[:, 1]).mean()
     assert share[False] > 0.65
     assert share[True] == pytest.approx(0.5, abs=0.15)
@@ -164,7 +159,7 @@ def test_prices_even_out_a_crowd(problem, leaves):
     crowd = problem.documents[0] + 0.3 * rng.normal(size=problem.documents.shape).astype(np.float32)
     documents = np.concatenate([problem.documents, crowd / np.linalg.norm(crowd, axis=1, keepdims=True)])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, documents, 1, "soar")[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=leaves), 0)))["imbalance"]
     assert before > 1.25
     assert after < 1 + 0.8 * (before - 1)
@@ -175,22 +170,22 @@ def test_copies_that_no_price_can_part_drive_nobody_far(problem):
     copies = np.repeat(problem.documents[:1], len(problem.documents) // 2, axis=0)
     documents = np.concatenate([problem.documents, copies])
     made = make_router(FLAT, documents, 0)
-    before = balance(sizes(place(made, documents, 1, "soar")[0]))["imbalance"]
+    before = balance(sizes(place(made, Encoded.of(documents), 1, "soar")[0]))["imbalance"]
     after = balance(sizes(settle(made, documents, job(leaves_per_document=1), 0)))["imbalance"]
     assert after < before
-    assert made.price_L.abs().max() <= DEAREST
+    assert made.cells.price_L.abs().max() <= DEAREST
 
 
 def test_the_most_even_round_counts():
     """Sixty copies go back and forth between an empty leaf and one of forty: nothing is more even than no price."""
     angles = np.radians([0, 40, 180, 270, 18])
     leaves = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    made = TaughtRouter(2, 4, 1, 0)
+    made = LearnedIvfRouter(2, 4, 1, 0)
     made.begin(torch.from_numpy(leaves[:4]))
     documents = np.repeat(leaves, [0, 40, 5, 5, 60], axis=0)
     settled = settle(made, documents, job(leaves_per_document=1), 0)
     assert np.bincount(settled[:, 0]).tolist() == [60, 40, 5, 5]
-    assert made.price_L.tolist() == [0, 0, 0, 0]
+    assert made.cells.price_L.tolist() == [0, 0, 0, 0]
 
 
 def test_documents_that_a_sample_left_out_of_its_leaves_do_not_count_for_prices():
@@ -203,10 +198,10 @@ def test_documents_that_a_sample_left_out_of_its_leaves_do_not_count_for_prices(
     crowded[::20] = documents[0]
 
     def prices(given, *, sampled):
-        made = TaughtRouter(16, LEAVES, 1, 0)
+        made = LearnedIvfRouter(16, LEAVES, 1, 0)
         made.begin(torch.from_numpy(centroids / np.linalg.norm(centroids, axis=1, keepdims=True)))
         settle(made, given, job(leaves_per_document=1), 0, sampled=sampled)
-        return made.price_L.tolist()
+        return made.cells.price_L.tolist()
 
     assert any(prices(documents, sampled=True))
     assert prices(documents, sampled=True) == prices(crowded, sampled=True)
@@ -215,9 +210,9 @@ def test_documents_that_a_sample_left_out_of_its_leaves_do_not_count_for_prices(
 
 def test_the_next_best_leaf_is_the_second_nearest(problem):
     made = make_router(FLAT, problem.documents, 0)
-    made.border.fill_(2.0)
-    near = np.argsort(-(problem.documents @ made.centroid_LM.numpy().T), axis=1)
-    assert place(made, problem.documents, 2, "next_best")[0].tolist() == near[:, :2].tolist()
+    made.cells.border.fill_(2.0)
+    near = np.argsort(-(problem.documents @ made.cells.centroid_LM.numpy().T), axis=1)
+    assert place(made, Encoded.of(problem.documents), 2, "next_best")[0].tolist() == near[:, :2].tolist()
 
 
 # Lessons
@@ -235,10 +230,10 @@ def test_it_learns(problem, router):
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
     teacher = build(problem, epochs=20)
-    leaf_NR = place(teacher.router, problem.documents, 2, "soar")[0]
+    leaf_NR = place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0]
 
     def found(asked):
-        leaves = route_all(teacher.router, torch.from_numpy(problem.queries[asked]), 3)[0].numpy()
+        leaves = route_all(teacher.router, Encoded.of(problem.queries[asked]), 3)[0].numpy()
         return np.mean([bool(set(own) & set(leaf_NR[row])) for own, row in zip(leaves, asked, strict=True)])
 
     before = [found(asked) for asked in (problem.train, problem.dev)]
@@ -252,7 +247,7 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 def test_dev_is_the_mean_chance_that_an_answer_is_reached(problem, router, leaves):
     teacher = build(problem, router, leaves_per_document=leaves)
     p = teacher.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1].exp().detach().numpy()
-    leaf_NR = place(teacher.router, problem.documents, leaves, "soar")[0]
+    leaf_NR = place(teacher.router, Encoded.of(problem.documents), leaves, "soar")[0]
     reached = [sum(own[list(set(leaf_NR[row]))]) for own, row in zip(p, problem.dev, strict=True)]
     assert teacher.start()["dev"] == pytest.approx(np.exp(np.mean(np.log(reached))), rel=1e-5)
 
@@ -262,13 +257,13 @@ def test_a_step_is_the_weighted_mean_over_its_answers(problem):
     rows = np.array([7, 3, 150, 0])
     log_p = teacher.router.log_probs(teacher.vector_TM)[-1].detach().numpy()
     lessons = Lessons.of(problem.examples(), problem.queries[problem.train], problem.documents, teacher.spec, 0)
-    leaf_NR = place(teacher.router, problem.documents, 2, "soar")[0]
+    leaf_NR = place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0]
     total = weight = 0.0
     for (lesson, document), own in zip(lessons.pair_P2, lessons.weight_P, strict=True):
         if lesson in rows:
             total -= own * np.logaddexp.reduce(log_p[lesson, sorted(set(leaf_NR[document]))])
             weight += own
-    assert teacher._step(rows).item() == pytest.approx(total / weight, rel=1e-5)
+    assert teacher.step(rows).item() == pytest.approx(total / weight, rel=1e-5)
 
 
 @KINDS
@@ -289,10 +284,10 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, ro
 def test_the_best_epoch_is_restored_with_its_screen(problem, monkeypatch):
     teacher = build(problem, SCREENED)
     devs = iter([0.1, 0.4, 0.9, 0.3, 0.9])
-    monkeypatch.setattr(teacher, "_measured", lambda: {"dev": next(devs)})
+    monkeypatch.setattr(teacher.phase, "measure", lambda: {"dev": next(devs)})
     teacher.start()
     seen = []
-    while not teacher.finished:
+    while not teacher.ended:
         teacher.run_epoch()
         seen.append([weight.detach().clone() for weight in teacher.router.parameters()])
     teacher.restore_best()
@@ -308,20 +303,25 @@ def test_the_best_epoch_is_restored_with_its_screen(problem, monkeypatch):
 
 def test_where_documents_lie_is_not_taught(problem):
     teacher = build(problem)
-    fixed = [name for name, _ in teacher.router.named_buffers()]
-    before, leaves = state(teacher), place(teacher.router, problem.documents, 2, "soar")[0]
+    made = ("screen_PM", "screened_LP", "reach_T")  # of what was taught
+    fixed = [name for name, _ in teacher.router.named_buffers() if name not in made]
+    before, leaves = state(teacher), place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0]
     run(teacher).restore_best()
     after = state(teacher)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(teacher.router, problem.documents, 2, "soar")[0], leaves)
+    assert np.array_equal(place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0], leaves)
 
 
 def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
     teacher = build(problem, epochs=2)
-    rates, step = [], teacher._step
-    monkeypatch.setattr(
-        teacher, "_step", lambda rows: rates.append(teacher.optimizer.param_groups[0]["lr"]) or step(rows)
-    )
+    rates, step = [], teacher.phase.step
+
+    def noting(*given):
+        loss = step(*given)
+        rates.append(teacher.optimizer.param_groups[0]["lr"])
+        return loss
+
+    monkeypatch.setattr(teacher.phase, "step", noting)
     run(teacher)
     assert len(rates) == 2 * -(-len(teacher.vector_TM) // 32)
     assert rates == pytest.approx([RATE * (1 - number / len(rates)) for number in range(len(rates))])
@@ -333,7 +333,7 @@ def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
 def contrast(problem, spec, examples):
     stored = {**problem.stored(), "query": examples.query_QM}
     tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
-    return Contrast(tower, examples, spec.train, 0, problem.exact())
+    return Driven(Contrast(tower, examples, spec.train, 0, problem.exact()))
 
 
 def dev_pairs(problem):
@@ -344,14 +344,14 @@ def test_the_teacher_reads_trained_vectors(problem):
     spec = job()
     first = contrast(problem, spec, problem.examples())
     first.start()
-    while not first.finished:
+    while not first.ended:
         first.run_epoch()
     first.restore_best()
-    teacher = build_teacher(spec, first, first.examples, dev_pairs(problem))
+    teacher = Driven(build_teacher(spec, spec.router, first.phase, first.examples, dev_pairs(problem)))
     np.testing.assert_array_equal(teacher.vector_TM[: len(problem.train)].numpy(), first.side("query"))
     assert np.array_equal(teacher.dev.vector_TM, first.side("dev"))
     centroids = spherical_kmeans(first.documents(), LEAVES, 0)
-    assert sorted(teacher.router.centroid_LM.tolist()) == sorted(centroids.tolist())
+    assert sorted(teacher.router.cells.centroid_LM.tolist()) == sorted(centroids.tolist())
     assert teacher.leaf_PR.shape[1] == 2
     assert run(teacher).history[-1]["dev"] > teacher.history[0]["dev"]
 
@@ -361,16 +361,20 @@ def test_documents_alone_teach_nothing(problem, tmp_path, leaves):
     """Nothing is judged: the encoder stays as it came, and queries visit leaves as in k-means IVF."""
     spec = job(leaves_per_document=leaves)
     examples = document_pairs(Documents(problem.ids, problem.documents))
-    teacher = build_teacher(spec, contrast(problem, spec, examples), examples, dev_pairs(problem))
+    teacher = Driven(
+        build_teacher(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
+    )
     assert teacher.leaf_PR.shape[1] == teacher.dev_PR.shape[1] == leaves
     assert [row["epoch"] for row in run(teacher).history] == [0]
     teacher.save(tmp_path / "router.safetensors")
-    again = build_teacher(spec, contrast(problem, spec, examples), examples, dev_pairs(problem))
+    again = Driven(
+        build_teacher(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
+    )
     again.load(tmp_path / "router.safetensors")
-    assert again.finished
+    assert again.ended
     for one in (teacher, again):
         one.restore_best()
-        nearest = torch.from_numpy(problem.queries) @ one.router.centroid_LM.T
-        found = route_all(one.router, torch.from_numpy(problem.queries), LEAVES)[0]
+        nearest = torch.from_numpy(problem.queries) @ one.router.cells.centroid_LM.T
+        found = route_all(one.router, Encoded.of(problem.queries), LEAVES)[0]
         assert found.tolist() == nearest.argsort(dim=1, descending=True).tolist()
     assert same(state(again), state(teacher))
