@@ -29,7 +29,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from rayhier.embed.encode import TextEncoder, document_text
 from rayhier.embed.ray import EmbedPart
-from rayhier.model.precision import resolve
+from rayhier.model.precision import resolve, seconds
 from rayhier.ray import stream
 from rayhier.spec.cluster import Workers
 from rayhier.spec.encoder import EncoderSpec
@@ -66,12 +66,18 @@ def main() -> None:
     dtype = resolve(spec.precision, torch.device("cpu"))
     texts = read(2 * given.texts)
     many, few = texts[: given.texts], texts[: given.few]
+    print_arithmetics(folder, spec, few)
+    print(f"auto is {precision(dtype)}, which all below use but where another is named")
+    spec = spec.model_copy(update={"precision": precision(dtype)})
 
     encoder = TextEncoder(folder, spec, "cpu")
     bare = Bare(folder, dtype, spec.max_length)
     batch = max(BATCHES, key=lambda size: rate(lambda sample: bare.encode(sample, size), few))
     agreement = np.abs(encoder.encode(few[:500]) - bare.encode(few[:500], batch)).max()
-    print(f"{len(many):,} texts of {np.mean([len(text.split()) for text in many]):.1f} words, {dtype}, ", end="")
+    print(
+        f"{len(many):,} texts of {np.mean([len(text.split()) for text in many]):.1f} words, {precision(dtype)}, ",
+        end="",
+    )
     print(f"{given.threads} threads; bare batches of {batch}; greatest difference of a coordinate {agreement:.1e}")
 
     default = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
@@ -79,7 +85,7 @@ def main() -> None:
     in_process: dict[str, Callable[[], float]] = {
         BARE: lambda: rate(lambda sample: bare.encode(sample, batch), many),
         OURS: lambda: rate(encoder.encode, many),
-        f"sentence-transformers, {dtype}".replace("torch.", ""): lambda: rate(same.encode, few),
+        f"sentence-transformers, {precision(dtype)}": lambda: rate(same.encode, few),
         "sentence-transformers, as it comes": lambda: rate(default.encode, few),
     }
     start_ray(given.threads + 1)
@@ -99,6 +105,18 @@ def main() -> None:
     print(f"\nstart-up of the embed stage, Ray running: {statistics.median(startups):.1f} s")
     reached = statistics.median(of_bare(rates, STAGE))
     print(f"{'met' if reached >= 0.9 else 'MISSED'} embed stage over the bare loop: {reached:.2f} (asked 0.90)")
+
+
+def precision(dtype: torch.dtype) -> str:
+    """Its name in a spec."""
+    return str(dtype).removeprefix("torch.")
+
+
+def print_arithmetics(folder: Path, spec: EncoderSpec, texts: list[str]) -> None:
+    """What each arithmetic that `auto` may be gives: texts a second, and the time that decides."""
+    for dtype, least in seconds(torch.device("cpu")).items():
+        encoder = TextEncoder(folder, spec.model_copy(update={"precision": precision(dtype)}), "cpu")
+        print(f"{precision(dtype)}: {rate(encoder.encode, texts):.0f} texts/s; its timed layers {least * 1e3:.1f} ms")
 
 
 def start_ray(cpus: int) -> None:

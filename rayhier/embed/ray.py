@@ -12,6 +12,7 @@ from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.model.encoder import Encoder
+from rayhier.model.precision import agreed
 from rayhier.progress import Bar, say
 from rayhier.ray import Pool, stream
 from rayhier.spec import JobSpec
@@ -56,7 +57,7 @@ class EmbedPart:
         _threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
         self.ledger = Ledger(locate(ledger), self.root)
-        self.encoder = TextEncoder(Path(model), EncoderSpec(**spec))
+        self.encoder = TextEncoder(Path(model), agreed(EncoderSpec(**spec), self.ledger))
         self.clock = Clock(self.encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
 from rayhier.index.shards import ranges, shard_count, write_shard
-from rayhier.model.precision import resolve_device
+from rayhier.model.precision import agreed, resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
@@ -46,12 +46,14 @@ class RoutePart:
         job = JobSpec.model_validate(spec)
         torch.set_num_threads(job.cluster.index.cpus)
         self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
+        self.scratch = locate(scratch)
+        self.ledger = Ledger(self.scratch / "ledger", self.scratch)
+        if job.encoder.train != "head":
+            job = job.model_copy(update={"encoder": agreed(job.encoder, self.ledger)})
         device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
         self.model = Model.open(Artifact.open(locate(model)), job, device)
         self.assign = Assigner(self.model.router, job)
         self.clock = Clock(self.model.open_encoder)
-        self.scratch = locate(scratch)
-        self.ledger = Ledger(self.scratch / "ledger", self.scratch)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Route the part `row["part"]`; returns how many documents it holds."""

@@ -1,9 +1,19 @@
 """Where the encoder runs, and in which arithmetic."""
 
+import functools
+import time
+
 import torch
+from torch import Tensor
+from torch.nn.functional import linear
 
 from rayhier.spec import InputError
-from rayhier.spec.encoder import Device, Precision
+from rayhier.spec.encoder import Device, EncoderSpec, Precision
+from rayhier.storage.ledger import Ledger
+
+ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
+"""Tokens and widths of the layers that are timed: a small encoder's."""
+ROUNDS = 3
 
 
 def resolve_device(device: Device) -> torch.device:
@@ -15,7 +25,10 @@ def resolve_device(device: Device) -> torch.device:
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the device multiplies it in hardware, else float32."""
+    """`auto` is bfloat16 or float32, whichever is faster on the device; it is measured once a process.
+
+    Where the device multiplies no bfloat16 in hardware it is float32, and nothing is measured.
+    """
     match precision:
         case "float32":
             return torch.float32
@@ -24,7 +37,43 @@ def resolve(precision: Precision, device: torch.device) -> torch.dtype:
         case "float16":
             return torch.float16
         case "auto":
-            return torch.bfloat16 if _multiplies_bfloat16(device) else torch.float32
+            return _faster(device)
+
+
+def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
+    """A spec whose precision is named: of processes that share a ledger the first measures, also for a resumed step."""
+    if spec.precision != "auto":
+        return spec
+    dtype = ledger.agree("precision", lambda: str(resolve("auto", resolve_device(spec.device))))
+    return spec.model_copy(update={"precision": dtype.removeprefix("torch.")})
+
+
+@functools.cache
+def _faster(device: torch.device) -> torch.dtype:
+    if not _multiplies_bfloat16(device):
+        return torch.float32
+    least = seconds(device)
+    return min(least, key=lambda dtype: least[dtype])
+
+
+@torch.inference_mode()
+def seconds(device: torch.device) -> dict[torch.dtype, float]:
+    """Least time of the same two linear layers in bfloat16 and in float32, by turns: about 0.1 s altogether."""
+    rows = ROWS[device.type]
+    operands = {
+        dtype: tuple(torch.ones(shape, dtype=dtype, device=device) for shape in ((rows, M), (INNER, M), (M, INNER)))
+        for dtype in (torch.bfloat16, torch.float32)
+    }
+    rounds = [{dtype: _timed(device, *operands[dtype]) for dtype in operands} for _ in range(1 + ROUNDS)]
+    return {dtype: min(times[dtype] for times in rounds[1:]) for dtype in operands}  # the first sets libraries up
+
+
+def _timed(device: torch.device, x_NM: Tensor, wide_IM: Tensor, narrow_MI: Tensor) -> float:
+    began = time.perf_counter()
+    linear(linear(x_NM, wide_IM), narrow_MI)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
 
 
 def _multiplies_bfloat16(device: torch.device) -> bool:

@@ -28,7 +28,7 @@ class EncoderSpec(Section):
     device: Device = "auto"
     """Where it runs; `auto` is CUDA in a process that sees such a device."""
     precision: Precision = "auto"
-    """Arithmetic of the encoder; `auto` is bfloat16 where the hardware multiplies it."""
+    """Arithmetic of the encoder; `auto` measures which of bfloat16 and float32 is faster there."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
     """Texts encoded at a time."""
 

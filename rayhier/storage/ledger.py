@@ -1,5 +1,6 @@
 """Resuming a step shard by shard: one entry for each finished output, written after it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,13 @@ class Ledger:
         saved = {"files": [file.model_dump() for file in entry.files], "counts": entry.counts}
         files.write_json(self.folder / f"{key}.json", saved)
         return entry
+
+    def agree(self, key: str, settle: Callable[[], str]) -> str:
+        """A value that all who share the ledger use: what the first of them settled, now or before the step resumed."""
+        path = self.folder / f"{key}.agreed"
+        if not path.is_file():
+            files.create(path, settle().encode())
+        return path.read_text()
 
     def _is_whole(self, file: File) -> bool:
         try:

@@ -150,7 +150,7 @@ def build_tower(
     }
     same, asked = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
     texts["query"] = texts["document"] if same else asked
-    return TextTower(encoder, spec.train, texts, resolve(spec.precision, device))
+    return TextTower(encoder, spec.train, texts, Group().agree(resolve(spec.precision, device)))
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: Group) -> Floats:

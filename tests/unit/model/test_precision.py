@@ -1,35 +1,76 @@
-"""`auto` is bfloat16 only where the processor multiplies it, and CUDA only where there is a device."""
+"""`auto` is the faster of two arithmetics, measured once, and CUDA only where there is a device."""
 
 import pytest
 import torch
 
-from rayhier.model.precision import resolve, resolve_device
+from rayhier.model import precision
+from rayhier.model.precision import agreed, resolve, resolve_device
 from rayhier.spec import InputError
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.storage.ledger import Ledger
 
 CPU = torch.device("cpu")
+BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
+
+
+@pytest.fixture
+def clocked(monkeypatch):
+    """`clocked(capability, {dtype: seconds})`: what there is to measure; returns the list of measurements."""
+    measured = []
+
+    def set_up(capabilities, times):
+        precision._faster.cache_clear()
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(capabilities, True))
+        monkeypatch.setattr(precision, "seconds", lambda device: measured.append(device) or times)
+        return measured
+
+    yield set_up
+    precision._faster.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "wanted"),
-    [
-        ({"avx512_bf16": True}, torch.bfloat16),
-        ({"amx_bf16": True, "avx512_bf16": False}, torch.bfloat16),
-        ({"bf16": True}, torch.bfloat16),
-        ({"avx512_bf16": False, "amx_bf16": False, "avx2": True}, torch.float32),
-        ({}, torch.float32),
-    ],
+    ("times", "wanted"),
+    [({BFLOAT16: 0.002, FLOAT32: 0.001}, FLOAT32), ({BFLOAT16: 0.001, FLOAT32: 0.002}, BFLOAT16)],
 )
-def test_auto(monkeypatch, capabilities, wanted):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert resolve("auto", CPU) == wanted
+@pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16", "bf16"])
+def test_auto_is_the_faster_measured_once(clocked, capability, times, wanted):
+    measured = clocked([capability], times)
+    assert [resolve("auto", CPU) for _ in range(3)] == [wanted] * 3
+    assert measured == [CPU]
 
 
-def test_a_named_precision_is_kept(monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    assert resolve("float32", CPU) == torch.float32
-    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
-    assert resolve("bfloat16", CPU) == torch.bfloat16
-    assert resolve("float16", CPU) == torch.float16
+def test_what_cannot_multiply_bfloat16_measures_nothing(clocked):
+    measured = clocked(["avx512_f", "avx2"], {BFLOAT16: 0.001, FLOAT32: 0.002})
+    assert resolve("auto", CPU) == FLOAT32
+    assert not measured
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
+def test_a_named_precision_is_kept_and_measures_nothing(clocked, tmp_path, name):
+    measured = clocked(["avx512_bf16"], {BFLOAT16: 0.001, FLOAT32: 0.002})
+    assert resolve(name, CPU) == getattr(torch, name)
+    spec = EncoderSpec(model="m", precision=name)
+    assert agreed(spec, Ledger(tmp_path, tmp_path)) == spec
+    assert not measured
+    assert not any(tmp_path.iterdir())
+
+
+def test_each_arithmetic_is_timed(monkeypatch):
+    """By turns, and the least time counts, not the first's."""
+    ticks = iter([0, 9.0, 0, 9.0, 0, 0.4, 0, 0.3, 0, 0.2, 0, 0.5, 0, 0.6, 0, 0.7])
+    monkeypatch.setattr(precision.time, "perf_counter", lambda: next(ticks))
+    assert precision.seconds(CPU) == {BFLOAT16: 0.2, FLOAT32: 0.3}
+
+
+def test_who_shares_a_ledger_agrees(clocked, tmp_path):
+    """A slower second actor, or a resumed step, does not measure again, whatever it would find."""
+    spec, ledger = EncoderSpec(model="m", device="cpu", max_length=77), Ledger(tmp_path, tmp_path)
+    clocked(["bf16"], {BFLOAT16: 0.001, FLOAT32: 0.002})
+    assert agreed(spec, ledger) == spec.model_copy(update={"precision": "bfloat16"})
+    measured = clocked(["bf16"], {BFLOAT16: 0.002, FLOAT32: 0.001})
+    assert agreed(spec, ledger).precision == "bfloat16"
+    assert len(measured) == 1
+    assert agreed(spec, Ledger(tmp_path / "other", tmp_path)).precision == "float32"
 
 
 @pytest.mark.parametrize(

@@ -37,3 +37,14 @@ def test_entering_again_is_harmless(ledger, entry):
 def test_a_damaged_entry_is_none(folder, ledger, entry, bytes_):
     files.replace(folder / "scratch" / "ledger" / "shard-0.json", bytes_)
     assert ledger.done("shard-0") is None
+
+
+def test_the_first_settles_what_all_use(folder, ledger):
+    assert ledger.agree("arithmetic", lambda: "float32") == "float32"
+    assert Ledger(ledger.folder, folder).agree("arithmetic", pytest.fail) == "float32"
+
+
+def test_of_two_at_once_one_settles(ledger):
+    """The second looked before the first was done."""
+    settled = ledger.agree("arithmetic", lambda: ledger.agree("arithmetic", lambda: "first") and "second")
+    assert settled == "first"

@@ -1,5 +1,7 @@
 """The encoder as what learns: its vectors are the encoding path's, and caching gradients changes none."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import Ehi
 from rayhier.spec.train import Ehi as Spec
+from rayhier.train import tower as towers
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
@@ -94,3 +97,18 @@ def test_mixed_precision_keeps_float32_weights(build):
     trainer.step(np.arange(16), np.full(16, -1))
     assert all(value.dtype == torch.float32 for value in trainer.learned().values())
     assert sum(not torch.equal(value, before[name]) for name, value in trainer.learned().items()) > 10
+
+
+def test_every_worker_computes_as_the_first_decided(tiny_model, texts, monkeypatch):
+    """Each measures for itself, and one may come to something else."""
+    measured = []
+    monkeypatch.setattr(towers, "load_texts", lambda corpus, ids: pa.chunked_array([texts["document"]]))
+    monkeypatch.setattr(towers, "resolve", lambda precision, device: measured.append(precision) or torch.float32)
+    monkeypatch.setattr(towers.Group, "agree", lambda group, value: torch.bfloat16)
+    spec = EncoderSpec(model=str(tiny_model), max_length=32, device="cpu", train="all")
+    examples = SimpleNamespace(same=True, query_texts=[])
+    tower = towers.build_tower(
+        spec, tiny_model, None, SimpleNamespace(ids=[]), examples, SimpleNamespace(texts=["oak"])
+    )
+    assert measured == ["auto"]
+    assert tower.dtype == torch.bfloat16
