@@ -1,5 +1,6 @@
 """A spec file and `--set` pairs become one JobSpec, or a message that names key, place, what was given and allowed."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from rayhier.spec import InputError, JobSpec, load
+from rayhier.spec.corpus import Columns, Judgements
+from rayhier.spec.search import NoRerank, SearchSpec
 
 SPECS = Path(__file__).parents[3] / "specs"
 
@@ -159,6 +162,14 @@ REFUSED = {
         ["--set router={type: learned_ivf, height: x}: router.height: got 'x'"],
     ),
     "--set of nothing": (SMALLEST, ["name="], ["--set name=: name: got None; allowed: text"]),
+    "a required key that is null": (
+        SMALLEST.replace("path: data/a", "path: null"),
+        [],
+        ["spec.yaml:3: corpus.path: got None; allowed: text"],
+    ),
+    "--set of a required section to null": (SMALLEST, ["router=null"], ["--set router=null: router: got None"]),
+    "--set of a union's type to null": (SMALLEST, ["search.rerank.type=null"], ["search.rerank.type: got None"]),
+    "an unknown key that is null": (SMALLEST, ["train.epoch=null"], ["train.epoch: got None", "did you mean epochs?"]),
     "--set that is not YAML": (SMALLEST, ["name=[a"], ["--set name=[a: not YAML: "]),
     "--set longer than a screen": (SMALLEST, ["train.epochs=" + "9" * 5000], ["--set train.epochs=99", "…: not YAML"]),
 }
@@ -236,6 +247,38 @@ def test_set_reaches_every_section(file, override, key, value):
     for part in key.split("."):
         found = getattr(found, part)
     assert found == value
+
+
+JSONL = SMALLEST.replace("{type: beir, path: data/a}", "{type: jsonl, documents: d, queries: q, judgements: {test: t}}")
+
+LEFT_OUT = {
+    "a section of a union's member": (JSONL, "corpus.judgements", Judgements()),
+    "a number": (SMALLEST + "search: {k: 7}\n", "search.k", 100),
+    "a whole section": (SMALLEST + "search: {k: 7}\n", "search", SearchSpec()),
+    "a union": (SMALLEST + "search: {rerank: {type: none}, beam: {type: mass, target: 0.9}}\n", "search.beam", "auto"),
+    "a section with a type": (SMALLEST + "search: {rerank: {type: none}}\n", "search.rerank", NoRerank(type="none")),
+    "what has a default of its own": (
+        SMALLEST.replace("{type: beir, path: data/a}", "{type: huggingface, path: a, columns: {id: x}}"),
+        "corpus.columns",
+        Columns(id="_id"),
+    ),
+    "what none is a value of": (SMALLEST + "cluster: {tokenise: {workers: 3}}\n", "cluster.tokenise", None),
+}
+
+
+@pytest.mark.parametrize(("text", "key", "default"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_null_leaves_out_what_the_file_gives(file, text, key, default):
+    def value(spec):
+        return functools.reduce(getattr, key.split("."), spec)
+
+    assert (value(load(file(text))) == default) is (key == "search.rerank")
+    assert value(load(file(text), [f"{key}=null"])) == default
+    assert value(load(file(text), [f"{key}="])) == default
+
+
+def test_null_in_the_file_is_as_if_it_were_not_there(file):
+    nulls = "search: {rerank: null, k: null, codec:}\ntrain: null\nindex:\n"
+    assert load(file(SMALLEST + nulls)) == load(file(SMALLEST))
 
 
 def test_every_section_is_set_once_above():
