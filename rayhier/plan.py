@@ -21,7 +21,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 1, "embed": 1, "train": 5, "index": 4, "evaluate": 4}
+CODE = {"corpus": 2, "embed": 1, "train": 5, "index": 4, "evaluate": 4}
 """Raised when a stage's code changes what it makes of the same input."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Where a corpus lies: never part of a fingerprint, its content is."""

@@ -14,6 +14,8 @@ from rayhier.spec.corpus import Columns, FieldType, Limits
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
 """Bytes. The readers of lines stop here, so that one endless line cannot fill the memory."""
+SHOWN = 80
+"""Characters of a rejected row."""
 HEADER = ("query-id", "corpus-id", "score")
 
 T = TypeVar("T")
@@ -50,6 +52,29 @@ class Rules:
     limits: Limits
     columns: Columns
     fields: Mapping[str, FieldType]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that is not accepted, as rejected.parquet has it."""
+
+    reason: Reason
+    value: str
+    """How it begins."""
+
+
+def beginning(value: object) -> str:
+    r"""The first 80 characters of a value, on one line: what does not print, or is no UTF-8, is escaped.
+
+    >>> print(beginning(b"caf\xe9\tau lait\n"))
+    caf\xe9\tau lait
+    """
+    if isinstance(value, bytes):
+        text = value[: 4 * SHOWN + 4].decode("utf-8", "backslashreplace").rstrip("\r\n")
+    else:
+        text = str(value)
+    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: SHOWN + 1])
+    return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
 
 
 class RowError(ValueError):
@@ -92,7 +117,7 @@ class Parsed(Generic[T]):
     read: int
     """Rows: lines that are neither blank nor a header."""
     accepted: list[tuple[int, T]]
-    rejected: list[tuple[int, Reason]]
+    rejected: list[tuple[int, Rejected]]
 
 
 def digest(text: str) -> bytes:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.corpus import ids
-from rayhier.corpus.check import Entry, Reason, count, digest
+from rayhier.corpus.check import Entry, Reason, Rejected, beginning, count, digest
 from rayhier.corpus.passages import Layout
 from rayhier.corpus.rows import Range, Rows, distinct
 from rayhier.storage import columns, files, ledger, schemas
@@ -28,8 +28,13 @@ from rayhier.storage.paths import Location
 GROUP_ROWS = 10_000
 CHUNK_DOCUMENTS = 1_000
 """Documents of a part in memory at a time."""
-FATES = pa.schema([("line", pa.int64()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())])
-"""One row a row read, accepted ones first, in the order of the part file; `reason` is null where accepted."""
+FATES = pa.schema(
+    [("line", pa.int64()), ("value", pa.string()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())]
+)
+"""One row a row read, accepted ones first, in the order of the part file; `reason` is null where accepted.
+
+`value` is how the id of an accepted row begins, or the whole of a rejected one.
+"""
 
 
 @dataclass(frozen=True)
@@ -49,23 +54,24 @@ class Fates:
     """What became of the rows of one part, while it is read."""
 
     lines: int = 0
-    accepted: list[tuple[int, bytes, bool]] = field(default_factory=list)
-    """Line, digest of the id, whether it was cut."""
-    rejected: list[tuple[int, str]] = field(default_factory=list)
+    accepted: list[tuple[int, str, bytes, bool]] = field(default_factory=list)
+    """Line, how the id begins, its digest, whether it was cut."""
+    rejected: list[tuple[int, Rejected]] = field(default_factory=list)
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
         """The accepted rows, everything noted."""
         for one in rows:
             self.lines += 1
-            if isinstance(one, Reason):
-                self.rejected.append((self.lines, str(one)))
+            if isinstance(one, Rejected):
+                self.rejected.append((self.lines, one))
             elif one is not None:
-                self.accepted.append((self.lines, digest(one.key), one.cut))
+                self.accepted.append((self.lines, beginning(one.key), digest(one.key), one.cut))
                 yield one
 
     def table(self) -> pa.Table:
         """As FATES."""
-        rows = [(*one, None) for one in self.accepted] + [(line, None, False, why) for line, why in self.rejected]
+        rows: list[tuple[Any, ...]] = [(*one, None) for one in self.accepted]
+        rows += [(line, one.value, None, False, str(one.reason)) for line, one in self.rejected]
         values = list(zip(*rows, strict=True)) or [()] * len(FATES)
         return pa.table([pa.array(value, kind) for value, kind in zip(values, FATES.types, strict=True)], schema=FATES)
 
@@ -108,7 +114,7 @@ def finished(span: Range, root: Location) -> Part | None:
 def make(span: Range, rows: Rows[Entry], root: Location, layout: Layout) -> int:
     """Write the part of a range's rows, each id once; returns the documents accepted.
 
-    Holds a thousand documents in memory, and 16 bytes of each id.
+    Holds a thousand documents in memory, and of each id 16 bytes and how it begins.
     """
     fates = Fates()
     file = write_documents(root, span.part, fates.keep(distinct(rows, set())), layout)
@@ -193,7 +199,7 @@ def _count(settled: Settled, part: Part, fates: pa.Table, line: int) -> None:
     rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
     names = [part.source] * len(rejected)
     numbers = pc.add(rejected["line"], line)
-    settled.rejected.append(pa.table([names, numbers, rejected["reason"]], schema=schemas.REJECTED))
+    settled.rejected.append(pa.table([names, numbers, rejected["reason"], rejected["value"]], schema=schemas.REJECTED))
     settled.reasons[part.source].update(rejected["reason"].to_pylist())
     settled.read[part.source] += part.read
     settled.accepted += len(accepted)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rayhier.corpus.check import Entry, Judgement, Reason, RowError, digest, entry
+from rayhier.corpus.check import Entry, Judgement, Reason, Rejected, RowError, beginning, digest, entry
 from rayhier.spec.corpus import Limits
 
 SKIPPED = frozenset(
@@ -50,13 +50,13 @@ class Docstring:
 
 @dataclass(slots=True)
 class Pairs:
-    """Documents and their queries, in the same order, and what was rejected as (file, line, reason)."""
+    """Documents and their queries, in the same order, and what was rejected as (file, line, why)."""
 
     read: int = 0
     """Docstrings, and files that do not parse."""
     documents: list[Entry] = field(default_factory=list)
     queries: list[Entry] = field(default_factory=list)
-    rejected: list[tuple[str, int, Reason]] = field(default_factory=list)
+    rejected: list[tuple[str, int, Rejected]] = field(default_factory=list)
 
     def judgements(self) -> list[Judgement]:
         """Each query's own document."""
@@ -70,11 +70,12 @@ def pairs(library: Path, limits: Limits) -> Pairs:
     names: Counter[str] = Counter()
     for path in python_files(library):
         source = path.relative_to(library).as_posix()
+        code = path.read_bytes()
         try:
-            docstrings = list(read(path.read_bytes(), source))
+            docstrings = list(read(code, source))
         except RowError as error:
             found.read += 1
-            found.rejected.append((source, 1, error.reason))
+            found.rejected.append((source, 1, Rejected(error.reason, beginning(code))))
             continue
         for docstring in docstrings:
             found.read += 1
@@ -85,7 +86,7 @@ def pairs(library: Path, limits: Limits) -> Pairs:
                 if text in texts:
                     raise RowError(Reason.REPEATED_TEXT)
             except RowError as error:
-                found.rejected.append((source, docstring.line, error.reason))
+                found.rejected.append((source, docstring.line, Rejected(error.reason, beginning(docstring.text))))
                 continue
             texts.add(text)
             found.documents.append(document)

@@ -76,7 +76,7 @@ def read(reader: Reader, documents: Container[str]) -> Questions:
 
 
 def _whole(stream: Stream[T], parsed: Parsed[T]) -> Parsed[T]:
-    misshapen = [line for line, reason in parsed.rejected if reason == Reason.WRONG_COLUMNS]
+    misshapen = [line for line, one in parsed.rejected if one.reason == Reason.WRONG_COLUMNS]
     if stream.path is not None and 0 < len(misshapen) == parsed.read:
         raise refusal(stream.path, stream.allowed)
     return parsed
@@ -87,4 +87,4 @@ def _read(rows: Files[Any]) -> int:
 
 
 def _reasons(rows: Files[Any]) -> list[Reason]:
-    return [reason for _, parsed in rows for _, reason in parsed.rejected]
+    return [one.reason for _, parsed in rows for _, one in parsed.rejected]

@@ -14,7 +14,7 @@ from rayhier.corpus.passages import Layout
 from rayhier.corpus.rows import Range, Ranged, Reader
 from rayhier.corpus.split import assign
 from rayhier.corpus.tables import Found
-from rayhier.progress import Bar, say
+from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import Workers
@@ -61,6 +61,8 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     fits.check(spec, counts)
     for line in tables.lines(counts):
         say(line)
+    if any(table.num_rows for table in found.rejected):
+        say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
     return Output(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
 
 
@@ -142,7 +144,7 @@ def _python_docs(spec: PythonDocs, root: Location) -> Found:
         judgements=judgements,
         rejected=[tables.rejected(found.rejected)],
         counts={
-            "documents": tables.count_entries(found.read, found.documents, (reason for *_, reason in found.rejected)),
+            "documents": tables.count_entries(found.read, found.documents, (one.reason for *_, one in found.rejected)),
             "queries": tables.count_entries(len(found.documents), found.queries, ()),
             "judgements": {split: tables.count(len(rows), rows, ()) for split, rows in judgements.items()},
         },

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from rayhier.corpus.check import Entry, Judgement, Parsed, Reason, RowError, digest
+from rayhier.corpus.check import Entry, Judgement, Parsed, Reason, Rejected, RowError, beginning, digest
 
 Raw = TypeVar("Raw")
 T = TypeVar("T")
 
-Rows = Iterator[T | Reason | None]
+Rows = Iterator[T | Rejected | None]
 """For each line of a file, from the first: what it holds, why it is rejected, or None where it is no row at all."""
 
 
@@ -80,7 +80,7 @@ def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
         try:
             yield None if one is None else parse(one)
         except RowError as error:
-            yield error.reason
+            yield Rejected(error.reason, beginning(one))
 
 
 def distinct(rows: Rows[Entry], seen: set[bytes]) -> Rows[Entry]:
@@ -89,7 +89,7 @@ def distinct(rows: Rows[Entry], seen: set[bytes]) -> Rows[Entry]:
         if not isinstance(one, Entry):
             yield one
         elif (key := digest(one.key)) in seen:
-            yield Reason.DUPLICATE_ID
+            yield Rejected(Reason.DUPLICATE_ID, beginning(one.key))
         else:
             seen.add(key)
             yield one
@@ -103,23 +103,27 @@ def known(
         if not isinstance(one, Judgement):
             yield one
         elif one.query_id not in queries:
-            yield Reason.UNKNOWN_QUERY
+            yield Rejected(Reason.UNKNOWN_QUERY, _shown(one))
         elif one.doc_id not in documents:
-            yield Reason.UNKNOWN_DOCUMENT
+            yield Rejected(Reason.UNKNOWN_DOCUMENT, _shown(one))
         elif (pair := digest(one.query_id) + digest(one.doc_id)) in seen:
-            yield Reason.DUPLICATE_JUDGEMENT
+            yield Rejected(Reason.DUPLICATE_JUDGEMENT, _shown(one))
         else:
             seen.add(pair)
             yield one
 
 
+def _shown(one: Judgement) -> str:
+    return beginning(f"{one.query_id} {one.doc_id} {one.grade}")
+
+
 def collect(rows: Rows[T]) -> Parsed[T]:
     """All rows in memory, accepted and rejected, by line."""
     accepted: list[tuple[int, T]] = []
-    rejected: list[tuple[int, Reason]] = []
+    rejected: list[tuple[int, Rejected]] = []
     line = 0
     for line, one in enumerate(rows, 1):
-        if isinstance(one, Reason):
+        if isinstance(one, Rejected):
             rejected.append((line, one))
         elif one is not None:
             accepted.append((line, one))

@@ -8,13 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Reason
+from rayhier.corpus.check import Entry, Judgement, Reason, Rejected
 from rayhier.corpus.parts import groups
 from rayhier.corpus.split import cut_dev
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.paths import Location
+
+REJECTED = "rejected.parquet"
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,10 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
     return {"rows": rows, "fields": filled}
 
 
-def rejected(rows: Iterable[tuple[str, int, Reason]]) -> pa.Table:
-    """Rejected rows: file, line, reason."""
-    listed = list(rows)
-    columns = [[row[0] for row in listed], [row[1] for row in listed], [str(row[2]) for row in listed]]
-    return pa.table(columns, schema=schemas.REJECTED)
+def rejected(rows: Iterable[tuple[str, int, Rejected]]) -> pa.Table:
+    """Rejected rows: file, line, reason, how the row begins."""
+    listed = [(source, line, str(one.reason), one.value) for source, line, one in rows]
+    return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
 
 
 def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def write(root: Location, found: Found, judgements: Mapping[str, Sequence[Judgem
         )
         made.append(files.write_parquet(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
     rejects = (table for table in found.rejected if table.num_rows)
-    made.append(files.write_parquet(root, "rejected.parquet", rejects, schemas.REJECTED))
+    made.append(files.write_parquet(root, REJECTED, rejects, schemas.REJECTED))
     return made
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rayhier.arrays import Floats
 from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Reason, Rules
+from rayhier.corpus.check import Entry, Rejected, Rules
 from rayhier.corpus.passages import Layout
 from rayhier.corpus.rows import Rows, checked
 from rayhier.dataset.documents import document_texts
@@ -70,9 +70,9 @@ def _check(path: Path, rows: Rows[Row]) -> None:
     """InputError where a row is refused: before any of the others is encoded."""
     bad, said = 0, []
     for number, row in enumerate(rows, 1):
-        if isinstance(row, Reason):
+        if isinstance(row, Rejected):
             bad += 1
-            said += [f"row {number}: {row}"] if bad <= SHOWN else []
+            said += [f"row {number}: {row.reason}"] if bad <= SHOWN else []
     if bad:
         more = f" and {bad - SHOWN} more" if bad > SHOWN else ""
         raise InputError(f"{path}: {'; '.join(said)}{more}; allowed: rows as in the corpus; nothing was changed")

@@ -13,7 +13,8 @@ FIELDS = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
 """Where the corpus has passages, `doc_id` is a passage's parent."""
-REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string())])
+REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
+"""Of rows that are not in the corpus; `value` is how the row begins."""
 
 
 def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:

@@ -83,17 +83,17 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     assert all(pq.read_metadata(artifact.path(name)).num_rows for name in artifact.names("documents/"))
     assert rows(artifact, "queries.parquet") == [("q1", "which"), ("q2", "what")]
     assert rows(artifact, "rejected.parquet") == [
-        ("corpus.jsonl", 3, "invalid UTF-8"),
-        ("corpus.jsonl", 5, "duplicate id"),
-        ("corpus.jsonl", 6, "empty text"),
-        ("corpus.jsonl", 8, "duplicate id"),
-        ("queries.jsonl", 3, "duplicate id"),
-        ("queries.jsonl", 4, "empty text"),
-        ("qrels/train.tsv", 3, "unknown document"),
-        ("qrels/train.tsv", 4, "unknown query"),
-        ("qrels/train.tsv", 6, "duplicate judgement"),
-        ("qrels/train.tsv", 7, "wrong number of columns"),
-        ("qrels/test.tsv", 3, "wrong type"),
+        ("corpus.jsonl", 3, "invalid UTF-8", '{"_id": "b", "text": "not a text: \\xff"}'),
+        ("corpus.jsonl", 5, "duplicate id", "a"),
+        ("corpus.jsonl", 6, "empty text", '{"_id": "d", "text": " "}'),
+        ("corpus.jsonl", 8, "duplicate id", "c"),
+        ("queries.jsonl", 3, "duplicate id", "q2"),
+        ("queries.jsonl", 4, "empty text", '{"_id": "q3", "text": ""}'),
+        ("qrels/train.tsv", 3, "unknown document", "q1 b 1"),
+        ("qrels/train.tsv", 4, "unknown query", "q3 a 1"),
+        ("qrels/train.tsv", 6, "duplicate judgement", "q2 c 1"),
+        ("qrels/train.tsv", 7, "wrong number of columns", r"q1\te"),
+        ("qrels/test.tsv", 3, "wrong type", r"q2\td\tone"),
     ]
     judged = Counter(rows(artifact, "judgements/train.parquet") + rows(artifact, "judgements/dev.parquet"))
     assert judged == Counter([("q1", "a", 1), ("q2", "c", 2)])

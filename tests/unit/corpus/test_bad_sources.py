@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
+from rayhier.corpus import ray as corpus
 from rayhier.spec import InputError
 
 from . import conftest as make
@@ -227,15 +228,27 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, fold
         opened.write("q0 0 d3 1\nq0\td3\t1\n")
     made = stage(section)
     assert [tuple(row.values()) for row in pq.read_table(made.path("rejected.parquet")).to_pylist()] == [
-        ("collection.tsv", 11, "wrong number of columns"),
-        ("collection.tsv", 12, "wrong number of columns"),
-        ("collection.tsv", 13, "missing id"),
-        ("collection.tsv", 14, "duplicate id"),
-        ("collection.tsv", 15, "empty text"),
-        ("qrels.dev.small.tsv", 5, "wrong number of columns"),
+        ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),
+        ("collection.tsv", 12, "wrong number of columns", "alone"),
+        ("collection.tsv", 13, "missing id", r"\tno id"),
+        ("collection.tsv", 14, "duplicate id", "d1"),
+        ("collection.tsv", 15, "empty text", r"11\t"),
+        ("qrels.dev.small.tsv", 5, "wrong number of columns", r"q0\td3\t1"),
     ]
     assert made.record.counts["documents"]["read"] == 14
     assert made.record.counts["splits"]["test"]["judgements"] == 4
+
+
+@pytest.mark.parametrize("rows", [[], [{"key": "d1", "text": "again"}]])
+def test_rejected_rows_are_said_to_lie_somewhere_where_there_are_any(stage, folder, monkeypatch, rows):
+    said = []
+    monkeypatch.setattr(corpus, "say", said.append)
+    section = make.jsonl(folder)
+    make.write_jsonl(folder / "documents" / "c.jsonl", [{"key": "d9", "text": "x"}, *rows])
+    made = stage(section)
+    assert [line for line in said if ".parquet" in line] == [
+        f"  rejected rows: {made.path('rejected.parquet')}" for _ in rows
+    ]
 
 
 def test_fields_of_the_wrong_type_are_rejected_and_missing_ones_null(stage, folder):

@@ -157,3 +157,25 @@ def test_counts_that_do_not_add_up_are_an_error():
     assert check.count(3, 1, {"b": 1, "a": 1})["rejected"] == {"a": 1, "b": 1}
     with pytest.raises(RuntimeError, match="1 accepted"):
         check.count(3, 1, {"a": 1})
+
+
+BEGINNINGS = {
+    "bytes that are no UTF-8": (b"a\xff\xe9b", r"a\xff\xe9b"),
+    "characters of several bytes": ("für 東京".encode(), "für 東京"),
+    "the end of a line": (b"a line\r\n", "a line"),
+    "what a terminal would act on": ("a\x1b[2J\tb\u202ec\x00", r"a\x1b[2J\tb\u202ec\x00"),
+    "half a character": ("a\ud800b", r"a\ud800b"),
+    "an object": ({"id": 1, "text": "x\ny"}, r"{'id': 1, 'text': 'x\ny'}"),
+    "a text just short enough": ("x" * 80, "x" * 80),
+    "a text too long": ("東" * 81, "東" * 80 + "…"),
+    "bytes cut inside a character": (b"x" + "東京".encode() * 80, "x" + "東京" * 39 + "東…"),
+    "one that escapes lengthen": (b"\xff" * 1000, r"\xff" * 20 + "…"),
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), BEGINNINGS.values(), ids=BEGINNINGS)
+def test_how_a_rejected_row_begins(value, expected):
+    shown = check.beginning(value)
+    assert shown == expected
+    assert shown.isprintable()
+    assert len(shown.encode()) <= 4 * 81

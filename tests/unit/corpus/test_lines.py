@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rayhier.corpus import jsonl, lines
-from rayhier.corpus.check import Judgement, Reason
+from rayhier.corpus.check import Judgement, Reason, Rejected
 from rayhier.spec.corpus import Jsonl
 from rayhier.storage.listing import NamedFile
 
@@ -21,7 +21,10 @@ def test_the_header_is_optional_and_stands_first(tmp_path):
     assert judgements(tmp_path, [b"q\td\t1\n"]) == [Judgement("q", "d", 1)]
     header = b"query-id\tcorpus-id\tscore\r\n"
     assert judgements(tmp_path, [header, b" \n", b"q\td\t2"]) == [None, None, Judgement("q", "d", 2)]
-    assert judgements(tmp_path, [b"q\td\t1\n", header]) == [Judgement("q", "d", 1), Reason.WRONG_TYPE]
+    assert judgements(tmp_path, [b"q\td\t1\n", header]) == [
+        Judgement("q", "d", 1),
+        Rejected(Reason.WRONG_TYPE, r"query-id\tcorpus-id\tscore"),
+    ]
 
 
 def test_a_file_of_the_wrong_shape_is_named_with_its_first_row(tmp_path):

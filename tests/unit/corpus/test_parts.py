@@ -46,6 +46,7 @@ def test_the_first_of_each_id_stays_wherever_the_ranges_end(source, tmp_path, mo
     rejected = pa.concat_tables(settled.rejected).to_pydict()
     assert rejected["row"] == [n + 1 for n in range(len(KEYS)) if n not in FIRST.values()]
     assert set(rejected["reason"]) == {"duplicate id"}
+    assert rejected["value"] == [key for n, key in enumerate(KEYS) if n not in FIRST.values()]
     assert settled.counts() == {"read": 10, "accepted": 5, "rejected": {"duplicate id": 5}, "cut": 0}
 
 
@@ -60,6 +61,7 @@ def test_settling_again_after_a_crash_gives_the_same_bytes(source, tmp_path, mon
     again = settle(source, tmp_path)
     assert again.documents == once.documents
     assert again.counts() == once.counts()
+    assert again.rejected == once.rejected
     assert {path: path.stat().st_size for path in (tmp_path / "documents").iterdir()} == sizes
 
 
@@ -114,8 +116,8 @@ def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
         parts.make(span, reader.documents(span), tmp_path, layout)
     settled = parts.settle(tmp_path, [parts.finished(span, tmp_path) for span in spans], layout)
     assert [tuple(row.values()) for row in pa.concat_tables(settled.rejected).to_pylist()] == [
-        ("documents/a.jsonl", 3, "not JSON"),
-        ("documents/a.jsonl", 4, "duplicate id"),
-        ("documents/b.jsonl", 3, "not JSON"),
-        ("documents/b.jsonl", 4, "duplicate id"),
+        ("documents/a.jsonl", 3, "not JSON", "{"),
+        ("documents/a.jsonl", 4, "duplicate id", "a"),
+        ("documents/b.jsonl", 3, "not JSON", "{"),
+        ("documents/b.jsonl", 4, "duplicate id", "a"),
     ]

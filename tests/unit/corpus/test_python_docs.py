@@ -68,13 +68,13 @@ def test_a_small_library(library):
     ]
     assert [one.title for one in found.documents][2:4] == ["package.choose", "package.choose"]
     assert found.documents[0].text == REST
-    assert found.rejected == [
-        ("broken.py", 1, Reason.NOT_PYTHON),
-        ("nul.py", 1, Reason.NOT_PYTHON),
-        ("package/__init__.py", 11, Reason.SUMMARY_ONLY),
-        ("package/__init__.py", 21, Reason.REPEATED_TEXT),
-        ("package/__init__.py", 24, Reason.CONTAINS_QUERY),
-        ("package/__init__.py", 27, Reason.SHORT_REST),
+    assert [(source, line, one.reason, one.value[:12]) for source, line, one in found.rejected] == [
+        ("broken.py", 1, Reason.NOT_PYTHON, "def ("),
+        ("nul.py", 1, Reason.NOT_PYTHON, "\\x00"),
+        ("package/__init__.py", 11, Reason.SUMMARY_ONLY, "Act."),
+        ("package/__init__.py", 21, Reason.REPEATED_TEXT, "Another summ"),
+        ("package/__init__.py", 24, Reason.CONTAINS_QUERY, "Quote this. "),
+        ("package/__init__.py", 27, Reason.SHORT_REST, "Short one. N"),
     ]
     assert found.read == 11
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.corpus import check, lines, rows
-from rayhier.corpus.check import Judgement, Reason, Rules
+from rayhier.corpus.check import Judgement, Reason, Rejected, Rules
 from rayhier.spec.corpus import Columns, Limits
 
 RULES = Rules(Limits(), Columns(), {})
@@ -24,6 +24,10 @@ def judgements(raw, queries=("q",), documents=("d", "e")):
     return rows.collect(rows.known(iter(raw), queries, documents, set()))
 
 
+def refused(parsed):
+    return [(line, one.reason, one.value) for line, one in parsed.rejected]
+
+
 def test_six_lines():
     raw = [
         b'{"id": "a", "text": "x"}\n',
@@ -36,26 +40,30 @@ def test_six_lines():
     parsed = entries(raw)
     assert (parsed.lines, parsed.read) == (6, 5)
     assert [(line, one.key, one.text) for line, one in parsed.accepted] == [(1, "a", "x"), (6, "b", "z")]
-    assert parsed.rejected == [(3, Reason.DUPLICATE_ID), (4, Reason.NOT_JSON), (5, Reason.MISSING_ID)]
+    assert refused(parsed) == [
+        (3, Reason.DUPLICATE_ID, "a"),
+        (4, Reason.NOT_JSON, "{"),
+        (5, Reason.MISSING_ID, '{"id": "", "text": "x"}'),
+    ]
 
 
 def test_ids_seen_in_another_file_count():
     seen = {check.digest("a")}
     parsed = rows.collect(rows.distinct(iter([check.Entry("a", "", "x", cut=False)]), seen))
-    assert parsed.rejected == [(1, Reason.DUPLICATE_ID)]
+    assert refused(parsed) == [(1, Reason.DUPLICATE_ID, "a")]
 
 
 def test_judgements_of_seven_lines():
-    one = Judgement("q", "d", 1)
-    raw = [None, one, None, Judgement("q", "d", 2), Judgement("q", "e", 0), Judgement("x", "d", 1), Reason.WRONG_TYPE]
+    one, wrong = Judgement("q", "d", 1), Rejected(Reason.WRONG_TYPE, "q d one")
+    raw = [None, one, None, Judgement("q", "d", 2), Judgement("q", "e", 0), Judgement("x", "d", 1), wrong]
     parsed = judgements([*raw, Judgement("q", "x", 1)])
     assert (parsed.lines, parsed.read) == (8, 6)
     assert parsed.accepted == [(2, one), (5, Judgement("q", "e", 0))]
-    assert parsed.rejected == [
-        (4, Reason.DUPLICATE_JUDGEMENT),
-        (6, Reason.UNKNOWN_QUERY),
-        (7, Reason.WRONG_TYPE),
-        (8, Reason.UNKNOWN_DOCUMENT),
+    assert refused(parsed) == [
+        (4, Reason.DUPLICATE_JUDGEMENT, "q d 2"),
+        (6, Reason.UNKNOWN_QUERY, "x d 1"),
+        (7, Reason.WRONG_TYPE, "q d one"),
+        (8, Reason.UNKNOWN_DOCUMENT, "q x 1"),
     ]
 
 
