@@ -55,21 +55,20 @@ def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
     Every passage is numbered, that of a short document too: what stands before the last `#` is always the
     parent's id, so that no two can be the same.
     """
-    for number, text in enumerate(windows(document.text, passages.words, passages.stride), 1):
+    for number, text in enumerate(windows(document.text, passages), 1):
         yield [f"{document.key}#{number:04d}", document.title, text, document.key, *document.values]
 
 
-def windows(text: str, words: int, stride: int) -> Iterator[str]:
-    """Windows of `words` words, each `stride` after the one before, until the text's end is in one.
+def windows(text: str, passages: Passages) -> Iterator[str]:
+    """Windows of so many words, each a stride after the one before, until the text's end is in one.
 
-    >>> list(windows("a b c d e f", 3, 2))
+    >>> list(windows("a b c d e f", Passages(words=3, stride=2)))
     ['a b c', 'c d e', 'e f']
     """
     spans = [found.span() for found in WORD.finditer(text)]
-    if len(spans) <= words:
+    if len(spans) <= passages.words:
         yield text
         return
-    last = -(-(len(spans) - words) // stride)
-    for first in range(0, last * stride + 1, stride):
-        end = min(first + words, len(spans))
+    for first in passages.starts(len(spans)):
+        end = min(first + passages.words, len(spans))
         yield text[spans[first][0] : spans[end - 1][1]]

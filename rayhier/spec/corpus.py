@@ -49,6 +49,15 @@ class Passages(Section):
             raise ValueError(f"a stride of at most words ({self.words}): a longer one leaves words out")
         return self
 
+    def starts(self, words: int) -> range:
+        """The first word of each passage of a document of so many words, until its last word is in one.
+
+        >>> Passages(words=3, stride=2).starts(6)
+        range(0, 5, 2)
+        """
+        last = -(-max(0, words - self.words) // self.stride)
+        return range(0, last * self.stride + 1, self.stride)
+
 
 class Columns(Section):
     """Names of the columns, or keys of a JSON object, that hold a document; queries have `id` and `text` too."""

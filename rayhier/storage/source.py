@@ -13,9 +13,9 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import CorpusSpec, HuggingFace, IrDatasets, Listed, Parquet, PythonDocs
 from rayhier.storage import files, hub_data, listing
 from rayhier.storage.listing import SPLITS
+from rayhier.storage.sample import passages_a_document
 
 CHUNK = 1 << 20
-BYTES_A_WORD = 6
 PARQUET = ".parquet"
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
@@ -76,13 +76,14 @@ def _files(spec: Listed) -> Source:
     documents, text = (sum(held[one.name] for one in found.documents) for held in (lengths, sizes))
     if documents == 0:
         raise InputError(f"corpus.{_key(spec)}: {found.documents[0].path} is empty; allowed: one document a line")
-    more = text // (spec.passages.stride * BYTES_A_WORD) if spec.passages else 0
+    first = next(one.path for one in found.documents if lengths[one.name])
+    each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
     return Source(
         identity,
         documents,
         sum(sizes.values()),
         frozenset(found.judgements),
-        documents + more,
+        round(documents * each),
         document_bytes=text,
         queries=sum(lengths[one.name] for one in found.queries),
         query_bytes=sum(sizes[one.name] for one in found.queries),

@@ -16,7 +16,9 @@ SIZES = st.integers(1, 12).flatmap(lambda words: st.tuples(st.just(words), st.in
 def test_every_word_is_in_a_window_and_each_begins_a_stride_later(text, sizes):
     words, stride = sizes
     numbered = " ".join(str(n) for n in range(len(text.split())))
-    found = [[int(word) for word in window.split()] for window in windows(numbered, words, stride)]
+    found = [
+        [int(word) for word in window.split()] for window in windows(numbered, Passages(words=words, stride=stride))
+    ]
     assert {word for window in found for word in window} == set(range(len(text.split())))
     assert all(window == list(range(n * stride, n * stride + len(window))) for n, window in enumerate(found) if window)
     assert all(len(window) == words for window in found[:-1])
@@ -27,9 +29,15 @@ def test_every_word_is_in_a_window_and_each_begins_a_stride_later(text, sizes):
 
 @given(TEXTS, SIZES)
 def test_a_window_is_the_text_as_it_stands(text, sizes):
-    found = list(windows(text, *sizes))
+    found = list(windows(text, Passages(words=sizes[0], stride=sizes[1])))
     assert all(window in text for window in found)
     assert (found == [text]) == (len(text.split()) <= sizes[0])
+
+
+@given(TEXTS | st.text(), SIZES)
+def test_passages_can_be_counted_without_being_cut(text, sizes):
+    passages = Passages(words=sizes[0], stride=sizes[1])
+    assert len(passages.starts(len(text.split()))) == len(list(windows(text, passages)))
 
 
 @given(st.lists(st.text(alphabet="a#01", min_size=1, max_size=6), unique=True, max_size=20))

@@ -99,7 +99,7 @@ def test_passages_are_estimated(folder):
     (folder / "corpus.jsonl").write_text('{"_id": "1", "text": "' + "words " * 1000 + '"}\n')
     found = describe(Beir(type="beir", path=str(folder), passages=Passages(words=100, stride=50)))
     assert found.documents == 1
-    assert 20 <= found.rows <= 22
+    assert found.rows == 19
 
 
 def test_parquet_knows_its_rows(tmp_path):

@@ -1,0 +1,94 @@
+"""About how many passages `--plan` reckons with, and how many the corpus stage then makes."""
+
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier.corpus import parts, sources
+from rayhier.corpus.passages import Layout
+from rayhier.spec.corpus import Jsonl, MsMarco, Parquet, Passages
+from rayhier.storage import sample
+from rayhier.storage.source import describe
+
+PASSAGES = Passages(words=50, stride=40)
+LONGEST = 900
+"""Characters, so that long texts are cut before they are cut into passages."""
+
+
+@pytest.fixture
+def texts():
+    """Many short, some long, one in twelve without a word."""
+    draw = random.Random(0)
+    words = ["a", "an", "extraordinarily", "oak", "x" * 40, "tree\u00a0of"]
+    sizes = [0 if not n % 12 else int(draw.lognormvariate(3.6, 1.2)) for n in range(3_000)]
+    return [" ".join(draw.choices(words, k=size)) for size in sizes]
+
+
+def write(folder, kind, texts):
+    """A source of one type: its spec, with passages."""
+    common = {"type": kind, "passages": PASSAGES, "limits": {"text": LONGEST}}
+    match kind:
+        case "jsonl":
+            rows = [{"key": n, "title": "t", "body": text} for n, text in enumerate(texts)]
+            lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+            (folder / "a.jsonl").write_text("")
+            (folder / "b.jsonl").write_text("\n\n".join([*lines[:5], "{", "[]", '{"key": "x", "body": 3}', *lines[5:]]))
+            return Jsonl(**common, documents=str(folder), columns={"id": "key", "text": "body"})
+        case "parquet":
+            ids, titles = [f"d{n}" for n in range(len(texts))], ["t"] * len(texts)
+            pq.write_table(pa.table({"id": ids, "title": titles, "body": texts}), folder / "a.parquet")
+            return Parquet(**common, documents=str(folder / "a.parquet"), columns={"text": "body"})
+        case _:
+            (folder / "collection.tsv").write_text("".join(f"{n}\tt {text}\r\n" for n, text in enumerate(texts)))
+            (folder / "queries.dev.tsv").write_text("q\twhat\n")
+            (folder / "qrels.dev.tsv").write_text("q 0 1 1\n")
+            return MsMarco(**common, path=str(folder))
+
+
+def passages(spec, root):
+    """What the corpus stage makes: documents, and passages of them."""
+    layout, reader = Layout.of(spec), sources.ranged(spec)
+    accepted = sum(parts.make(span, reader.documents(span), root, layout) for span in reader.ranges())
+    return accepted, sum(pq.read_metadata(path).num_rows for path in (root / "documents").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "msmarco"])
+def test_the_estimate_is_near_what_the_stage_makes(tmp_path, texts, kind):
+    spec = write(tmp_path, kind, texts)
+    documents, made = passages(spec, tmp_path / "made")
+    assert made > 1.3 * documents, "many documents are several passages"
+    assert describe(spec).rows == pytest.approx(made, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "msmarco"])
+def test_a_sample_of_all_is_exact(tmp_path, texts, kind, monkeypatch):
+    spec = write(tmp_path, kind, texts[:200])
+    assert describe(spec).rows == passages(spec, tmp_path / "made")[1]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "msmarco"])
+@pytest.mark.parametrize("limit", ["MOST", "MOST_BYTES"])
+def test_the_sample_is_bounded(tmp_path, kind, limit, monkeypatch):
+    """What stands behind the sample changes nothing."""
+    monkeypatch.setattr(sample, limit, {"MOST": 60, "MOST_BYTES": 6_000}[limit])
+    short = ["word " * 30] * 80
+    for number, long in enumerate(["oak " * 30, "oak " * 200]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert describe(write(folder, kind, short + [long] * 40)).rows == pytest.approx(120, abs=10)
+
+
+@pytest.mark.parametrize("content", ["{\n[]\n", '{"id": 1, "text": "' + "x " * 4000])
+def test_where_no_text_is_read_a_document_is_a_passage(tmp_path, content, monkeypatch):
+    monkeypatch.setattr(sample, "MOST_BYTES", 1_000)
+    (tmp_path / "a.jsonl").write_text(content)
+    found = describe(Jsonl(type="jsonl", documents=str(tmp_path), passages=PASSAGES))
+    assert found.rows == found.documents == max(1, content.count("\n"))
+
+
+def test_a_column_that_is_not_there_is_no_matter_of_an_estimate(tmp_path):
+    pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "a.parquet")
+    assert describe(Parquet(type="parquet", documents=str(tmp_path), passages=PASSAGES)).rows == 2
