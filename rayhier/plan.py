@@ -207,7 +207,7 @@ class _Steps:
         )
 
     def _evaluation(self, measured: dict[str, str]) -> Step:
-        search, evaluate = _fields(self.spec.search, "codec"), _fields(self.spec.evaluate)
+        search, evaluate = _fields(self.spec.search, "codec", "cache_gb"), _fields(self.spec.evaluate)
         return self._step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search)
 
     def _step(

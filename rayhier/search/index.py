@@ -39,6 +39,6 @@ def _of_model(leaf_map: LeafMap, now: Current) -> LeafMap:
 
 
 def open_leaves(spec: JobSpec, leaf_map: LeafMap, leaves: range | None = None) -> LeafScan:
-    """A scan of a leaf map with the spec's codec: of all leaves, or of a range."""
-    codec = spec.search.codec
-    return LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves)
+    """A scan of a leaf map with the spec's codec and cache: of all leaves, or of a range."""
+    codec, cache_bytes = spec.search.codec, spec.search.cache_gb * 1e9
+    return LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves, cache_bytes)

@@ -6,6 +6,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam), K results, S segmen
 have leaves in a segment.
 """
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,14 +34,23 @@ class LeafScan:
         self._slots, self.codec, self.leaves = list(slots), codec, leaves
 
     @classmethod
-    def mapped(cls, leaf_map: LeafMap, codec: Codec | None = None, leaves: range | None = None) -> Self:
-        """One version of a leaf map, or a range of its leaves, mapped; lists as stored where no codec is named."""
+    def mapped(
+        cls,
+        leaf_map: LeafMap,
+        codec: Codec | None = None,
+        leaves: range | None = None,
+        cache_bytes: float = math.inf,
+    ) -> Self:
+        """One version of a leaf map, or a range of its leaves, mapped; lists as stored where no codec is named.
+
+        What is kept on this machine for it and others stays within `cache_bytes`, but for what is mapped.
+        """
         manifest = leaf_map.manifest
         own: Codec = codec or ("fp16" if manifest.vectors == "float16" else "flat")
         every = range(len(manifest.counts)) if leaves is None else leaves
 
         def opener(shard: Shard) -> Callable[[], Segment]:
-            return lambda: MappedSegment.open(leaf_map, shard, own)
+            return lambda: MappedSegment.open(leaf_map, shard, own, cache_bytes)
 
         slots = [Slot([leaf for leaf in shard.leaves if leaf in every], opener(shard)) for shard in manifest.shards]
         return cls(slots, own, every)

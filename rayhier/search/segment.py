@@ -7,6 +7,7 @@ alone are read whole; they are the smallest but one.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from rayhier.search import codecs
 from rayhier.search.lists import LeafLists, Places
 from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns
+from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, Shard, key_of
 
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
@@ -91,17 +93,24 @@ def read_segment(leaf_map: LeafMap, shards: Sequence[Shard]) -> tuple[MemorySegm
 
 @dataclass(frozen=True)
 class MappedSegment:
-    """A folder of mapped files."""
+    """A folder of mapped files, which stay on this machine as long as it lives."""
 
-    folder: Path
+    lease: Lease
 
     @classmethod
-    def open(cls, leaf_map: LeafMap, shard: Shard, codec: Codec) -> Self:
-        """The rows of a shard that count at the map's version; InputError where the file is not the listed one."""
+    def open(cls, leaf_map: LeafMap, shard: Shard, codec: Codec, limit: float = math.inf) -> Self:
+        """The rows of a shard that count at the map's version; InputError where the file is not the listed one.
+
+        Where they are not on this machine yet, others go until all are at most `limit` bytes, or are mapped.
+        """
         void_V = leaf_map.void(shard)
         made_of = f"mapped {FORMAT} {codec} {shard.file.sha256} {void_V.tolist()}"
-        folder = cache.made("lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec))
-        return cls(folder)
+        return cls(cache.made("lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec), limit))
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        return self.lease.folder
 
     @cached_property
     def table(self) -> pa.Table:

@@ -41,6 +41,9 @@ class SearchSpec(Section):
     """How faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` an eighth of
     one, `rabitq` as much. What loses something is scored again by the stored vectors. `auto`: as they are stored, so
     that nothing is lost."""
+    cache_gb: Annotated[float, Field(gt=0)] = 50
+    """Most that searches keep of indexes on a machine, in 10⁹ bytes: what was used longest ago is removed first, and
+    what a search has open never."""
     rerank: NoRerank = NoRerank(type="none")
     """What happens to the results after the scan."""
 

@@ -1,16 +1,21 @@
 """Files on this machine that may go at any time: what was fetched from a bucket or made of what lies on storage.
 
-They are kept by content. What was fetched once is checked, never fetched again.
+They are kept by content. What was fetched once is checked, never fetched again. What is made has a limit, and goes by
+last use; what a process has open is leased: it holds a shared lock (flock) on a file inside.
 
 The folder is $RAYHIER_CACHE, else ~/.cache/rayhier. It may be removed at any time that no run is using it.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rayhier.spec import InputError
@@ -18,7 +23,7 @@ from rayhier.storage import files
 from rayhier.storage.files import File
 from rayhier.storage.remote import Remote
 
-SIZES = "sizes.json"
+SIZES, LOCK = "sizes.json", "lock"
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
@@ -32,32 +37,116 @@ def fetch(root: Remote, wanted: Sequence[File]) -> Path:
     return _filled(folder, fill, lambda: _holds(folder, wanted))
 
 
-def made(kind: str, made_of: str, fill: Callable[[Path], None]) -> Path:
+class Lease:
+    """A folder of the cache that no process removes until the lease is released, or forgotten."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
+        self.release = weakref.finalize(self, os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        os.utime(lock)
+
+
+def made(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
     """A folder that `fill` once wrote for what `made_of` says; InputError where the cache cannot be written.
 
-    A file that is gone or of another size than it was written with is made again, with all others.
+    A file that is gone or of another size than it was written with is made again, with all others. Once a folder is
+    made, those of its kind that were used longest ago are removed until the rest is at most `limit` bytes; what has a
+    lease stays.
     """
     folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
-
-    def complete() -> bool:
-        try:
-            listed: dict[str, int] = json.loads((folder / SIZES).read_bytes())
-            return all((folder / name).stat().st_size == size for name, size in listed.items())
-        except (OSError, ValueError):
-            return False
-
-    def fill_and_list(temporary: Path) -> None:
-        temporary.mkdir(parents=True)
-        fill(temporary)
-        (temporary / SIZES).write_text(json.dumps({path.name: path.stat().st_size for path in temporary.iterdir()}))
-
     try:
-        return _filled(folder, fill_and_list, complete)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return _kept(folder) or _make(folder, fill, limit)
     except OSError as error:
         raise InputError(
             f"{error.filename or folder}: {error.strerror or error}; searches keep what they read of an index on this "
             "machine, below $RAYHIER_CACHE, else ~/.cache/rayhier"
         ) from None
+
+
+def _kept(folder: Path) -> Lease | None:
+    with _alone(folder.parent):
+        return Lease(folder) if _is_complete(folder) else None
+
+
+def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
+    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    with _alone(folder.parent):
+        temporary.mkdir()
+        mine = Lease(temporary)
+    try:
+        fill(temporary)
+        sizes = {path.name: path.stat().st_size for path in temporary.iterdir() if path.name != LOCK}
+        (temporary / SIZES).write_text(json.dumps(sizes))
+        with _alone(folder.parent):
+            if not _is_complete(folder):  # else another process was first
+                shutil.rmtree(folder, ignore_errors=True)
+                temporary.rename(folder)
+            lease = Lease(folder)
+            _sweep(folder.parent, limit)
+    finally:
+        with _alone(folder.parent):
+            shutil.rmtree(temporary, ignore_errors=True)
+        mine.release()
+    return lease
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        listed: dict[str, int] = json.loads((folder / SIZES).read_bytes())
+        return all((folder / name).stat().st_size == size for name, size in listed.items())
+    except (OSError, ValueError):
+        return False
+
+
+@contextlib.contextmanager
+def _alone(kind: Path) -> Iterator[None]:
+    """While the block lasts no other begins to use, adds or removes folders of the kind."""
+    lock = os.open(kind.with_name(f"{kind.name}.{LOCK}"), os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _sweep(kind: Path, limit: float) -> None:
+    """Remove folders without a lease, left by the dead and by older versions too, the least recently used first."""
+    sizes = {folder: _size(folder) for folder in kind.iterdir() if folder.is_dir()}
+    total = sum(sizes.values())
+    for folder in sorted(sizes, key=_last_use):
+        if total <= limit:
+            return
+        if not _has_lease(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            total -= sizes[folder]
+
+
+def _size(folder: Path) -> int:
+    size = 0
+    with contextlib.suppress(FileNotFoundError):  # while it is filled its files come and go
+        for path in folder.iterdir():
+            size += path.stat().st_size
+    return size
+
+
+def _last_use(folder: Path) -> float:
+    lock = folder / LOCK
+    return (lock if lock.exists() else folder).stat().st_mtime
+
+
+def _has_lease(folder: Path) -> bool:
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], bool]) -> Path:

@@ -126,6 +126,10 @@ def test_two_leaves_are_what_auto_stands_for(tiny_spec: Callable[..., Path]) -> 
     assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "index.leaves_per_document=2")
 
 
+def test_what_a_machine_keeps_changes_nothing(tiny_spec: Callable[..., Path]) -> None:
+    assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "search.cache_gb=1.5")
+
+
 def test_a_changed_source_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
     spec = tiny_spec()
     before = fingerprints(spec)

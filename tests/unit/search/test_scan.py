@@ -16,6 +16,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
 from rayhier.search import codecs
 from rayhier.search.answer import answers
+from rayhier.search.index import open_leaves
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files, schemas
@@ -186,6 +187,29 @@ def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "file"))
     with pytest.raises(InputError, match=r"file.*RAYHIER_CACHE"):
         LeafScan.mapped(LeafMap.open(root)).open()
+
+
+def test_what_is_mapped_outlives_a_full_cache(root, asked, tmp_path):
+    """Two searches of other codecs fill it: the one that is open goes on, the one that is closed is made again."""
+    cached = tmp_path / "cache" / "lists"
+    open_, closed = LeafScan.mapped(LeafMap.open(root), "flat"), LeafScan.mapped(LeafMap.open(root), "int8")
+    open_.open()
+    mapped = set(cached.iterdir())
+    found = scan(closed, *asked, K)
+    del closed
+    LeafScan.mapped(LeafMap.open(root), "fp16", cache_bytes=1).open()
+    assert mapped < set(cached.iterdir())
+    assert len(set(cached.iterdir())) == 2 * len(mapped) == 6
+    assert scan(open_, *asked, K)[0].hits
+    assert scan(LeafScan.mapped(LeafMap.open(root), "int8", cache_bytes=1), *asked, K) == found
+
+
+def test_the_spec_bounds_the_cache(root, tmp_path):
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "search": {"cache_gb": 1e-9}})
+    for codec in ("flat", "int8"):
+        search = spec.search.model_copy(update={"codec": codec})
+        open_leaves(spec.model_copy(update={"search": search}), LeafMap.open(root)).open()
+    assert len(list((tmp_path / "cache" / "lists").iterdir())) == 3, "of the last search alone"
 
 
 @pytest.mark.parametrize("codec", CODECS)

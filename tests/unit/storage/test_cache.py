@@ -1,10 +1,14 @@
-"""What libraries read from paths is fetched once, whole, and never trusted unread."""
+"""What libraries read from paths is fetched once, whole, and never trusted unread; what is made stays in its limit."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rayhier.spec import InputError
+from rayhier.storage import cache
 from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.paths import locate
@@ -62,3 +66,188 @@ def test_nothing_is_copied_of_what_is_here(tmp_path, home):
     model = publish(tmp_path)
     assert model.local("encoder") == model.root / "encoder"
     assert not home.exists()
+
+
+BYTES = 1_000
+"""Of a made folder's one file; beside it lies what lists it."""
+ROOM = BYTES + 50
+
+
+def write(name):
+    """What fills the folder of a name."""
+    return lambda folder: (folder / "data").write_bytes(name[:1].encode() * BYTES)
+
+
+def make(name, limit=ROOM * 100):
+    """Open a folder of a name; its lease."""
+    return cache.made("kind", name, write(name), limit)
+
+
+def names(home):
+    """What is kept, by the first letter in it."""
+    return {(folder / "data").read_text()[0] for folder in (home / "kind").iterdir()}
+
+
+def used(lease, when):
+    """Let go of a folder that was used at a time."""
+    lease.release()
+    os.utime(lease.folder / cache.LOCK, (when, when))
+
+
+def test_a_folder_is_made_once(monkeypatch):
+    folder = make("a").folder
+    assert cache.made("kind", "a", pytest.fail).folder == folder
+    assert make("b").folder != folder
+
+
+def test_the_least_recently_used_go_until_the_limit_is_kept(home):
+    for when, name in enumerate("abcd"):
+        used(make(name), when)
+    make("e", 5 * ROOM)
+    assert names(home) == set("abcde")
+    used(make("a"), 10)  # as it was there nothing is removed, and now it is not the oldest
+    make("f", 3 * ROOM)
+    assert names(home) == set("aef")
+
+
+def test_opening_again_counts_as_use(home):
+    for when, name in enumerate("ab"):
+        used(make(name), when)
+    make("a").release()
+    make("c", 2 * ROOM)
+    assert names(home) == set("ac")
+
+
+def test_another_kind_is_left_alone(home):
+    cache.made("other", "a", write("a")).release()
+    make("b", 1)
+    assert len(list((home / "other").iterdir())) == 1
+
+
+def test_what_has_a_lease_stays_whatever_the_limit(home):
+    held = make("a", 1)
+    make("b", 1).release()
+    make("c", 1)
+    assert names(home) == set("ac")
+    assert (held.folder / "data").read_bytes() == b"a" * BYTES
+    held.release()
+    make("d", 1)
+    assert names(home) == set("d"), "c was forgotten"
+
+
+def test_a_lease_holds_until_it_is_forgotten(home):
+    held, again = make("a"), make("a")
+    del held
+    make("b", 1)
+    assert names(home) == set("ab")
+    del again
+    make("c", 1)
+    assert names(home) == set("c")
+
+
+def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
+    for when, name in enumerate((cache.made("kind", "x", write("x")).folder.name, ".gone.tmp", "z")):
+        folder = home / "kind" / name
+        folder.mkdir(exist_ok=True)
+        (folder / "data").write_bytes(b"x" * BYTES)
+        (folder / cache.LOCK).unlink(missing_ok=True)
+        os.utime(folder, (when, when))
+    make("a", 3 * ROOM)
+    assert len(list((home / "kind").iterdir())) == 3
+    make("b", 1)
+    assert names(home) == set("b")
+
+
+def test_a_folder_of_an_older_version_is_used(home):
+    folder = make("a").folder
+    (folder / cache.LOCK).unlink()
+    lease = cache.made("kind", "a", pytest.fail)
+    make("b", 1)
+    assert names(home) == set("ab")
+    lease.release()
+
+
+def test_a_folder_that_cannot_be_filled_leaves_nothing(home):
+    def fail(folder):
+        (folder / "data").write_bytes(b"x")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(InputError, match="No space left"):
+        cache.made("kind", "a", fail)
+    assert not list((home / "kind").iterdir())
+
+
+def test_one_that_is_being_filled_is_not_removed(home):
+    """Another process makes one, sweeps, and finds the first half done."""
+
+    def fill(folder):
+        write("a")(folder)
+        make("b", 1).release()
+        assert (folder / "data").exists()
+
+    assert cache.made("kind", "a", fill, 1).folder.exists()
+    assert names(home) == set("a")
+
+
+def test_of_two_that_make_the_same_the_first_counts(home):
+    def fill(folder):
+        write("a")(folder)
+        first.append(make("a"))
+
+    first = []
+    second = cache.made("kind", "a", fill)
+    assert second.folder == first[0].folder
+    assert len(list((home / "kind").iterdir())) == 1
+
+
+HOLD = """
+import sys
+from rayhier.storage import cache
+lease = cache.made("kind", "a", lambda folder: (folder / "data").write_bytes(b"a" * 1000))
+print(lease.folder, flush=True)
+sys.stdin.read()
+print((lease.folder / "data").read_text() == "a" * 1000)
+"""
+
+
+def test_another_process_holds_what_it_has_open(home):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as one:
+        assert Path(one.stdout.readline().strip()).parent == home / "kind"
+        make("b", 1).release()
+        assert names(home) == set("ab")
+        assert one.communicate()[0] == "True\n"
+    make("c", 1)
+    assert names(home) == set("c"), "its lease ended with it"
+
+
+RACE = """
+import random, sys
+from rayhier.storage import cache
+draw, made = random.Random(int(sys.argv[1])), 0
+def fill(name):
+    def write(folder):
+        global made
+        made += 1
+        for number in range(3):
+            (folder / str(number)).write_text(name * 1000)
+    return write
+for _ in range(150):
+    name = draw.choice("abcd")
+    lease = cache.made("kind", name, fill(name), 4000)
+    for number in range(3):
+        assert (lease.folder / str(number)).read_text() == name * 1000
+    lease.release()
+print(made)
+"""
+
+
+def test_who_opens_while_another_sweeps_gets_a_whole_folder(home):
+    """There is room for one or two of four: each process keeps removing what the others look for."""
+    command = [sys.executable, "-c", RACE]
+    every = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(3)]
+    made = [int(one.communicate()[0]) for one in every]
+    assert [one.returncode for one in every] == [0, 0, 0]
+    assert sum(made) > 50, "many were removed and made again"
+    assert not list((home / "kind").glob("*.tmp"))
