@@ -1,8 +1,10 @@
 """`python -m rayhier.search WORKDIR "question" -k 10`: one query from the shell."""
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.storage.paths import locate
@@ -12,7 +14,7 @@ SHOWN, LEAVES, MOST = 100, 10, 10_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print hits with leaf, score and title, and how many documents were visited."""
+    """Print hits with leaf, score, title and declared fields, and how many documents were visited."""
     parser = argparse.ArgumentParser(prog="python -m rayhier.search", description="Search a built index.")
     parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, a run has built an index in")
     parser.add_argument("question", help="what to look for")
@@ -36,10 +38,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown = hit.title or " ".join(hit.text.split())
         name = shown if shown == hit.id else f"{hit.id}  {shown}"
         print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:SHOWN]}")
+        if line := fields_line(hit.fields):
+            print(f"{'':5}{line[:SHOWN]}")
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     where = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
     print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in {where}")
     return 0
+
+
+def fields_line(fields: Mapping[str, Any]) -> str:
+    """The declared fields that a document has, on one line; "" where it has none.
+
+    >>> fields_line({"year": 2021, "lang": "en", "by": "Ann Lee", "open": True, "price": None})
+    'year=2021 lang=en by="Ann Lee" open=true'
+    """
+    return " ".join(f"{name}={_value(value)}" for name, value in fields.items() if value is not None)
+
+
+def _value(value: object) -> str:
+    """A text as it stands, where that cannot be misread, anything else as JSON."""
+    plain = isinstance(value, str) and value.isprintable() and value and not {" ", '"'} & set(value)
+    return str(value) if plain else json.dumps(value, ensure_ascii=not str(value).isprintable())
 
 
 def _count(text: str) -> int:
