@@ -7,17 +7,24 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
-from typing import Any
+from http.client import IncompleteRead
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from rayhier.serve.errors import ApiError
-from rayhier.serve.models import BatchResponse, IndexResponse, RouteResponse, SearchResponse
+from rayhier.serve.models import BatchResponse, ErrorBody, IndexResponse, RouteResponse, SearchResponse
+
+SHOWN = 200
+"""Characters of an answer that is not understood."""
 
 Question = str | Sequence[float]
 """Text, or its vector."""
+Response = TypeVar("Response", bound=BaseModel)
 
 
 class Client:
-    """One server; ApiError, with status, code and message, where it refuses."""
+    """One server; ApiError, with status, code and message, where it refuses or its answer is none of this version's."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0) -> None:
         if not url.startswith(("http://", "https://")):
@@ -32,7 +39,7 @@ class Client:
     ) -> SearchResponse:
         """The best `k` documents among the `beam` most probable leaves; the spec's where none is given."""
         body = {_kind(question, "query", "vector"): _plain(question), "k": k, "beam": beam, "strict": strict}
-        return SearchResponse.model_validate(self._ask("/v1/search", body))
+        return self._ask(SearchResponse, "/v1/search", body)
 
     def search_batch(
         self, questions: Sequence[Question], k: int | None = None, beam: int | None = None, *, strict: bool = False
@@ -40,26 +47,32 @@ class Client:
         """The same for several questions, all texts or all vectors."""
         kind = _kind(questions[0], "queries", "vectors")
         body = {kind: [_plain(question) for question in questions], "k": k, "beam": beam, "strict": strict}
-        return BatchResponse.model_validate(self._ask("/v1/search:batch", body))
+        return self._ask(BatchResponse, "/v1/search:batch", body)
 
     def route(self, question: Question, beam: int | None = None) -> RouteResponse:
         """The `beam` most probable leaves."""
         body = {_kind(question, "query", "vector"): _plain(question), "beam": beam}
-        return RouteResponse.model_validate(self._ask("/v1/route", body))
+        return self._ask(RouteResponse, "/v1/route", body)
 
     def index(self) -> IndexResponse:
         """What is served."""
-        return IndexResponse.model_validate(self._ask("/v1/index"))
+        return self._ask(IndexResponse, "/v1/index")
 
-    def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
+    def _ask(self, response: type[Response], path: str, body: dict[str, Any] | None = None) -> Response:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, self._headers)  # noqa: S310 checked in __init__
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
-                return json.load(answer)
+                status = answer.status
+                said = answer.read()
+            return response.model_validate_json(said)
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error) from None
+        except IncompleteRead as error:
+            raise ApiError(status, "misfit", f"{path}: the answer ended after {len(error.partial)} bytes") from None
+        except ValidationError as error:
+            raise ApiError(status, "misfit", _misfit(path, error, said)) from None
 
 
 def _kind(question: Question, text: str, vector: str) -> str:
@@ -74,7 +87,18 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
     said, again = error.read().decode(errors="replace"), error.headers.get("Retry-After")
     headers = None if again is None else {"Retry-After": again}
     try:
-        detail = json.loads(said)["error"]
-        return ApiError(error.code, detail["code"], detail["message"], headers)
-    except (ValueError, KeyError, TypeError):
-        return ApiError(error.code, "http", said[:200], headers)
+        detail = ErrorBody.model_validate_json(said).error
+    except ValidationError:
+        return ApiError(error.code, "http", said[:SHOWN], headers)
+    return ApiError(error.code, detail.code, detail.message, headers)
+
+
+def _misfit(path: str, error: ValidationError, said: bytes) -> str:
+    """Which field of an answer is not as this version has it."""
+    problem = error.errors(include_url=False)[0]
+    if problem["type"] == "json_invalid":
+        return f"{path}: the answer is no JSON: {said.decode(errors='replace')[:SHOWN]!r}"
+    field, got = ".".join(map(str, problem["loc"])) or "the answer", repr(problem["input"])[:SHOWN]
+    if problem["type"] == "missing":
+        return f"{path}: {field}: missing from the answer; the server may be of another version"
+    return f"{path}: {field}: got {got}: {problem['msg']}; the server may be of another version"

@@ -22,7 +22,7 @@ def server():
             self.server.asked.append((self.path, self.headers["Authorization"], body))
             status, headers, said = self.server.answer
             self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(said))}.items():
+            for name, value in {"Content-Length": str(len(said)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(said)
@@ -62,6 +62,7 @@ REFUSALS = {
     "its own": (b'{"error": {"code": "overloaded", "message": "full"}}', "overloaded", "full"),
     "Serve's": (b"Request dropped", "http", "Request dropped"),
     "another server's": (b"[]", "http", r"\[\]"),
+    "one of other types": (b'{"error": {"code": 3, "message": []}}', "http", '"code": 3'),
 }
 
 
@@ -76,3 +77,37 @@ def test_refusals(server, client, said, code, message):
 def test_a_url_of_another_kind():
     with pytest.raises(ValueError, match="url: got 'file:///x'; allowed: http"):
         Client("file:///x")
+
+
+FULL = {**ANSWERED, "version": 1, "ms": {}}
+RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields": {}}
+
+MISFITS = {
+    "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is no JSON: '<html>Sign in</html>'"),
+    "nothing": (b"", "/v1/search: the answer is no JSON: ''"),
+    "bytes": (b"\xff\xfe{", "/v1/search: the answer is no JSON"),
+    "JSON of another kind": (b"[]", r"/v1/search: the answer: got \[\]"),
+    "an older server's": (json.dumps({**FULL, "version": None}).encode(), "/v1/search: version: got None"),
+    "without a key": (json.dumps({**ANSWERED, "ms": {}}).encode(), "/v1/search: version: missing .*another version"),
+    "a newer server's": (json.dumps({**FULL, "cost": 3}).encode(), "/v1/search: cost: got 3: Extra"),
+    "of another type inside": (
+        json.dumps({**FULL, "results": [RESULT, {**RESULT, "score": "high"}]}).encode(),
+        "/v1/search: results.1.score: got 'high'",
+    ),
+    "long": (json.dumps({**FULL, "version": "x" * 10_000}).encode(), "/v1/search: version: got 'xxx"),
+}
+
+
+@pytest.mark.parametrize(("said", "message"), MISFITS.values(), ids=MISFITS)
+def test_an_answer_of_other_types(server, client, said, message):
+    server.answer = (200, {}, said)
+    with pytest.raises(ApiError, match=message) as caught:
+        client.search("oak")
+    assert (caught.value.status, caught.value.code) == (200, "misfit")
+    assert len(str(caught.value)) < 400
+
+
+def test_an_answer_that_is_cut_off(server, client):
+    server.answer = (200, {"Content-Length": "900"}, b'{"results": [')
+    with pytest.raises(ApiError, match="/v1/search: the answer ended after 13 bytes"):
+        client.search("oak")

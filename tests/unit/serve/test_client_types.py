@@ -1,0 +1,112 @@
+"""What the client sends and returns is what the server's OpenAPI document says, path by path."""
+
+import io
+import json
+from typing import get_type_hints
+
+import jsonschema
+import pytest
+from fastapi.testclient import TestClient
+
+from rayhier.serve import client as client_module
+from rayhier.serve.api import api
+from rayhier.serve.client import Client
+
+from .test_api import INDEX, LIMITS, Canned
+
+CALLS = {
+    ("post", "/v1/search"): (
+        Client.search,
+        [("oak",), ("oak", 5, 2), ((1, 0.5, -2),), ([0.1, 0.2, 0.3], 3)],
+    ),
+    ("post", "/v1/search:batch"): (
+        Client.search_batch,
+        [(["oak", "elm"],), (["oak"], 5, 2), ([(1, 0, 0), (0, 1, 0)],)],
+    ),
+    ("post", "/v1/route"): (Client.route, [("oak",), ("oak", 2), ((1, 0, 0),)]),
+    ("get", "/v1/index"): (Client.index, [()]),
+}
+"""Every path of the server that a client asks, and calls of each kind."""
+
+
+@pytest.fixture
+def schema():
+    return api(Canned(), INDEX, LIMITS, None).openapi()
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Requests that clients sent to a server in this process: method, path and body."""
+    noted, server = [], TestClient(api(Canned(), INDEX, LIMITS, None))
+
+    class Answer(io.BytesIO):
+        status = 200
+
+    def urlopen(request, timeout):
+        method, path = request.get_method(), request.full_url.removeprefix("http://here")
+        answer = server.request(method, path, content=request.data, headers=dict(request.header_items()))
+        assert answer.status_code == 200, answer.text
+        noted.append((method.lower(), path, None if request.data is None else json.loads(request.data)))
+        return Answer(answer.content)
+
+    monkeypatch.setattr(client_module.urllib.request, "urlopen", urlopen)
+    return noted
+
+
+def resolved(schema, part):
+    """A part of an OpenAPI document, with what its references name, as a JSON Schema."""
+    return {**part, "components": schema["components"]}
+
+
+def test_every_path_is_asked_by_a_method(schema):
+    listed = {(method, path) for path, own in schema["paths"].items() for method in own if path.startswith("/v1/")}
+    assert listed == set(CALLS)
+    public = {name for name in vars(Client) if not name.startswith("_")}
+    assert {function.__name__ for function, _ in CALLS.values()} == public
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_requests_are_valid(schema, sent, call):
+    method, path = call
+    function, calls = CALLS[call]
+    for arguments in calls:
+        function(Client("http://here"), *arguments)
+    assert [(one, other) for one, other, _ in sent] == [call] * len(calls)
+    operation = schema["paths"][path][method]
+    if "requestBody" not in operation:
+        assert [body for *_, body in sent] == [None]
+        return
+    accepted = resolved(schema, operation["requestBody"]["content"]["application/json"]["schema"])
+    for *_, body in sent:
+        jsonschema.validate(body, accepted)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**body, "limit": 3}, accepted)
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_responses_are_the_models_that_methods_return(schema, sent, call):
+    method, path = call
+    function, calls = CALLS[call]
+    returned = get_type_hints(function)["return"]
+    assert type(function(Client("http://here"), *calls[0])) is returned
+    response = schema["paths"][path][method]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert response == {"$ref": f"#/components/schemas/{returned.__name__}"}
+    own = returned.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+    models = {returned.__name__: own, **own.pop("$defs", {})}
+    for name, model in models.items():
+        said = schema["components"]["schemas"][name]
+        assert set(said["properties"]) == set(model["properties"])
+        for field, kind in model["properties"].items():
+            assert said["properties"][field] == kind, f"{name}.{field}"
+        assert set(said["required"]) == set(model["required"]) == set(model["properties"])
+        assert said["additionalProperties"] is model["additionalProperties"] is False
+
+
+def test_a_refusal_is_the_model_that_errors_are_read_as(schema):
+    for path, own in schema["paths"].items():
+        for operation in own.values() if path.startswith("/v1/") else ():
+            refused = {status: one for status, one in operation["responses"].items() if status != "200"}
+            assert {"401", "422", "500", "503"} <= set(refused)
+            for one in refused.values():
+                said = one["content"]["application/json"]["schema"]
+                assert said == {"$ref": "#/components/schemas/ErrorBody"}
