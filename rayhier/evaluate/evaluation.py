@@ -164,9 +164,11 @@ class _Work:
         encoded, collection = seed_index.encode(self.queries), seed_index.collection
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
-        name, model = self.spec.router.type, seed_index.model
-        as_searched = router_system(name, collection, model.search_router, encoded, self.k)
-        self._curve(result, name, lambda: router_system(name, collection, model.router, encoded, self.k), as_searched)
+        model, router = seed_index.model, str(self.spec.router.type)
+        as_searched = router_system(router, collection, model.search_router, encoded, self.k)
+        self._curve(
+            result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
+        )
         for name in baselines(self.spec):
             match name:
                 case "exact":

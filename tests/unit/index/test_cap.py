@@ -108,7 +108,7 @@ def test_a_row_that_moves_has_the_log_probability_of_its_new_leaf(assign):
     moved = {(row["doc_id"], row["rank"]) for row in table.take(rows).to_pylist()}
     for row in after.to_pylist():
         if (row["doc_id"], row["rank"]) in moved:
-            leaf_1L, log_prob_1L = place_all(assign.router, torch.tensor([row["vector"]]), L)
+            leaf_1L, log_prob_1L = place_all(assign.router, Encoded(torch.tensor([row["vector"]])), L)
             own = dict(zip(leaf_1L[0].tolist(), log_prob_1L[0].tolist(), strict=True))
             assert row["log_prob"] == pytest.approx(own[row["leaf"]], abs=1e-5)
 

@@ -85,9 +85,8 @@ def test_of_passages_with_like_codes_the_best_is_told_by_the_stored_vectors(publ
     every = np.tile(np.arange(L), (Q, 1))
     best_QD = (asked @ vectors.T).reshape(Q, documents, passages).max(axis=2)
     right = []
-    for query, part in enumerate(
-        LeafScan.mapped(LeafMap.open(publish(vectors, passages, 3)), "pq").search(asked, every, K)
-    ):
+    leaves = LeafScan.mapped(LeafMap.open(publish(vectors, passages, 3)), "pq")
+    for query, part in enumerate(scan(leaves, asked, every, K)):
         best = [best_QD[query, int(hit.id[1:])] for hit in part.hits]
         right += np.isclose([hit.score for hit in part.hits], best, atol=1e-5).tolist()
     assert np.mean(right) >= 0.8

@@ -120,7 +120,7 @@ def test_rabitq_codes_where_a_vector_lies_in_its_cluster(assign, tmp_path, write
     near = unit(1, L, M)[np.arange(len(spread)) % L] + spread * np.random.default_rng(3).normal(size=(len(spread), M))
     near = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype(np.float32)
     vectors, queries = near[:N].astype(np.float16).astype(np.float32), near[N:]
-    table = assign(documents(IDS), vectors)
+    table = assign(documents(IDS), Encoded.of(vectors))
     write_map(tmp_path / "map", table, L, 3, leaves_per_document=2)
     leaves = np.arange(len(queries))[:, None] % L
     found = scan(LeafScan.mapped(LeafMap.open(tmp_path / "map"), "rabitq"), queries, leaves, 1)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-import torch
 
+from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.searcher import Searcher
 from rayhier.serve.app import check
@@ -62,7 +62,7 @@ def check_by_hand(found, published, searcher, vectors, k, beam):
     """Each question's leaves, all documents in them, and the best k by inner product."""
     leaf_map = leaf_map_of(published)
     rows = [row for shard in leaf_map.manifest.shards for row in leaf_map.read(shard).to_pylist()]
-    leaves = route_all(searcher.router, torch.from_numpy(vectors), beam)[0].tolist()
+    leaves = route_all(searcher.model.router, Encoded.of(vectors), beam)[0].tolist()
     for answer, own, vector in zip(found.answers, leaves, vectors, strict=True):
         scores = {row["doc_id"]: float(np.dot(row["vector"], vector)) for row in rows if row["leaf"] in own}
         assert (answer.leaves, answer.documents, answer.fraction) == (own, len(scores), len(scores) / N)
@@ -79,7 +79,7 @@ def check_by_hand(found, published, searcher, vectors, k, beam):
 @pytest.mark.parametrize(("k", "beam"), [(1, 1), (7, 2), (20, 5), (200, 99)])
 def test_answers_by_hand(engine, published, searcher, k, beam):
     found = asyncio.run(engine.search(TEXTS[::3], k, beam))
-    check_by_hand(found, published, searcher, searcher.encoder.encode(TEXTS[::3]), k, beam)
+    check_by_hand(found, published, searcher, searcher.model.text_encoder.encode(TEXTS[::3]), k, beam)
     assert not any(found.lost)
     assert set(found.ms) == {"encode", "route", "scan", "total"}
 

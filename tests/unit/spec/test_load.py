@@ -167,7 +167,7 @@ REFUSED = {
         [],
         ["spec.yaml:3: corpus.path: got None; allowed: text"],
     ),
-    "--set of a required section to null": (SMALLEST, ["router=null"], ["--set router=null: router: got None"]),
+    "--set of a required section to null": (SMALLEST, ["encoder=null"], ["--set encoder=null: encoder: got None"]),
     "--set of a union's type to null": (SMALLEST, ["search.rerank.type=null"], ["search.rerank.type: got None"]),
     "an unknown key that is null": (SMALLEST, ["train.epoch=null"], ["train.epoch: got None", "did you mean epochs?"]),
     "--set that is not YAML": (SMALLEST, ["name=[a"], ["--set name=[a: not YAML: "]),
