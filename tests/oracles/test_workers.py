@@ -1,8 +1,7 @@
 """Several workers' gradient is one worker's on the joined batch, by real processes that talk over gloo."""
 
+import multiprocessing
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,12 @@ import torch
 from safetensors.torch import load_file
 
 ROWS = 13
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
+    + [f"rayhier.train.{name}" for name in ("contrast", "teacher", "tower", "trainer")]
+)
+"""What each worker would import for seconds is imported once, by the process that they are forks of."""
 
 
 def problem():
@@ -150,16 +155,13 @@ def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None
 def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> list[dict[str, torch.Tensor]]:
     """What every worker left behind."""
     folder.mkdir()
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import rayhier, test_workers as t; "
-    code += "t.worker(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], int(sys.argv[6]) or None)"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    here = str(Path(__file__).parent)
-    commands = [
-        [sys.executable, "-c", code, here, kind, str(rank), str(size), str(folder), str(micro_batch or 0)]
-        for rank in range(size)
-    ]
-    started = [subprocess.Popen(command, env=environment) for command in commands]
-    assert [process.wait(timeout=200) for process in started] == [0] * size
+    given = [(kind, rank, size, str(folder), micro_batch) for rank in range(size)]
+    started = [FORKED.Process(target=worker, args=own, daemon=True) for own in given]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(timeout=200)
+    assert [process.exitcode for process in started] == [0] * size
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
