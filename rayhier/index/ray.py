@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,8 @@ from rayhier.embed.tokeniser import unpacked
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
-from rayhier.index.shards import ranges, shard_count, write_shard
+from rayhier.index.gather import GatherShard, Parts, Published, Source
+from rayhier.index.shards import ranges, shard_count
 from rayhier.model.precision import agreed, resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
@@ -71,62 +71,6 @@ class RoutePart:
         )
         self.ledger.enter(part_key(name), entry)
         return {"rows": documents.num_rows, **self.clock.lap()}
-
-
-class Source(Protocol):
-    """Where rows of a leaf map come from."""
-
-    @property
-    def digests(self) -> list[str]:
-        """SHA-256 of every file that says which rows those are."""
-
-    def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Those that lie in a range of leaves."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Routed parts."""
-
-    paths: list[Location]
-    digests: list[str]
-
-    def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Part by part."""
-        wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
-        return (files.read_table(path, filters=wanted) for path in self.paths)
-
-
-@dataclass(frozen=True)
-class Published:
-    """A version of a leaf map."""
-
-    leaf_map: LeafMap
-
-    @property
-    def digests(self) -> list[str]:
-        """Of its rows, and of the ids removed from them."""
-        return [file.sha256 for file in self.leaf_map.manifest.files]
-
-    def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Those that count, file by file."""
-        return (self.leaf_map.read(shard, leaves=leaves, verify=False) for shard in self.leaf_map.manifest.shards)
-
-
-class GatherShard:
-    """An actor that gathers leaf ranges of a source into shards below `root`; `made_of` is noted with each."""
-
-    def __init__(self, root: Location, source: Source, counts: list[int], ledger: Location, made_of: str) -> None:
-        self.root, self.source, self.counts, self.made_of = root, source, counts, made_of
-        self.ledger = Ledger(ledger, root)
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the shard of leaves [first, last); returns how many rows it holds."""
-        key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
-        shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
-        made = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
-        self.ledger.enter(key, Entry((shard.file,), made))
-        return {"rows": shard.rows}
 
 
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Output:

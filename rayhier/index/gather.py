@@ -1,0 +1,69 @@
+"""Rows of a range of leaves, out of routed parts or of a version, into a shard: what needs no torch, nor imports it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from rayhier.index.shards import write_shard
+from rayhier.storage import files
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.ledger import Entry, Ledger
+from rayhier.storage.paths import Location
+
+
+class Source(Protocol):
+    """Where rows of a leaf map come from."""
+
+    @property
+    def digests(self) -> list[str]:
+        """SHA-256 of every file that says which rows those are."""
+
+    def rows(self, leaves: range) -> Iterator[pa.Table]:
+        """Those that lie in a range of leaves."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Routed parts."""
+
+    paths: list[Location]
+    digests: list[str]
+
+    def rows(self, leaves: range) -> Iterator[pa.Table]:
+        """Part by part."""
+        wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
+        return (files.read_table(path, filters=wanted) for path in self.paths)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version of a leaf map."""
+
+    leaf_map: LeafMap
+
+    @property
+    def digests(self) -> list[str]:
+        """Of its rows, and of the ids removed from them."""
+        return [file.sha256 for file in self.leaf_map.manifest.files]
+
+    def rows(self, leaves: range) -> Iterator[pa.Table]:
+        """Those that count, file by file."""
+        return (self.leaf_map.read(shard, leaves=leaves, verify=False) for shard in self.leaf_map.manifest.shards)
+
+
+class GatherShard:
+    """An actor that gathers leaf ranges of a source into shards below `root`; `made_of` is noted with each."""
+
+    def __init__(self, root: Location, source: Source, counts: list[int], ledger: Location, made_of: str) -> None:
+        self.root, self.source, self.counts, self.made_of = root, source, counts, made_of
+        self.ledger = Ledger(ledger, root)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Write the shard of leaves [first, last); returns how many rows it holds."""
+        key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
+        shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
+        made = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
+        self.ledger.enter(key, Entry((shard.file,), made))
+        return {"rows": shard.rows}
