@@ -204,6 +204,15 @@ def make_corpus(folder: Path) -> Path:
     return folder
 
 
+def one_worker_each(**own: str) -> str:
+    """The `cluster:` of a spec with one worker a stage; `own` replaces or adds a stage's.
+
+    A process that Ray starts imports for seconds: two where two are what is tested.
+    """
+    stages = dict.fromkeys(("corpus", "embed", "train", "index", "evaluate"), "{workers: 1}") | own
+    return f"{{{', '.join(f'{stage}: {line}' for stage, line in stages.items())}}}"
+
+
 def write_spec(folder: Path, corpus: Path, model: Path, /, **lines: str) -> Path:
     """Write a spec over a corpus whose workdir is `folder/work`; `lines` replace whole lines of it."""
     given = {
@@ -216,7 +225,7 @@ def write_spec(folder: Path, corpus: Path, model: Path, /, **lines: str) -> Path
         "index": "{shards: 3, vectors: float32}",
         "search": "{k: 10, beam: 2}",
         "evaluate": "{measures: [nDCG@10, R@10], lists: 8}",
-        "cluster": "{train: {workers: 1, cpus: 1}}",
+        "cluster": one_worker_each(),
         **lines,
     }
     path = folder / "spec.yaml"
@@ -237,14 +246,27 @@ def tiny_spec(tmp_path: Path, tiny_corpus: Path, tiny_model: Path) -> Callable[.
 
 
 @pytest.fixture(scope="session")
-def built(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+def embedded(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A folder with the tiny corpus, its spec and `work`, run up to the vectors. Not to be changed by a test.
+
+    A copy of `work` is where any other spec of the tiny corpus and encoder goes on: fingerprints know no paths.
+    """
+    from rayhier import run
+
+    folder = tmp_path_factory.mktemp("embedded")
+    spec = write_spec(folder, make_corpus(folder / "corpus"), tiny_model)
+    assert run.main([str(spec), "--stage", "corpus", "--stage", "embed"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """A folder with the tiny corpus, its spec and `work`, run up to the index. Not to be changed by a test."""
     from rayhier import run
 
-    folder = tmp_path_factory.mktemp("built")
-    spec = write_spec(folder, make_corpus(folder / "corpus"), tiny_model)
-    stages = [part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)]
-    assert run.main([str(spec), *stages]) == 0
+    folder = shutil.copytree(embedded, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
+    spec = write_spec(folder, folder / "corpus", tiny_model)
+    assert run.main([str(spec), "--stage", "train", "--stage", "index"]) == 0
     return folder
 
 

@@ -101,7 +101,7 @@ CASES = {
     ),
     "a cluster without GPUs": Case(
         ["cluster.embed", "got 2 workers x 1 GPUs = 2", "at most the cluster's 0 GPUs"],
-        overrides=("cluster.embed.gpus=1",),
+        overrides=("cluster.embed={workers: 2, gpus: 1}",),
     ),
     "a part of a GPU": Case(
         ["cluster.index", "got 4 workers x 0.25 GPUs = 1", "0 GPUs"],
@@ -176,11 +176,17 @@ def test_bad_input(
     assert not list(tmp_path.glob("work/*/*/record.json"))
 
 
+@pytest.fixture
+def work(embedded: Path, tmp_path: Path) -> Path:
+    """A workdir whose corpus is published, and no more."""
+    shutil.copytree(embedded / "work" / "corpus", tmp_path / "work" / "corpus")
+    return tmp_path / "work"
+
+
 def test_a_changed_artifact_is_refused_by_name(
-    tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_spec: Callable[..., Path], work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec, work = tiny_spec(), tmp_path / "work"
-    assert run.main([str(spec), "--stage", "corpus"]) == 0
+    spec = tiny_spec()
     root = next((work / "corpus").glob("*/attempt-*"))
     part = root / "documents" / "part-00000.parquet"
     data = bytearray(part.read_bytes())
@@ -225,10 +231,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_fresh_run_removes_nothing(
-    name: str, tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tiny_spec: Callable[..., Path], work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spec, work = tiny_spec(), tmp_path / "work"
-    assert run.main([str(spec), "--stage", "corpus"]) == 0
+    spec = tiny_spec()
     for step in make_plan(load(spec)).steps:
         if step.stage == "index":
             shutil.copytree(next((work / "corpus").iterdir()), step.place.folder)
@@ -239,11 +244,10 @@ def test_a_refused_fresh_run_removes_nothing(
 
 
 def test_a_damaged_record_is_mended_by_fresh(
-    tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_spec: Callable[..., Path], work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = tiny_spec()
-    assert run.main([str(spec), "--stage", "corpus"]) == 0
-    record = next((tmp_path / "work" / "corpus").glob("*/record.json"))
+    record = next((work / "corpus").glob("*/record.json"))
     record.write_text("{")
     assert run.main([str(spec), "--stage", "corpus"]) == 2
     assert "--fresh --stage corpus" in capsys.readouterr().err

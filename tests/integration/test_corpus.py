@@ -116,15 +116,21 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     }
 
 
+def here(items, actor, arguments, _):
+    """Actors in this process, where what they make is all that is asked of them."""
+    return map(actor(**arguments), items)
+
+
 def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypatch):
     spec = job({"type": "beir", "path": str(messy)})
-    whole = build(spec, Place(tmp_path / "corpus" / "whole"))
     place = Place(tmp_path / "corpus" / "crashed")
 
     def crash(*arguments):
         raise OSError("the machine went away")
 
     with monkeypatch.context() as patched:
+        patched.setattr(corpus, "stream", here)
+        whole = build(spec, Place(tmp_path / "corpus" / "whole"))
         patched.setattr(corpus.tables, "write", crash)
         with pytest.raises(OSError, match="went away"), Attempt.start(place) as attempt:
             corpus.build(spec, attempt)
@@ -182,7 +188,8 @@ def test_python_docs(tmp_path):
     )
 
 
-def test_an_empty_corpus_is_refused(messy, tmp_path):
+def test_an_empty_corpus_is_refused(messy, tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "stream", here)
     (messy / "corpus.jsonl").write_bytes(b"not json\n\xff\n\n")
     spec = job({"type": "beir", "path": str(messy)})
     place = Place(tmp_path / "corpus" / "empty")
@@ -199,7 +206,7 @@ def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(tmp_path, mo
     data[4 : len(data) // 3] = b"\xff" * (len(data) // 3 - 4)
     (tmp_path / "b.parquet").write_bytes(data)
     monkeypatch.chdir(tmp_path)  # workers were started elsewhere
-    spec = job({"type": "parquet", "documents": "."})
+    spec = job({"type": "parquet", "documents": "."}, cluster={"corpus": {"workers": 1}})
     with pytest.raises(InputError, match=r"b\.parquet: cannot be read as parquet .* allowed: a whole parquet file"):
         build(spec, Place(tmp_path / "corpus" / "damaged"))
 

@@ -103,8 +103,8 @@ def stop(started: subprocess.Popen[bytes], folder: str) -> None:
     started.wait()
 
 
-def test_a_job_by_its_command(head: Head, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
-    folder, work = tmp_path / "project", tmp_path / "shared" / "work"
+def test_a_job_by_its_command(head: Head, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    folder, work = tmp_path / "project", shutil.copytree(embedded / "work", tmp_path / "shared" / "work")
     shutil.copytree(ROOT / "rayhier", folder / "rayhier", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "specs").mkdir()
     shutil.copy(tiny_spec(), folder / "specs" / "tiny.yaml")

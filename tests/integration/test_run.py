@@ -33,8 +33,9 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 @pytest.fixture
 def ran(tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, Path, str]:
-    """Spec, workdir and standard output of one run."""
-    spec = tiny_spec(evaluate=f"{{measures: [nDCG@10, R@10], lists: 8, baselines: [{', '.join(BASELINES)}]}}")
+    """Spec, workdir and standard output of one run, whose stages but `train` have two workers."""
+    measured = f"{{measures: [nDCG@10, R@10], lists: 8, baselines: [{', '.join(BASELINES)}]}}"
+    spec = tiny_spec(evaluate=measured, cluster="{train: {workers: 1}}")
     assert run.main([str(spec)]) == 0
     return spec, tmp_path / "work", capsys.readouterr().out
 

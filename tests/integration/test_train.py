@@ -1,6 +1,7 @@
 """The train stage on Ray Train: what trains, and that the number of workers changes nothing but the time."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from rayhier.search.searcher import Searcher
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
 
+from ..conftest import one_worker_each
+
 pytestmark = pytest.mark.usefixtures("cluster")
 
-STAGES = ["--stage", "corpus", "--stage", "embed", "--stage", "train"]
 TEACHING = "{epochs: 2, batch_size: 17, lr: 1e-2}"
 TRAIN = f"{{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2, teaching: {TEACHING}}}"
 PHASES = {"taught": {"encoder": [0, 2], "router": [0, 1, 2]}, "joint": {"joint": [0, 2]}}
@@ -29,15 +31,19 @@ def model(work: Path) -> Artifact:
 
 
 @pytest.mark.parametrize("training", PHASES)
-def test_two_workers_train_what_one_does(training: str, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+def test_two_workers_train_what_one_does(
+    training: str, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path
+) -> None:
     """Made again by two workers from the same corpus and vectors: who works is no part of a fingerprint."""
     encoder = tiny_spec().read_text().splitlines()[3].removeprefix("encoder: ").replace("}", ", train: all}")
-    router = f"{{type: learned_ivf, training: {training}, branching: 8}}"
-    work, names = tmp_path / "work", ("router/router.safetensors", "encoder/model.safetensors")
+    router = f"{{type: ehi, training: {training}, branching: 8}}"
+    work = shutil.copytree(embedded / "work", tmp_path / "work")
+    names = ("router/router.safetensors", "encoder/model.safetensors")
     histories, weights = [], []
-    for workers, arguments in ((1, STAGES), (2, ["--fresh", "--stage", "train"])):
+    for workers, arguments in ((1, []), (2, ["--fresh"])):
         cluster = f"{{train: {{workers: {workers}, checkpoint_seconds: 0}}}}"
-        assert run.main([str(tiny_spec(encoder=encoder, router=router, train=TRAIN, cluster=cluster)), *arguments]) == 0
+        spec = tiny_spec(encoder=encoder, router=router, train=TRAIN, cluster=cluster)
+        assert run.main([str(spec), "--stage", "train", *arguments]) == 0
         histories.append(files.read_json(model(work).path("metrics.json")))
         weights.append({name: load_file(model(work).path(name)) for name in names})
     for history in histories:
@@ -53,15 +59,15 @@ def test_two_workers_train_what_one_does(training: str, tiny_spec: Callable[...,
 
 @pytest.mark.parametrize("training", PHASES)
 def test_a_trained_last_layer_is_what_indexes_and_searches(
-    training: str, tiny_spec: Callable[..., Path], tmp_path: Path, tiny_model: Path
+    training: str, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, tiny_model: Path
 ) -> None:
     """The last layer moves, the rest does not; index, evaluation and search all use it."""
-    work = tmp_path / "work"
+    work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
-        router=f"{{type: learned_ivf, training: {training}, branching: 3, height: 2}}",
-        cluster="{train: {workers: 1}, tokenise: {workers: 2, cpus: 1}}",
+        router=f"{{type: ehi, training: {training}, branching: 3, height: 2}}",
+        cluster=one_worker_each(tokenise="{workers: 1}"),
     )
     assert run.main([str(spec)]) == 0
     before, after = (
@@ -83,7 +89,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
 
 
 def test_tokens_may_be_made_by_others(
-    tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokenisers ahead of the encoders change nothing but who does the work, and it is said how much that was."""
     said: list[str] = []
@@ -91,7 +97,8 @@ def test_tokens_may_be_made_by_others(
     vectors = []
     for name, sets in (("own", []), ("ahead", ["--set", "cluster.tokenise={workers: 2, cpus: 1}"])):
         work = tmp_path / name
-        assert run.main([str(tiny_spec()), *STAGES[:4], "--set", f"workdir={work}", *sets]) == 0
+        shutil.copytree(embedded / "work" / "corpus", work / "corpus")
+        assert run.main([str(tiny_spec()), "--stage", "embed", "--set", f"workdir={work}", *sets]) == 0
         made = Artifact.open(next((work / "vectors").iterdir()))
         vectors.append([(file.name, file.sha256) for file in made.record.files])
     assert vectors[0] == vectors[1]

@@ -229,7 +229,8 @@ def test_a_machine_too_small_for_one_process(
     address: str, elsewhere: str, warned: bool, tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", elsewhere)
-    plan = make_plan(load(tiny_spec(index=ONE_LEAF), [f"cluster.address={address}"]))
+    overrides = [f"cluster.address={address}", "cluster.evaluate.workers=2"]
+    plan = make_plan(load(tiny_spec(index=ONE_LEAF), overrides))
     assert notes(plan) == []
     monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
     # Training holds (240 + 120) x 32 x 4 bytes twice, each of two that evaluate one and a half times.

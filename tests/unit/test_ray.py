@@ -18,7 +18,7 @@ def check(tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Ca
     nodes = [{"Alive": True, "Resources": held} for held in TWO_NODES]
     gone = {"Alive": False, "Resources": {"CPU": 1000.0, "GPU": 1000.0}}
     monkeypatch.setattr("ray.nodes", lambda: [*nodes, gone])
-    return lambda *overrides: adapter.check_resources(load(tiny_spec(), overrides))
+    return lambda *overrides: adapter.check_resources(load(tiny_spec(cluster="{}"), overrides))
 
 
 GIVEN = {
