@@ -25,7 +25,7 @@ from rayhier.index.verify import verify
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap, Manifest
 
-from ..conftest import WORDS, ray_processes, write_spec
+from ..conftest import WORDS, one_worker_each, ray_processes, write_spec
 
 POINTS = int(os.environ.get("RAYHIER_CHAOS", "3"))
 KINDS = ("driver", "actor", "node")
@@ -33,7 +33,7 @@ FILES, DOCUMENTS = 24, 100
 WORKERS = 2
 POLL_SECONDS = 0.005
 PATIENCE_SECONDS = 240.0
-CLUSTER = f"{{corpus: {{workers: 2}}, train: {{workers: 1}}, index: {{workers: {WORKERS}}}}}"
+CLUSTER = one_worker_each(index=f"{{workers: {WORKERS}}}")
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -98,7 +98,9 @@ class Ledger(threading.Thread):
         return sum(len(times) - 1 for times in self.seen.values())
 
 
-def start(work: Work, folder: Path, address: str = "local") -> subprocess.Popen[bytes]:
+def start(work: Work, folder: Path, address: str | None = None) -> subprocess.Popen[bytes]:
+    """A run in a process of its own, on the session's cluster where no other is named."""
+    address = address or ray.get_runtime_context().gcs_address
     environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "rayhier.run", str(work.spec), "--set", f"workdir={folder}", "--stage", "index"]
     with (folder / "said").open("ab") as said:
@@ -159,13 +161,13 @@ def test_killed_at_a_seeded_point(point: int, work: Work, tmp_path: Path) -> Non
         work.reference.counts,
         work.reference.moved,
     )
-    assert len(list(folder.glob("index/*/*/manifests/*"))) == 1
+    assert len(list(folder.glob("index/*/*/manifests/*"))) == len(list(folder.glob("index/*/attempt-*"))) == 1
     verify(current.artifact(folder, current.read(folder), "index").root)
 
 
 def test_two_racing_runs_publish_one_manifest(work: Work, tmp_path: Path) -> None:
     folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
-    both = [start(work, folder, ray.get_runtime_context().gcs_address) for _ in range(2)]
+    both = [start(work, folder) for _ in range(2)]
     assert [process.wait(PATIENCE_SECONDS) for process in both] == [0, 0], (folder / "said").read_text()
     made = manifest(folder)
     assert [shard.file for shard in made.shards] == [shard.file for shard in work.reference.shards]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,39 +13,27 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import ray
 
 from rayhier import run
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
-from ..conftest import ray_processes
+from ..conftest import one_worker_each, ray_processes, write_spec
 
 POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 200.0
-EPOCHS = {"encoder": 6, "router": 40}
+EPOCHS = {"encoder": 6, "router": 12}
+TRAIN = f"{{epochs: {EPOCHS['encoder']}, batch_size: 4, teaching: {{epochs: {EPOCHS['router']}, batch_size: 16}}}}"
 
-pytestmark = pytest.mark.timeout(600)
-
-
-TRAIN = "{epochs: 6, batch_size: 4, teaching: {epochs: 12, batch_size: 16}}"
-
-
-@pytest.fixture
-def docs_spec(tiny_spec: Callable[..., Path]) -> Path:
-    """The docstrings of Python, several parts, under the tiny encoder."""
-    return tiny_spec(
-        corpus="{type: python_docs}",
-        router="{type: learned_ivf, branching: 32}",
-        train=f"{{epochs: {EPOCHS['encoder']}, teaching: {{epochs: {EPOCHS['router']}}}}}",
-        evaluate="{measures: [R@10], lists: 8}",
-        cluster="{embed: {workers: 1}, train: {checkpoint_seconds: 0}, index: {workers: 1}}",
-    )
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
 
 def start(spec: Path, out: Path) -> subprocess.Popen[bytes]:
-    """A run in a process and a cluster of its own; its standard output goes to `out`."""
-    environment = {**os.environ, "RAY_ADDRESS": "local", "OMP_NUM_THREADS": "1"}
+    """A run in a process of its own; its standard output goes to `out`."""
+    address = ray.get_runtime_context().gcs_address
+    environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "rayhier.run", str(spec)]
     with out.open("wb") as opened:
         return subprocess.Popen(command, env=environment, stdout=opened, stderr=subprocess.DEVNULL)
@@ -67,21 +56,21 @@ def checkpoints(work: Path, phase: str) -> list[Path]:
     return list(work.glob(f"model/*/*/scratch/ray/*/checkpoint_*/{phase}.safetensors"))
 
 
-def test_the_driver_killed_in_both_phases_of_train_and_in_index(docs_spec: Path, tmp_path: Path) -> None:
-    work, out = tmp_path / "work", tmp_path / "out"
+def test_the_driver_killed_in_both_phases_of_train(
+    embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path
+) -> None:
+    """In the index too, at seeded points: test_chaos.py."""
+    work, out = shutil.copytree(embedded / "work", tmp_path / "work"), tmp_path / "out"
+    spec = tiny_spec(train=TRAIN, cluster=one_worker_each(train="{workers: 1, checkpoint_seconds: 0}"))
 
-    kill_once(start(docs_spec, out), lambda: len(checkpoints(work, "encoder")) >= 2)
+    kill_once(start(spec, out), lambda: len(checkpoints(work, "encoder")) >= 2)
     assert not checkpoints(work, "router")
-    kill_once(start(docs_spec, out), lambda: len(checkpoints(work, "router")) >= 2)
-    model = next((work / "model").iterdir())
-    assert not (model / "record.json").exists()
-    kill_once(start(docs_spec, out), lambda: bool(list(work.glob("index/*/*/scratch/ledger/routed-*.json"))))
-    assert (model / "record.json").exists()
-    assert not list(work.glob("index/*/record.json"))
+    kill_once(start(spec, out), lambda: len(checkpoints(work, "router")) >= 2)
+    assert not list(work.glob("model/*/record.json"))
 
-    assert start(docs_spec, out).wait(timeout=PATIENCE_SECONDS) == 0
+    assert start(spec, out).wait(timeout=PATIENCE_SECONDS) == 0
     summary = json.loads(out.read_bytes().splitlines()[-1])
-    assert [step["state"] for step in summary["steps"]] == ["published"] * 3 + ["built"] * 2
+    assert [step["state"] for step in summary["steps"]] == ["published"] * 2 + ["built"] * 3
     assert [len(list((work / kind).glob("*/attempt-*"))) for kind in ("model", "index")] == [1, 1]
     now = current.read(work)
     history = files.read_json(current.artifact(work, now, "model").path("metrics.json"))
@@ -105,45 +94,47 @@ def expected(work: Path) -> list[str]:
     )
 
 
-@pytest.mark.usefixtures("cluster")
+def train(embedded: Path, folder: Path, model: Path, workers: str) -> Artifact:
+    """The model that so many workers train in a folder of their own."""
+    shutil.copytree(embedded / "work", folder / "work", dirs_exist_ok=True)
+    cluster = one_worker_each(train=f"{{{workers}, checkpoint_seconds: 0}}")
+    spec = write_spec(folder, embedded / "corpus", model, train=TRAIN, cluster=cluster)
+    assert run.main([str(spec), "--stage", "train"]) == 0
+    return Artifact.open(next((folder / "work" / "model").iterdir()))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Artifact:
+    """What a single worker trains."""
+    return train(embedded, tmp_path_factory.mktemp("undisturbed"), tiny_model, "workers: 1")
+
+
 @pytest.mark.parametrize("phase", EPOCHS)
 def test_a_killed_train_worker_goes_on_from_its_checkpoint(
-    phase: str, tiny_spec: Callable[..., Path], tmp_path: Path
+    phase: str, embedded: Path, undisturbed: Artifact, tiny_model: Path, tmp_path: Path
 ) -> None:
     """One of two workers is killed; the run ends as one of a single worker that nobody disturbed."""
     killed: list[int] = []
+    over = threading.Event()
 
-    def kill(work: Path, over: threading.Event) -> None:
+    def kill() -> None:
         while not over.wait(POLL_SECONDS) and not killed:
-            if checkpoints(work, phase):
+            if checkpoints(tmp_path / "work", phase):
                 for pid in list(ray_processes("TrainWorker"))[:1]:
                     os.kill(pid, signal.SIGKILL)
                     killed.append(pid)
 
-    histories = []
-    for name in ("disturbed", "undisturbed"):
-        work, over = tmp_path / name, threading.Event()
-        killer = threading.Thread(target=kill, args=(work, over))
-        if name == "disturbed":
-            killer.start()
-        workers = "workers: 2, least_workers: 1" if name == "disturbed" else "workers: 1"
-        cluster = f"{{train: {{{workers}, checkpoint_seconds: 0}}}}"
-        spec = str(tiny_spec(workdir=str(work), train=TRAIN, cluster=cluster))
-        assert run.main([spec, "--stage", "corpus", "--stage", "embed", "--stage", "train"]) == 0
-        over.set()
-        if name == "disturbed":
-            killer.join()
-        histories.append(files.read_json(only(work / "model").path("metrics.json")))
+    killer = threading.Thread(target=kill)
+    killer.start()
+    disturbed = train(embedded, tmp_path, tiny_model, "workers: 2, least_workers: 1")
+    over.set()
+    killer.join()
     assert killed
+    histories = [files.read_json(model.path("metrics.json")) for model in (disturbed, undisturbed)]
     for name in EPOCHS:
         for one, other in zip(*(history[name] for history in histories), strict=True):
             assert one == pytest.approx(other, abs=1e-4)
-    heads = [load(only(tmp_path / name / "model")) for name in ("disturbed", "undisturbed")]
-    np.testing.assert_allclose(heads[0], heads[1], atol=1e-4)
-
-
-def only(kind: Path) -> Artifact:
-    return Artifact.open(next(kind.iterdir()))
+    np.testing.assert_allclose(load(disturbed), load(undisturbed), atol=1e-4)
 
 
 def load(model: Artifact) -> np.ndarray:
