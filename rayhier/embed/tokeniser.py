@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import AutoConfig, AutoModel
 
 from rayhier.model.encoder import LOCAL, load_tokenizer, positions
 from rayhier.storage.model_layout import read_layout
@@ -26,6 +25,8 @@ class Tokeniser:
     @classmethod
     def open(cls, folder: Path, max_length: int) -> Self:
         """That of a folder; texts are cut at `max_length` tokens, or where its transformer ends."""
+        from transformers import AutoConfig, AutoModel
+
         layout = read_layout(folder)
         with torch.device("meta"):
             transformer = AutoModel.from_config(AutoConfig.from_pretrained(layout.transformer, **LOCAL))

@@ -16,8 +16,6 @@ from safetensors.torch import load_file, save_file
 from tokenizers import normalizers
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModel, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import Similarity
@@ -148,6 +146,8 @@ POOL = {"mean": mean, "cls": first}
 
 def load_tokenizer(layout: Layout) -> Any:
     """The tokenizer of a folder."""
+    from transformers import AutoTokenizer  # a second of CPU, which workers that encode no text do without
+
     tokenizer = AutoTokenizer.from_pretrained(layout.transformer, **LOCAL)
     if layout.lowercase:
         backend = tokenizer.backend_tokenizer
@@ -158,7 +158,10 @@ def load_tokenizer(layout: Layout) -> Any:
 
 def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
     """The transformer of a folder; InputError where its weights are not all there: they would be random."""
-    transformers_logging.disable_progress_bar()
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
     place = read_layout(folder).transformer
     model, found = AutoModel.from_pretrained(
         place, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
