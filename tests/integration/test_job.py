@@ -103,8 +103,10 @@ def stop(started: subprocess.Popen[bytes], folder: str) -> None:
     started.wait()
 
 
-def test_a_job_by_its_command(head: Head, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
-    folder, work = tmp_path / "project", shutil.copytree(embedded / "work", tmp_path / "shared" / "work")
+def test_a_job_by_its_command(head: Head, work: Path, tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    """It goes on from a trained model: how a job reaches its workers is the same in every stage."""
+    folder = tmp_path / "project"
+    shutil.rmtree(work / "index")
     shutil.copytree(ROOT / "rayhier", folder / "rayhier", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "specs").mkdir()
     shutil.copy(tiny_spec(), folder / "specs" / "tiny.yaml")
