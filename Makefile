@@ -5,6 +5,7 @@ PIP_ARGS ?=
 WORKDIR ?= runs/quickstart
 TOKEN_FILE ?=
 PORT ?= 8000
+TESTERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -43,8 +44,9 @@ demo: setup  ## the quickstart: train, index and measure on the docstrings of yo
 serve: setup  ## search over HTTP until Ctrl-C: WORKDIR=runs/quickstart TOKEN_FILE= PORT=8000
 	$(BIN)/python -m rayhier.serve jobs/serve.yaml --workdir $(WORKDIR) $(if $(TOKEN_FILE),--token-file $(TOKEN_FILE)) --port $(PORT)
 
-test: setup  ## the tests
-	$(BIN)/python -m pytest
+# Whole files to whoever is free, in their order: the longest lie in tests/integration and come first.
+test: setup  ## the tests, by TESTERS=2 processes, each with a Ray cluster of its own
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile --no-loadscope-reorder --durations=25
 
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py

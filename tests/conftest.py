@@ -1,5 +1,6 @@
 """What every test shares: one Ray cluster a session, the collections, a tiny encoder and a tiny corpus."""
 
+import itertools
 import json
 import logging
 import os
@@ -7,6 +8,7 @@ import shutil
 import threading
 import urllib.request
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +24,22 @@ ROOT = Path(__file__).parents[1]
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
 WORDS = TEXT.split()
 DOCUMENTS, QUERIES = 240, 120
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """After several processes: the seconds of every folder and process, and a closing line without colours or rules."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not config.getoption("numprocesses", None):
+        return
+    seconds: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(reporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds["/".join(Path(report.fspath).parts[:2])] += report.duration
+            seconds[getattr(report, "worker_id", "a process that died")] += report.duration
+    reporter.line(", ".join(f"{name} {spent:.0f} s" for name, spent in sorted(seconds.items())))
+    passed, *failed = (len(reporter.stats.get(outcome, [])) for outcome in ("passed", "failed", "error"))
+    reporter.line(f"{passed} passed, {sum(failed)} failed")
 
 
 @pytest.fixture(scope="session", autouse=True)
