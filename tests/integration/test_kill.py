@@ -24,7 +24,7 @@ from ..conftest import one_worker_each, ray_processes, write_spec
 
 POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 200.0
-EPOCHS = {"encoder": 6, "router": 12}
+EPOCHS = {"encoder": 4, "router": 6}
 TRAIN = f"{{epochs: {EPOCHS['encoder']}, batch_size: 4, teaching: {{epochs: {EPOCHS['router']}, batch_size: 16}}}}"
 
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
