@@ -25,7 +25,8 @@ from ..conftest import one_worker_each, ray_processes, write_spec
 POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 200.0
 EPOCHS = {"encoder": 4, "router": 6}
-TRAIN = f"{{epochs: {EPOCHS['encoder']}, batch_size: 4, teaching: {{epochs: {EPOCHS['router']}, batch_size: 16}}}}"
+TRAIN = f"{{epochs: {EPOCHS['encoder']}, batch_size: 4}}"
+ROUTER = f"{{type: learned_ivf, branching: 8, teaching: {{epochs: {EPOCHS['router']}, batch_size: 16}}}}"
 
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
@@ -61,7 +62,7 @@ def test_the_driver_killed_in_both_phases_of_train(
 ) -> None:
     """In the index too, at seeded points: test_chaos.py."""
     work, out = shutil.copytree(embedded / "work", tmp_path / "work"), tmp_path / "out"
-    spec = tiny_spec(train=TRAIN, cluster=one_worker_each(train="{workers: 1, checkpoint_seconds: 0}"))
+    spec = tiny_spec(train=TRAIN, router=ROUTER, cluster=one_worker_each(train="{workers: 1, checkpoint_seconds: 0}"))
 
     kill_once(start(spec, out), lambda: len(checkpoints(work, "encoder")) >= 2)
     assert not checkpoints(work, "router")
@@ -98,7 +99,7 @@ def train(embedded: Path, folder: Path, model: Path, workers: str) -> Artifact:
     """The model that so many workers train in a folder of their own."""
     shutil.copytree(embedded / "work", folder / "work", dirs_exist_ok=True)
     cluster = one_worker_each(train=f"{{{workers}, checkpoint_seconds: 0}}")
-    spec = write_spec(folder, embedded / "corpus", model, train=TRAIN, cluster=cluster)
+    spec = write_spec(folder, embedded / "corpus", model, train=TRAIN, router=ROUTER, cluster=cluster)
     assert run.main([str(spec), "--stage", "train"]) == 0
     return Artifact.open(next((folder / "work" / "model").iterdir()))
 

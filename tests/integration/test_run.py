@@ -79,7 +79,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
 def test_two_leaves_a_document(built: Path, tmp_path: Path) -> None:
     """Of a joint router, which knows no cells: the leaves' means choose the second one."""
     work = shutil.copytree(built / "work", tmp_path / "work")
-    own = {"workdir": work, "router.training": "joint", "index.leaves_per_document": 2}
+    own = {"workdir": work, "router.type": "ehi", "index.leaves_per_document": 2}
     given = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]
     assert run.main([str(built / "spec.yaml"), *given]) == 0
     leaf_map = LeafMap.open(artifact(work, "index").root)
@@ -122,16 +122,16 @@ def _every_document_once(work: Path) -> None:
 
 def _report_is_whole(work: Path) -> None:
     report = json.loads((work / "report.json").read_text())
-    names = {"ehi", *BASELINES}
+    names = {"learned_ivf", *BASELINES}
     assert set(report["systems"]) == set(report["seconds"]) == names
-    assert set(report["curves"]) == {"ehi", *BASELINES[2:6]}
-    ends = {"ehi": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_spill": "exact_same_encoder"}
+    assert set(report["curves"]) == {"learned_ivf", *BASELINES[2:6]}
+    ends = {"learned_ivf": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_spill": "exact_same_encoder"}
     for system, level in ends.items():
         last = report["curves"][system][-1]
         assert last["visited_mean"] == 1.0
         assert last["R@10"] == pytest.approx(report["systems"][level]["R@10"], abs=1e-6)
     assert {(row["system"], row["baseline"]) for row in report["significance"]} == {
-        *(("ehi", name) for name in BASELINES[2:6]),
+        *(("learned_ivf", name) for name in BASELINES[2:6]),
         ("exact_same_encoder", "exact"),
     }
     assert all(row["low"] <= row["difference"] <= row["high"] for row in report["significance"])

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rayhier.search.loaded import LoadedMap
 from safetensors.numpy import load_file
 from sentence_transformers import SentenceTransformer
 
 from rayhier import run
 from rayhier.embed import ray as embedding
+from rayhier.search.index import open_leaf_map
 from rayhier.search.searcher import Searcher
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
@@ -22,8 +22,8 @@ from ..conftest import one_worker_each
 pytestmark = pytest.mark.usefixtures("cluster")
 
 TEACHING = "{epochs: 2, batch_size: 17, lr: 1e-2}"
-TRAIN = f"{{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2, teaching: {TEACHING}}}"
-PHASES = {"taught": {"encoder": [0, 2], "router": [0, 1, 2]}, "joint": {"joint": [0, 2]}}
+TRAIN = "{epochs: 2, batch_size: 17, encoder_lr: 1e-3, micro_batch: 5, measure_every: 2}"
+PHASES = {"learned_ivf": {"encoder": [0, 2], "router": [0, 1, 2]}, "ehi": {"joint": [0, 2]}}
 
 
 def model(work: Path) -> Artifact:
@@ -36,7 +36,8 @@ def test_two_workers_train_what_one_does(
 ) -> None:
     """Made again by two workers from the same corpus and vectors: who works is no part of a fingerprint."""
     encoder = tiny_spec().read_text().splitlines()[3].removeprefix("encoder: ").replace("}", ", train: all}")
-    router = f"{{type: ehi, training: {training}, branching: 8}}"
+    teaching = f", teaching: {TEACHING}" if training == "learned_ivf" else ""
+    router = f"{{type: {training}, branching: 8{teaching}}}"
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     names = ("router/router.safetensors", "encoder/model.safetensors")
     histories, weights = [], []
@@ -66,7 +67,7 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     spec = tiny_spec(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
         train="{epochs: 2, batch_size: 16, encoder_lr: 1e-2, hard_negatives: {source: exact}}",
-        router=f"{{type: ehi, training: {training}, branching: 3, height: 2}}",
+        router=f"{{type: {training}, branching: 3, height: 2}}",
         cluster=one_worker_each(tokenise="{workers: 1}"),
     )
     assert run.main([str(spec)]) == 0
@@ -80,11 +81,11 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     searcher = Searcher.open(work)
     texts = ["leaf river 3", "ash elm wolf"]
     wanted = SentenceTransformer(str(model(work).path("encoder")), device="cpu").encode(texts)
-    np.testing.assert_allclose(searcher.encoder.encode(texts), wanted, atol=1e-5)
-    loaded = LoadedMap.read(searcher.leaves.leaf_map)
-    row = loaded.table.slice(0, 1).to_pylist()[0]
-    found = searcher.encoder.encode([f"{row['title']} {row['text']}".strip()])
-    np.testing.assert_allclose(found[0], loaded.vector_NM[0], atol=1e-5)
+    np.testing.assert_allclose(searcher.model.text_encoder.encode(texts), wanted, atol=1e-5)
+    leaf_map = open_leaf_map(work, current.read(work))
+    row = leaf_map.read(leaf_map.manifest.shards[0]).slice(0, 1).to_pylist()[0]
+    found = searcher.model.text_encoder.encode([f"{row['title']} {row['text']}".strip()])
+    np.testing.assert_allclose(found[0], row["vector"], atol=1e-5)
     assert current.read(work).spec.encoder.train == "last_layer"
 
 

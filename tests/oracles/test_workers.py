@@ -12,7 +12,7 @@ ROWS = 13
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
     ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
-    + [f"rayhier.train.{name}" for name in ("contrast", "teacher", "tower", "trainer")]
+    + [f"rayhier.train.{name}" for name in ("contrast.contrast", "learned_ivf.teacher", "tower", "ehi.joint")]
 )
 """What each worker would import for seconds is imported once, by the process that they are forks of."""
 
