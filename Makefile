@@ -58,32 +58,32 @@ check: setup  ## format, lint, types, layers
 	$(BIN)/lint-imports --no-logo
 
 bench-scifact: setup  ## SciFact beside its controls, three seeds, one table
-	$(BIN)/python benchmarks/scifact.py
+	$(BIN)/python -m benchmarks.scifact
 
 bench-ehi: setup  ## EHI's ablations on SciFact: a table and figures below docs/
-	$(BIN)/python benchmarks/ehi.py
+	$(BIN)/python -m benchmarks.ehi
 
 bench-quality: setup  ## documents visited against recall, every system beside its controls: docs/quality.md
-	$(BIN)/python benchmarks/quality.py
+	$(BIN)/python -m benchmarks.quality
 
 bench-incremental: setup  ## documents added after training: recall of old and of new queries, time a document
-	$(BIN)/python benchmarks/incremental.py
+	$(BIN)/python -m benchmarks.incremental
 
 bench-beam: setup  ## a beam of its own for every query beside one for all, at equal recall
-	$(BIN)/python benchmarks/beam.py
+	$(BIN)/python -m benchmarks.beam
 
 bench-scale: setup  ## a leaf map of synthetic vectors: time, memory, bytes, growth; 10,000,000 with --documents
-	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python -m benchmarks.scale
 
 bench-search: setup  ## faiss, ScaNN, hnswlib, LanceDB and the leaf map over the same vectors
 	@$(PIP) -e ".[peers]"
-	@$(BIN)/python benchmarks/search.py
+	@$(BIN)/python -m benchmarks.search
 
 bench-workers: setup  ## training steps a second, one worker and two, and whether their gradients agree
-	$(BIN)/python benchmarks/workers.py
+	$(BIN)/python -m benchmarks.workers
 
 bench-encode: setup  ## texts encoded a second beside a bare loop and sentence-transformers
-	$(BIN)/python benchmarks/encode.py
+	$(BIN)/python -m benchmarks.encode
 
 clean:  ## remove .venv and caches; runs stay
 	rm -rf $(VENV) *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

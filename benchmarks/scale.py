@@ -1,6 +1,6 @@
 """A leaf map of very many synthetic vectors: time, memory, bytes, and how the work of a query grows.
 
-    python benchmarks/scale.py --documents 100_000 1_000_000 10_000_000
+    python -m benchmarks.scale --documents 100_000 1_000_000 10_000_000
 
 Vectors are synthetic, and say so: a mixture of 5,000 directions in 384 dimensions, queries near documents. They go
 through the index stage as it ships, on Ray Data; leaves and router come from a sample of at most a million, as many as
@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,28 +22,31 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from matplotlib.figure import Figure
 
-from rayhier.cluster.library import faiss
+from benchmarks import tables
+from benchmarks.collection import ROOT, RUNS
+from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.scale_stages import Stages
+from benchmarks.synthetic import DIMENSION, K, centres, part, parts, publish, queries, synthetic
+from rayhier.arrays import Floats, Ints
 from rayhier.dataset.balance import balance
 from rayhier.evaluate.curve import beams
 from rayhier.index.ray import build
 from rayhier.index.verify import verify
-from rayhier.model.router import load_router, route_all, save_router
+from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.model.router import load_router, route_all, save_router
 from rayhier.ray import join
+from rayhier.search.answer import Answer, answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
+from rayhier.spec.router import LearnedIvf
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.arrays import Floats
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.train.learned_ivf.settle import make_router, settle
-from scale_stages import Stages
-from synthetic import DIMENSION, K, asked, centres, part, parts, publish, synthetic
 
-ROOT = Path(__file__).parents[1]
 SAMPLE = 1_000_000
 BATCH = 64
 RECALL, GROWTH = 0.95, 0.6
@@ -59,7 +61,7 @@ def job(folder: Path) -> JobSpec:
             "workdir": str(folder),
             "corpus": {"type": "jsonl", "documents": "synthetic"},
             "encoder": {"model": "package:none", "train": "head"},
-            "router": {"type": "ehi"},
+            "router": {"type": "learned_ivf", "rank": 0},
             "cluster": {"address": "local", "index": {"workers": 2, "cpus": 1}},
         }
     )
@@ -68,14 +70,15 @@ def job(folder: Path) -> JobSpec:
 def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
     """A router of k-means leaves, settled on a sample; untaught, as there are no judged queries."""
 
-    def made(attempt: Attempt) -> Output:
+    def write(attempt: Attempt) -> Output:
         centre_CM = centres()
         kept = [int(rows * min(1.0, SAMPLE / documents)) for _, rows in parts(documents)]
         sample_NM = np.empty((sum(kept), DIMENSION), np.float16)
         begins = np.cumsum([0, *kept])
         for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
             sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
-        own = spec.router.over(documents).model_copy(update={"residual": "none"})
+        own = spec.router.over(documents)
+        assert isinstance(own, LearnedIvf)
         sampled = len(sample_NM) < documents
         router = make_router(own, sample_NM, 0, sampled=sampled)
         settle(router, sample_NM, spec, 0, sampled=sampled)
@@ -84,24 +87,24 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         (attempt.root / "encoder" / "none").write_text("vectors are what they are\n")
         return Output({"leaves": router.n_leaves, "sample": len(sample_NM)})
 
-    return publish(folder, "model", {}, made)
+    return publish(folder, "model", {}, write)
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a query costs for 95% of its exact ten nearest, in documents scored."""
+    """What a query costs for 95% of its exact ten nearest, in documents' dot products."""
 
     beam: int
     visited: float
     routing: float
 
 
-def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: np.ndarray) -> Work:
-    """Counted from where the nearest documents lie; nothing is scanned."""
+def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK: Ints) -> Work:
+    """Count what a query costs from where its nearest documents lie; nothing is scanned."""
     leaves = leaves_of(leaf_map, np.unique(near_QK))
     sizes = np.array(leaf_map.manifest.counts)
     for beam in beams(router.n_leaves):
-        probed_QB = route_all(router, torch.from_numpy(query_QM), beam)[0].numpy()
+        probed_QB = route_all(router, Encoded.of(query_QM), beam)[0].numpy()
         reached = [
             np.mean([bool(leaves[one] & own) for one in near])
             for near, own in zip(near_QK.tolist(), map(set, probed_QB.tolist()), strict=True)
@@ -112,22 +115,22 @@ def work(router: LearnedIvfRouter, leaf_map: LeafMap, query_QM: Floats, near_QK:
     raise RuntimeError(f"{RECALL:.0%} of the nearest documents are never reached")
 
 
-def latency(router: LearnedIvfRouter, leaves: LeafScan, query_QM: Floats, near_QK: np.ndarray, beam: int) -> dict[str, Any]:
+def latency(
+    router: LearnedIvfRouter, leaves: LeafScan, documents: int, query_QM: Floats, near_QK: Ints, beam: int
+) -> dict[str, float]:
     """Recall of the exact ten, and milliseconds a query, alone and in batches: medians, once all was asked before."""
 
-    def ask(batch: int) -> tuple[list[set[int]], float]:
-        found, spent = [], []
-        for begin in range(0, len(query_QM), batch):
-            part_QM, began = query_QM[begin : begin + batch], time.perf_counter()
-            probed_QB = route_all(router, torch.from_numpy(part_QM), beam)[0].numpy()
-            answers = leaves.search(part_QM, probed_QB, K)
-            spent.append(1e3 * (time.perf_counter() - began) / len(part_QM))
-            found += [{int(hit.id[1:]) for hit in answer.hits} for answer in answers]
-        return found, float(np.median(spent))
+    def ask(part_QM: Floats) -> list[Answer]:
+        leaves_QB = route_all(router, Encoded.of(part_QM), beam)[0].numpy()
+        return answers(leaves.scan(part_QM, leaves_QB, K), leaves_QB, documents)
 
-    found, _ = ask(BATCH)
+    def milliseconds(batch: int) -> float:
+        batches = (query_QM[begin : begin + batch] for begin in range(0, len(query_QM), batch))
+        return float(np.median([1e3 * timed(lambda own=own: ask(own)) / len(own) for own in batches]))
+
+    found = [{int(hit.id[1:]) for hit in answer.hits} for answer in ask(query_QM)]
     recall = np.mean([len(own & set(near)) / K for own, near in zip(found, near_QK.tolist(), strict=True)])
-    return {"recall": float(recall), "batch": ask(BATCH)[1], "alone": ask(1)[1]}
+    return {"recall": float(recall), "batch": milliseconds(BATCH), "alone": milliseconds(1)}
 
 
 def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
@@ -143,7 +146,7 @@ def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
 
 
 def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
-    """One size: all stages, then what a query costs."""
+    """Carry out all stages at one size, then measure what a query costs."""
     print(f"{documents:,} synthetic vectors", file=sys.stderr, flush=True)
     folder = workdir / str(documents)
     stages, spec = Stages(folder), job(folder)
@@ -159,14 +162,14 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     leaf_map = LeafMap.open(index.root)
     router = load(made)
     with stages.of("neighbours"):
-        query_QM, near_QK = asked(documents)
-        asks = work(router, leaf_map, query_QM, near_QK)
+        query_QM, near_QK = queries(documents)
+        costs = work(router, leaf_map, query_QM, near_QK)
     os.environ["RAYHIER_CACHE"] = str(folder / "cache")
-    leaves = LeafScan(leaf_map)
+    leaves = LeafScan.mapped(leaf_map)
     with stages.of("map", "cache"):
         leaves.open()
     with stages.of("search"):
-        answered = latency(router, leaves, query_QM, near_QK, asks.beam)
+        answered = latency(router, leaves, documents, query_QM, near_QK, costs.beam)
     found = {
         "documents": documents,
         "rows": leaf_map.manifest.rows,
@@ -175,9 +178,9 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
         "shards": len(leaf_map.manifest.shards),
         "bytes": sum(file.bytes for file in leaf_map.manifest.files),
         "took": stages.took,
-        "beam": asks.beam,
-        "visited": asks.visited,
-        "routing": asks.routing,
+        "beam": costs.beam,
+        "visited": costs.visited,
+        "routing": costs.routing,
         **answered,
     }
     assert leaf_map.manifest.documents == documents
@@ -197,30 +200,28 @@ def load(made: Artifact) -> LearnedIvfRouter:
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """What was measured, a column for each size, and how it grows."""
 
-    def line(name: str, cell: Callable[[dict[str, Any]], str]) -> str:
-        return f"| {name} | {' | '.join(cell(row) for row in rows)} |"
+    def line(name: str, cell: Callable[[dict[str, Any]], str]) -> list[str]:
+        return [name, *map(cell, rows)]
 
-    lines = [
-        line("documents", lambda row: f"{row['documents']:,}"),
-        f"|---|{'---:|' * len(rows)}",
-        line("rows, leaves, shards", lambda row: f"{row['rows']:,}, {row['leaves']:,}, {row['shards']}"),
-        line("imbalance", lambda row: f"{row['imbalance']:.2f}"),
-        *(
-            line(
-                f"{name}: s, largest process, all, GB",
-                lambda row, name=name: shown(row["took"][name]),
-            )
-            for name in rows[0]["took"]
-        ),
-        line("index, µs a document", lambda row: f"{1e6 * row['took']['index']['seconds'] / row['documents']:.0f}"),
-        line("bytes a document", lambda row: f"{row['bytes'] / row['documents']:.0f}"),
-        line(f"leaves visited for {RECALL:.0%} of the {K} nearest", lambda row: f"{row['beam']:,}"),
-        line("rows scored", lambda row: f"{row['visited']:,.0f}"),
-        line("routing, in rows", lambda row: f"{row['routing']:,.0f}"),
-        line(f"recall@{K} found", lambda row: f"{row['recall']:.3f}"),
-        line("ms a query, alone", lambda row: f"{row['alone']:.2f}"),
-        line(f"ms a query, in batches of {BATCH}", lambda row: f"{row['batch']:.2f}"),
-    ]
+    lines = tables.table(
+        ["documents", *(f"{row['documents']:,}" for row in rows)],
+        [
+            line("rows, leaves, shards", lambda row: f"{row['rows']:,}, {row['leaves']:,}, {row['shards']}"),
+            line("imbalance", lambda row: f"{row['imbalance']:.2f}"),
+            *(
+                line(f"{name}: s, largest process, all, GB", lambda row, name=name: shown(row["took"][name]))
+                for name in rows[0]["took"]
+            ),
+            line("index, µs a document", lambda row: f"{1e6 * row['took']['index']['seconds'] / row['documents']:.0f}"),
+            line("bytes a document", lambda row: f"{row['bytes'] / row['documents']:.0f}"),
+            line(f"leaves visited for {RECALL:.0%} of the {K} nearest", lambda row: f"{row['beam']:,}"),
+            line("rows scored", lambda row: f"{row['visited']:,.0f}"),
+            line("routing, in rows", lambda row: f"{row['routing']:,.0f}"),
+            line(f"recall@{K} found", lambda row: f"{row['recall']:.3f}"),
+            line("ms a query, alone", lambda row: f"{row['alone']:.2f}"),
+            line(f"ms a query, in batches of {BATCH}", lambda row: f"{row['batch']:.2f}"),
+        ],
+    )
     if len(rows) > 1:
         lines += ["", *growth(rows)]
     last = rows[-1]
@@ -233,11 +234,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def shown(took: dict[str, float]) -> str:
-    """One stage."""
+    """Seconds and gigabytes of one stage."""
     return f"{took['seconds']:.0f}, {took['process'] / 1e9:.2f}, {took['total'] / 1e9:.2f}"
 
 
-def costs(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+def growing(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
     """What grows, by name."""
     return {
         "rows scored + routing": [row["visited"] + row["routing"] for row in rows],
@@ -249,7 +250,7 @@ def costs(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
 def growth(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The exponent in N of each cost."""
     sizes = np.log([row["documents"] for row in rows])
-    found = {name: np.polyfit(sizes, np.log(values), 1)[0] for name, values in costs(rows).items()}
+    found = {name: np.polyfit(sizes, np.log(values), 1)[0] for name, values in growing(rows).items()}
     return [f"{name}: grows as N^{power:.2f} (asked of the first: at most N^{GROWTH})" for name, power in found.items()]
 
 
@@ -258,7 +259,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     sizes = [row["documents"] for row in rows]
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     work_axes, time_axes = figure.subplots(1, 2)
-    for name, values in costs(rows).items():
+    for name, values in growing(rows).items():
         axes = time_axes if name.startswith("ms") else work_axes
         axes.plot(sizes, values, marker="o", label=name)
     for axes in (work_axes, time_axes):
@@ -280,13 +281,11 @@ def main() -> int:
     parser.add_argument(
         "--documents", type=lambda text: int(text.replace("_", "")), nargs="+", default=[100_000, 1_000_000]
     )
-    parser.add_argument("--workdir", type=Path, default=ROOT / "runs" / "scale")
+    parser.add_argument("--workdir", type=Path, default=RUNS / "scale")
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "scale.png")
     parser.add_argument("--keep", action="store_true", help="leave the artifacts")
     given = parser.parse_args()
-    threads = min(2, os.cpu_count() or 1)
-    torch.set_num_threads(threads)
-    faiss.omp_set_num_threads(threads)
+    set_threads(THREADS)
     workdir = given.workdir.absolute()
     rows = []
     for documents in given.documents:

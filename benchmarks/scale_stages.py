@@ -24,12 +24,12 @@ class Memory:
     over: threading.Event = field(default_factory=threading.Event)
 
     def watch(self) -> None:
-        """Until told to stop, and once more."""
+        """Look until `over` is set, and once more."""
         last = False
         while not last:
             last = self.over.wait(EVERY)
-            held = [pss(pid) for pid in below(os.getpid())]
-            self.process, self.total = max(self.process, *held), max(self.total, sum(held))
+            sizes = [pss(pid) for pid in below(os.getpid())]
+            self.process, self.total = max(self.process, *sizes), max(self.total, sum(sizes))
 
 
 def below(root: int) -> list[int]:

@@ -8,21 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import torch
 
-from rayhier.index.assign import Assigner, leaf_counts
-from rayhier.index.shards import ranges, write_shard
+from benchmarks import leaf_maps
+from benchmarks.machine import set_threads
+from benchmarks.search_peers import K, System, widths
+from rayhier.arrays import Floats, Ints
+from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search import codecs
 from rayhier.search.scan import LeafScan, Rows
-from rayhier.arrays import Ints
 from rayhier.spec import JobSpec
-from rayhier.storage import leaf_map, schemas
-from rayhier.arrays import Floats
-from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.spec.router import LearnedIvf
+from rayhier.spec.search import Codec
+from rayhier.storage import schemas
 from rayhier.train.learned_ivf.settle import make_router, settle
-from search_peers import K, System, set_threads, widths
 
 SHARDS = 4
 
@@ -38,65 +36,44 @@ class Ours:
                 "workdir": str(folder),
                 "corpus": {"type": "jsonl", "documents": "none"},
                 "encoder": {"model": "package:none", "train": "head"},
-                "router": {"type": "ehi", "branching": leaves, "residual": "none"},
+                "router": {"type": "learned_ivf", "branching": leaves, "rank": 0},
             }
         )
-        self.router: LearnedIvfRouter = make_router(spec.router.over(len(vector_NM)), vector_NM, 0)
+        own = spec.router.over(len(vector_NM))
+        assert isinstance(own, LearnedIvf)
+        self.router = make_router(own, vector_NM, 0)
         settle(self.router, vector_NM, spec, 0)
         names = [f"{row:09d}" for row in range(len(vector_NM))]
         texts = pa.table([names, [""] * len(names), [""] * len(names)], schema=schemas.DOCUMENTS)
-        table = Assigner(self.router, spec)(texts, vector_NM)
-        counts = leaf_counts(table["leaf"].to_numpy(), self.router.n_leaves)
-        root = folder / "map"
-        shards = []
-        for first, last in ranges(counts, SHARDS):
-            inside = (table["leaf"].to_numpy() >= first) & (table["leaf"].to_numpy() < last)
-            part = table.filter(pa.array(inside))
-            shards.append(write_shard(root, f"data/{first}.parquet", [part], range(first, last), counts))
-        manifest = Manifest(
-            version=1,
-            parent=None,
-            model="none",
-            dimension=vector_NM.shape[1],
-            metric="inner_product",
-            vectors="float16",
-            documents=len(vector_NM),
-            leaves_per_document=2,
-            counts=counts,
-            shards=shards,
-        )
-        leaf_map.publish(root, manifest)
-        self.there, self.cache = LeafMap.open(root), folder / "cache"
+        self.there = leaf_maps.write(folder / "map", self.router, spec, texts, vector_NM, shards=SHARDS)
+        self.cache = folder / "cache"
         os.environ["RAYHIER_CACHE"] = str(self.cache)
         self.seconds = time.monotonic() - began
 
-    def open(self, codec: codecs.Codec) -> tuple[LeafScan, float, int]:
+    def open(self, codec: Codec) -> tuple[LeafScan, float, int]:
         """Its lists in a codec, the seconds they took, and their bytes with what they are scored again by."""
         shutil.rmtree(self.cache, ignore_errors=True)
         began = time.monotonic()
-        leaves = LeafScan(self.there, codec)
+        leaves = LeafScan.mapped(self.there, codec)
         leaves.open()
         files = [path for path in self.cache.rglob("*") if path.suffix in {".faiss", ".npy"}]
         return leaves, time.monotonic() - began, sum(path.stat().st_size for path in files)
 
     def route(self, query_QM: Floats, beam: int) -> Ints:
-        """Leaves [q, β]."""
-        return np.asarray(route_all(self.router, torch.from_numpy(query_QM), beam)[0].numpy())
+        """Leaves [q, β] that queries visit."""
+        return route_all(self.router, Encoded.of(query_QM), beam)[0].numpy()
 
-    def system(self, codec: codecs.Codec) -> System:
+    def system(self, codec: Codec) -> System:
         """Route, scan, count and score again: all that a server does but for reading what it shows of a document."""
         leaves, seconds, size = self.open(codec)
-        number = [
-            np.array(self.there.read(shard, ["doc_id"], verify=False)["doc_id"].to_pylist(), dtype=np.int64)
-            for shard in self.there.manifest.shards
-        ]
+        number = [names.astype(np.int64) for names in leaf_maps.names(self.there)]
 
         def search(query_QM: Floats, beam: int, threads: int) -> Ints:
             set_threads(threads)
-            return numbered(leaves.rows(query_QM, self.route(query_QM, beam), K), number)
+            return numbered(leaves.candidates(query_QM, self.route(query_QM, beam), K).rows, number)
 
         def visited(query_QM: Floats, beam: int) -> float:
-            return float(leaves.rows(query_QM, self.route(query_QM, beam), K).visited_Q.mean())
+            return float(leaves.candidates(query_QM, self.route(query_QM, beam), K).visited_Q.mean())
 
         efforts = widths(self.router.n_leaves)
         return System(f"rayhier, {codec}", self.seconds + seconds, size, efforts, search, visited)
@@ -105,7 +82,7 @@ class Ours:
 def numbered(rows: Rows, number: Sequence[Ints]) -> Ints:
     """Numbers [q, 10] of the best documents: one in two shards comes once."""
     found = np.full((len(rows.row_QT), K), -1)
-    for query, (shards, own) in enumerate(zip(rows.shard_QT.tolist(), rows.row_QT.tolist(), strict=True)):
+    for query, (shards, own) in enumerate(zip(rows.segment_QT.tolist(), rows.row_QT.tolist(), strict=True)):
         best = dict.fromkeys(int(number[shard][row]) for shard, row in zip(shards, own, strict=True) if shard >= 0)
         found[query, : min(K, len(best))] = list(best)[:K]
     return found

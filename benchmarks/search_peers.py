@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 
+from benchmarks.machine import set_threads
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.cluster.library import faiss
-from rayhier.arrays import Ints
-from rayhier.arrays import Floats
 
 K = 10
 LINKS, CONSTRUCTION = 32, 100
-"""Of a graph's nodes, and candidates while it is built."""
+"""Links of a graph's nodes, and candidates while it is built."""
 AGAIN = 8
 """Rows scored again for each wanted, of faiss' and LanceDB's product quantization."""
 
@@ -39,12 +38,6 @@ class System:
     """Documents scored a query, of those the index holds."""
     threads: bool = True
     """Whether the number of threads is ours to say."""
-
-
-def set_threads(threads: int) -> None:
-    """Of faiss and of torch."""
-    faiss.omp_set_num_threads(threads)
-    torch.set_num_threads(threads)
 
 
 def widths(most: int) -> list[int]:
@@ -96,10 +89,8 @@ def size_of(index: Any) -> int:
     return int(faiss.serialize_index(index).nbytes)
 
 
-def graphs(vector_NM: Floats) -> Iterator[System]:
-    """HNSW by faiss and by hnswlib."""
-    import hnswlib
-
+def faiss_graph(vector_NM: Floats) -> Iterator[System]:
+    """HNSW by faiss."""
     n, m = vector_NM.shape
     set_threads(2)
     began = time.monotonic()
@@ -119,6 +110,13 @@ def graphs(vector_NM: Floats) -> Iterator[System]:
         return float(faiss.cvar.hnsw_stats.ndis / len(query_QM))
 
     yield System("faiss HNSW", seconds, size_of(index), widths(n // 10), search, visited)
+
+
+def hnswlib_graph(vector_NM: Floats) -> Iterator[System]:
+    """HNSW by hnswlib."""
+    import hnswlib
+
+    n, m = vector_NM.shape
     began = time.monotonic()
     graph = hnswlib.Index(space="ip", dim=m)
     graph.init_index(max_elements=n, ef_construction=CONSTRUCTION, M=LINKS // 2, random_seed=0)
@@ -133,7 +131,7 @@ def graphs(vector_NM: Floats) -> Iterator[System]:
 
 
 def scann(vector_NM: Floats, leaves: int) -> Iterator[System]:
-    """Its tree, its anisotropic quantization, and a second look."""
+    """ScaNN: its tree, its anisotropic quantization, and a second look."""
     from scann.scann_ops.py import scann_ops_pybind
 
     began = time.monotonic()
@@ -157,7 +155,7 @@ def scann(vector_NM: Floats, leaves: int) -> Iterator[System]:
 
 
 def lance(vector_NM: Floats, leaves: int, folder: Path) -> Iterator[System]:
-    """A table on disk with an IVF of product codes."""
+    """LanceDB: a table on disk with an IVF of product codes."""
     import lancedb
 
     n, m = vector_NM.shape
@@ -173,13 +171,13 @@ def lance(vector_NM: Floats, leaves: int, folder: Path) -> Iterator[System]:
     def search(query_QM: Floats, effort: int, threads: int) -> Ints:
         del threads
         found = np.full((len(query_QM), K), -1)
-        asked = table.search(list(query_QM)) if len(query_QM) > 1 else table.search(query_QM[0])
-        got = asked.distance_type("dot").nprobes(effort).refine_factor(AGAIN).limit(K).select(["row", "_distance"])
-        rows = got.to_arrow()
-        query = rows["query_index"].to_numpy() if "query_index" in rows.column_names else np.zeros(len(rows), int)
-        order = np.lexsort((rows["_distance"].to_numpy(), query))
-        place = np.arange(len(order)) - np.searchsorted(query[order], query[order])
-        found[query[order], place] = rows["row"].to_numpy()[order]
+        query = table.search(list(query_QM)) if len(query_QM) > 1 else table.search(query_QM[0])
+        query = query.distance_type("dot").nprobes(effort).refine_factor(AGAIN).limit(K).select(["row", "_distance"])
+        rows = query.to_arrow()
+        of = rows["query_index"].to_numpy() if "query_index" in rows.column_names else np.zeros(len(rows), int)
+        order = np.lexsort((rows["_distance"].to_numpy(), of))
+        place = np.arange(len(order)) - np.searchsorted(of[order], of[order])
+        found[of[order], place] = rows["row"].to_numpy()[order]
         return found
 
     yield System("LanceDB IVF_PQ", seconds, size, widths(leaves), search, lambda *_: float("nan"), threads=False)

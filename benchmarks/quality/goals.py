@@ -5,19 +5,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quality_stats import Array, Curve, Estimate, difference, estimate, geometric, mean_known, ratio, recall_at, sample
+from benchmarks.quality.statistics import (
+    Array,
+    Curve,
+    Estimate,
+    difference,
+    estimate,
+    geometric,
+    mean_known,
+    ratio,
+    recall_at,
+    sample,
+)
 
 LEVELS = (0.9, 0.95, 0.98)
 SUPERVISED = ("scifact", "acl_title2abs", "oewn_examples")
 BY_COST = ("acl_title2abs", "oewn_examples")
 SHAPES_AT = 0.1
-SHIPPED, BY_RULE = "ehi", "ehi@dev"
+SHIPPED, BY_RULE = "learned_ivf", "learned_ivf@dev"
 IVF, SPILL = "faiss_ivf_same_encoder", "faiss_ivf_spill"
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One system: its leaves (0: none), and the mean over seeds."""
+class Outcome:
+    """What one system comes to: its leaves (0: none), and the mean over seeds."""
 
     leaves: int
     seeds: int
@@ -27,18 +38,18 @@ class Measured:
 
 @dataclass(frozen=True)
 class Results:
-    """A collection."""
+    """What the systems come to on a collection."""
 
     name: str
     documents: int
     seeds: int
-    main: dict[str, Measured]
-    equal: dict[str, Measured]
-    shapes: dict[str, Measured]
+    main: dict[str, Outcome]
+    equal: dict[str, Outcome]
+    shapes: dict[str, Outcome]
 
     @property
     def queries(self) -> int:
-        """Queries asked."""
+        """How many queries are asked."""
         return len(self.main[SHIPPED].curve.exact_Q)
 
 
@@ -49,8 +60,8 @@ def goals(results: Sequence[Results]) -> list[str]:
     found = [
         "### Goals",
         "",
-        f"Pooled over {', '.join(supervised) or 'nothing'}.{whole} `ehi` is as shipped; `ehi@dev` chose its",
-        "leaves by the controls' own rule and range. Neither more leaves nor the screen: the rows *beside*.",
+        f"Pooled over {', '.join(supervised) or 'nothing'}.{whole} `learned_ivf` is as shipped; `learned_ivf@dev`",
+        "chose its leaves by the controls' own rule and range. Neither more leaves nor the screen: the rows *beside*.",
         "",
         "| | value | 95% interval | asked | |",
         "|---|---:|---:|---|---|",
@@ -81,7 +92,7 @@ def goals(results: Sequence[Results]) -> list[str]:
 
 
 def pooled_ratios(
-    supervised: Mapping[str, dict[str, Measured]], system: str, control: str, most: float, below: float
+    supervised: Mapping[str, dict[str, Outcome]], system: str, control: str, most: float, below: float
 ) -> list[str]:
     """Goal 1: documents visited for each level and for their mean, over a control's."""
     each = [ratio(main[system].curve, main[control].curve, LEVELS) for main in supervised.values()]
@@ -105,7 +116,7 @@ def columns(ratio_RL: Array) -> list[tuple[str, Array]]:
     return [*each, ("all three (mean)", geometric(list(ratio_RL.T)))]
 
 
-def cost_ratios(name: str, main: dict[str, Measured], control: str) -> list[str]:
+def cost_ratios(name: str, main: dict[str, Outcome], control: str) -> list[str]:
     """Goal 1, by total cost, on one collection."""
     ratio_RL = ratio(main[SHIPPED].curve, main[control].curve, LEVELS, "cost")
     found = []
@@ -117,7 +128,7 @@ def cost_ratios(name: str, main: dict[str, Measured], control: str) -> list[str]
 
 def pooled_differences(
     number: str,
-    supervised: Mapping[str, dict[str, Measured]],
+    supervised: Mapping[str, dict[str, Outcome]],
     system: str,
     control: str,
     asked: Mapping[float, float],
@@ -145,7 +156,7 @@ def pooled_differences(
     return found
 
 
-def encoders(supervised: Mapping[str, dict[str, Measured]]) -> list[str]:
+def encoders(supervised: Mapping[str, dict[str, Outcome]]) -> list[str]:
     """Exact R@100 of the encoders trained with an index less that of contrast alone."""
     found = []
     for name, main in supervised.items():
@@ -157,7 +168,7 @@ def encoders(supervised: Mapping[str, dict[str, Measured]]) -> list[str]:
 
 
 def learned(results: Sequence[Results]) -> list[str]:
-    """What is neither more leaves nor the screen: against the same before teaching, and controls of as many leaves."""
+    """What is neither more leaves nor the screen: against the untaught router, and controls of as many leaves."""
     pairs = {"`untaught`": [(one.main[SHIPPED], one.main["untaught"]) for one in results]}
     for control in (IVF, SPILL):
         pairs[f"`{control}`, equal leaves"] = [(one.equal[SHIPPED], one.equal[control]) for one in results]
@@ -175,21 +186,21 @@ def shape_goal(one: Results) -> list[str]:
     """Goal 4: trees of equal leaf counts, R@100 at 10% visited."""
     if not one.shapes:
         return []
-    at = {shape: at_shares(measured, [SHAPES_AT])[0] for shape, measured in one.shapes.items()}
+    at = {shape: at_shares(outcome, [SHAPES_AT])[0] for shape, outcome in one.shapes.items()}
     width = 100 * (max(at.values()) - min(at.values()))
     title = f"4: {one.name}, R@100 at 10% visited of {', '.join(at)}, widest difference, points"
     cell = "met" if width <= 2 else "MISSED"
     return [f"| {title} | {width:.1f} | | at most 2 | {cell} |"]
 
 
-def at_shares(measured: Measured, shares: Sequence[float], axis: str = "visited") -> Array:
+def at_shares(outcome: Outcome, shares: Sequence[float], axis: str = "visited") -> Array:
     """R@100 [s] at shares visited, or at costs."""
-    curve = measured.curve
+    curve = outcome.curve
     return np.asarray(recall_at(curve, sample(len(curve.exact_Q)), shares, axis)[0])
 
 
 def goal(title: str, value: Estimate, asked: str, met: bool | None) -> str:
-    """A row."""
+    """A row of the goals' table."""
     verdict = "" if met is None else "met" if met else "MISSED"
     indent = "&nbsp;&nbsp;" if title.startswith("  ") else ""
     return (

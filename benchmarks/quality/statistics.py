@@ -22,7 +22,7 @@ class Curve:
     visited_PQ: Array
     cost_PQ: Array
     exact_Q: Array
-    """Recall of a scan of everything with the same encoder."""
+    """Recall of a scan of all documents with that encoder."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The page that benchmarks/quality.py writes: protocol, tables, figure; quality_goals.py has the goals."""
+"""The page that `python -m benchmarks.quality` writes: protocol, tables, figure; goals.py has the goals."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -6,13 +6,15 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from quality_goals import IVF, LEVELS, SHIPPED, SPILL, SUPERVISED, Measured, Results, at_shares, goals
-from quality_stats import reached, sample
+from benchmarks.quality.goals import IVF, LEVELS, SHIPPED, SPILL, SUPERVISED, Outcome, Results, at_shares, goals
+from benchmarks.quality.statistics import reached, sample
+from benchmarks.tables import BEYOND
+from benchmarks.tables import table as markdown
 
 VISITED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 COSTS = (0.05, 0.1, 0.2)
 DRAWN = {
-    SHIPPED: "ehi (shipped)",
+    SHIPPED: "learned_ivf (shipped)",
     IVF: "k-means IVF, same encoder",
     SPILL: "the same, two lists a document",
     "hnsw": "HNSW",
@@ -38,10 +40,10 @@ usual system, an encoder trained without an index and then an index of its vecto
 
 | name | what it is |
 |---|---|
-| `ehi` | as shipped: taught router, everything `auto` from the number of documents alone |
-| `ehi@dev` | the same with the number of leaves chosen on dev, as the controls have it |
-| `recipe` | taught as `ehi`, all documents in two leaves, every leaf scored in full; leaves chosen on dev |
-| `untaught` | `ehi` before teaching: documents as they lie there, leaves by their centroids, the screen |
+| `learned_ivf` | as shipped: k-means leaves, taught router, everything `auto` from the number of documents alone |
+| `learned_ivf@dev` | the same with the number of leaves chosen on dev, as the controls have it |
+| `recipe` | taught as `learned_ivf`, all documents in two leaves, every leaf scored in full; leaves chosen on dev |
+| `untaught` | `learned_ivf` before teaching: documents as they lie there, leaves by their centroids, the screen |
 | `ehi_warm`, `ehi_cold` | the paper's joint training, one leaf a document, from k-means or from a random start |
 | `faiss_ivf` | k-means lists over the base encoder's vectors |
 | `faiss_ivf_same_encoder` | k-means lists over the trained vectors |
@@ -56,9 +58,9 @@ the centroids, for HNSW all distances computed. Both as fractions of the corpus.
 read linearly between points, and say nothing beyond the first and the last: there the tables have a dash, and for
 recall that was not reached.
 
-**Number of leaves or lists.** `ehi` takes what `auto` gives. All others choose with seed 0 among powers of two from 16
-to N/8 (the joint trainings, which are slow, among 64, 256 and 1024) what costs least for 95% of exact R@100 on dev.
-SciFact's dev has 70 queries; there five folds of the train queries choose, each asked of an encoder and a router
+**Number of leaves or lists.** `learned_ivf` takes what `auto` gives. All others choose with seed 0 among powers of two
+from 16 to N/8 (the joint trainings, which are slow, among 64, 256 and 1024) what costs least for 95% of exact R@100 on
+dev. SciFact's dev has 70 queries; there five folds of the train queries choose, each asked of an encoder and a router
 that learned from the other four, costs averaged. Cranfield's dev is a tenth of its documents, which look for their
 neighbours; all of its 225 queries are its test. The joint trainings run on scifact alone: elsewhere their epochs take
 hours on two cores.
@@ -136,31 +138,29 @@ def collection_tables(one: Results) -> list[str]:
     return found
 
 
-def table(systems: Mapping[str, Measured], seeds: int) -> list[str]:
+def table(systems: Mapping[str, Outcome], seeds: int) -> list[str]:
     """A row a system."""
-    heads = " | ".join(f"{share:.0%}" for share in VISITED)
-    costs = " | ".join(f"{share:.0%}" for share in COSTS)
-    found = [
-        f"| | leaves | imbalance | exact R@100 | visited % | cost % | R@100 at {heads} | at cost {costs} |",
-        f"|---|---:|---:|---:|---:|---:|{'---:|' * (len(VISITED) + len(COSTS))}",
-    ]
-    for name, measured in systems.items():
-        curve = measured.curve
-        title = f"`{name}`" + (f" (seeds: {measured.seeds})" if measured.seeds != seeds else "")
-        imbalance = f"{max(row['imbalance'] for row in measured.balances):.2f}" if measured.balances else ""
-        cells = [title, str(measured.leaves or ""), imbalance, f"{curve.exact_Q.mean():.3f}"]
+    (first, *shares), (cost, *costs) = VISITED, COSTS
+    head = ["", "leaves", "imbalance", "exact R@100", "visited %", "cost %"]
+    head += [f"R@100 at {first:.0%}", *(f"{share:.0%}" for share in shares)]
+    head += [f"at cost {cost:.0%}", *(f"{share:.0%}" for share in costs)]
+    rows = []
+    for name, outcome in systems.items():
+        curve = outcome.curve
+        title = f"`{name}`" + (f" (seeds: {outcome.seeds})" if outcome.seeds != seeds else "")
+        imbalance = f"{max(row['imbalance'] for row in outcome.balances):.2f}" if outcome.balances else ""
+        cells = [title, str(outcome.leaves or ""), imbalance, f"{curve.exact_Q.mean():.3f}"]
         for axis in ("visited", "cost"):
             value_L = reached(curve, sample(len(curve.exact_Q)), LEVELS, axis)[0]
             cells.append(" / ".join(shown(100 * value, lambda x: f"{x:.3g}") for value in value_L))
-        values = [*at_shares(measured, VISITED), *at_shares(measured, COSTS, "cost")]
-        cells += [shown(value, lambda x: f"{x:.3f}") for value in values]
-        found.append(f"| {' | '.join(cells)} |")
-    return found
+        values = [*at_shares(outcome, VISITED), *at_shares(outcome, COSTS, "cost")]
+        rows.append([*cells, *(shown(value, lambda x: f"{x:.3f}") for value in values)])
+    return markdown(head, rows)
 
 
 def shown(value: float, form: Callable[[float], str]) -> str:
     """A number, or a dash."""
-    return "-" if np.isnan(value) else form(float(value))
+    return BEYOND if np.isnan(value) else form(float(value))
 
 
 def draw(supervised: Sequence[Results], path: Path) -> None:

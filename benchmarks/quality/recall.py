@@ -10,18 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from rayhier.evaluate.curve import Point
-from rayhier.dataset.ranking import Ranking
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.queries import Queries
-from rayhier.arrays import Ints
-from rayhier.arrays import Floats
+from rayhier.dataset.ranking import Ranking
+from rayhier.evaluate.curve import Point
 from rayhier.train.learned_ivf.settle import leaf_sizes
 
 DEPTH = 100
 
 
 @dataclass(frozen=True)
-class Asked:
+class Questions:
     """Queries to be answered: base vectors [q, m], and what is relevant to each."""
 
     vector_QM: Floats
@@ -31,7 +30,7 @@ class Asked:
     count_Q: Ints
 
     @classmethod
-    def of(cls, queries: Queries, ids: Sequence[str], rows: Ints | None = None) -> "Asked":
+    def of(cls, queries: Queries, ids: Sequence[str], rows: Ints | None = None) -> "Questions":
         """Some of the queries, all unless rows are given, over documents by id."""
         place = {name: row for row, name in enumerate(ids)}
         rows = np.arange(len(queries)) if rows is None else rows
@@ -59,17 +58,17 @@ class Row:
     cost_Q: Floats
 
     def point(self) -> Point:
-        """Their means."""
+        """The means over queries, as a point of a curve."""
         mean = {"R@100": float(self.recall_Q.mean())}
         return Point(self.beam, float(self.visited_Q.mean()), 0.0, float(self.cost_Q.mean()), 0.0, mean)
 
 
-class Judged:
+class Relevance:
     """Relevant documents of some queries under one encoder, and which documents outrank them."""
 
-    def __init__(self, asked: Asked, query_QM: Floats, document_NM: Floats) -> None:
-        self.asked = asked
-        self.query_P, self.document_P = np.divmod(asked.key_A, asked.documents)
+    def __init__(self, questions: Questions, query_QM: Floats, document_NM: Floats) -> None:
+        self.questions = questions
+        self.query_P, self.document_P = np.divmod(questions.key_A, questions.documents)
         self.higher: dict[int, Ints] = {}
         begin_Q = np.searchsorted(self.query_P, np.arange(len(query_QM) + 1))
         for first in range(0, len(query_QM), 256):
@@ -81,17 +80,17 @@ class Judged:
                         self.higher[pair] = higher
 
     def exact(self) -> Floats:
-        """R@100 [q] of a scan of everything."""
+        """R@100 [q] of a scan of all documents."""
         found_P = np.ones(len(self.query_P), dtype=bool)
         found_P[list(self.higher)] = False
         return self.recall(found_P)
 
-    def recall(self, found_P: np.ndarray) -> Floats:
+    def recall(self, found_P: Bools) -> Floats:
         """R@100 [q] where these pairs are found."""
-        hits_Q = np.bincount(self.query_P, weights=found_P, minlength=len(self.asked.count_Q))
-        return np.asarray(hits_Q / np.maximum(self.asked.count_Q, 1), dtype=np.float32)
+        hits_Q = np.bincount(self.query_P, weights=found_P, minlength=len(self.questions.count_Q))
+        return np.asarray(hits_Q / np.maximum(self.questions.count_Q, 1), dtype=np.float32)
 
-    def within(self, probed_QL: np.ndarray, leaf_NR: Ints) -> Floats:
+    def within(self, probed_QL: Bools, leaf_NR: Ints) -> Floats:
         """R@100 [q] where these leaves are visited: bool [q, l]."""
         found_P = np.asarray(probed_QL[self.query_P[:, None], leaf_NR[self.document_P]].any(axis=1))
         for pair, higher in self.higher.items():
@@ -101,7 +100,7 @@ class Judged:
 
 
 class Places:
-    """Where documents lie, one leaf or two (twice the same where there is no second): counts what leaves hold."""
+    """Where documents lie, one leaf or two (the first again where there is no second): counts what leaves hold."""
 
     def __init__(self, leaf_NR: Ints, n_leaves: int) -> None:
         self.leaf_NR, self.n_leaves = leaf_NR, n_leaves
@@ -110,13 +109,13 @@ class Places:
         shape = (n_leaves, n_leaves)
         self._both_LL = csr_matrix((np.ones(len(pair_A2)), (pair_A2[:, 0], pair_A2[:, -1])), shape=shape)
 
-    def probed(self, leaves_QB: Ints) -> np.ndarray:
+    def probed(self, leaves_QB: Ints) -> Bools:
         """Which leaves are visited: bool [q, l]."""
         probed_QL = np.zeros((len(leaves_QB), self.n_leaves), dtype=bool)
         np.put_along_axis(probed_QL, leaves_QB, values=True, axis=1)
         return probed_QL
 
-    def counts(self, probed_QL: np.ndarray) -> tuple[Ints, Ints]:
+    def counts(self, probed_QL: Bools) -> tuple[Ints, Ints]:
         """Distinct documents [q] and rows [q] of visited leaves."""
         scanned_Q = probed_QL @ self.sizes
         probed = csr_matrix(probed_QL.astype(np.float64))

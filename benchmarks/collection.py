@@ -1,0 +1,80 @@
+"""Collections in BEIR's layout: where they lie, runs of the shipped spec over them, what a training reads of them."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from rayhier.arrays import Floats
+from rayhier.dataset.documents import load_documents
+from rayhier.dataset.queries import Queries, load_queries
+from rayhier.model.encoder import ResidualHead
+from rayhier.plan import make_plan
+from rayhier.spec import load
+from rayhier.storage.artifact import Artifact
+from rayhier.train.data import load_examples
+from rayhier.train.examples import Examples
+from rayhier.train.phases import dev_queries
+from rayhier.train.tower import HeadTower, Side
+
+ROOT = Path(__file__).parents[1]
+SPEC = ROOT / "specs" / "scifact.yaml"
+"""Names every default, so it is the shipped spec of any collection."""
+RUNS = ROOT / "runs"
+QUALITY = RUNS / "quality"
+"""Where bench-quality keeps vectors, which others read too."""
+
+
+def folder(name: str) -> Path:
+    """The folder of a collection: below $RAYHIER_DATA, else data/, else ../shared/data."""
+    places = [Path(os.environ.get("RAYHIER_DATA", ROOT / "data")), ROOT / "data", ROOT.parent / "shared" / "data"]
+    for place in places:
+        if (place / name / "corpus.jsonl").is_file():
+            return place / name
+    sys.exit(f"{name}: in none of {', '.join(map(str, places))}; set RAYHIER_DATA to the folder that holds it")
+
+
+def place(name: str, workdir: Path) -> list[str]:
+    """Overrides of the shipped spec that run it on a collection in a workdir."""
+    return [f"workdir={workdir.absolute()}", f"corpus.path={folder(name).absolute()}"]
+
+
+def run(overrides: Sequence[str], *flags: str) -> None:
+    """Carry out the shipped spec, some of its values overridden, in a process of its own."""
+    command = [sys.executable, "-m", "rayhier.run", str(SPEC)]
+    command += [part for override in overrides for part in ("--set", override)]
+    print("$ python", *command[1:], *flags, file=sys.stderr, flush=True)
+    subprocess.run([*command, *flags], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+class Collection:
+    """A collection of whole documents under the base encoder, from artifacts that are made where they are missing."""
+
+    def __init__(self, name: str, workdir: Path) -> None:
+        self.name = name
+        overrides = place(name, workdir)
+        run(overrides, "--stage", "corpus", "--stage", "embed")
+        plan = make_plan(load(SPEC, overrides))
+        self.spec = plan.spec
+        self.corpus, self.vectors = (Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors"))
+        self.documents = load_documents(self.corpus, self.vectors)
+        if self.documents.parents is not None:
+            sys.exit(f"{name}: its documents are passages; benchmarks read whole documents")
+        self.dev = dev_queries(self.corpus, self.vectors, self.documents)
+        self.examples = load_examples(self.spec.train, self.corpus, self.vectors, self.documents)
+
+    def queries(self, split: str) -> Queries:
+        """The judged queries of a split."""
+        return load_queries(self.corpus, self.vectors, split)
+
+    def tower(self, examples: Examples) -> HeadTower:
+        """A head on the stored vectors, untrained, that learns from these examples."""
+        stored: dict[Side, Floats] = {
+            "query": examples.query_QM,
+            "document": self.documents.vector_NM,
+            "dev": self.dev.vector_QM,
+        }
+        return HeadTower(ResidualHead(self.documents.vector_NM.shape[1]), stored, torch.device("cpu"))

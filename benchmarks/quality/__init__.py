@@ -1,0 +1,1 @@
+"""Documents visited against recall, every system beside its controls."""

@@ -1,0 +1,285 @@
+"""A collection's choices and curves, kept below its cache: what is left to measure, and what the page shows."""
+
+import importlib.util
+import io
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import cache
+from benchmarks.collection import SPEC, Collection
+from benchmarks.quality.goals import Outcome, Results
+from benchmarks.quality.recall import Questions
+from benchmarks.quality.statistics import Curve, mean_curve
+from benchmarks.quality.systems import JOINT, LISTS, build
+from benchmarks.quality.view import View, folds
+from rayhier.dataset.balance import balance
+from rayhier.evaluate.curve import Point, reach
+from rayhier.evaluate.systems.ivf import list_choices
+from rayhier.spec import load
+from rayhier.storage import files
+
+COLLECTIONS = ("scifact", "acl_title2abs", "oewn_examples", "cranfield")
+TUNED = (
+    "faiss_ivf",
+    "faiss_ivf_same_encoder",
+    "faiss_ivf_spill",
+    "scann",
+    "recipe",
+    "learned_ivf@dev",
+    "ehi_warm",
+    "ehi_cold",
+)
+"""Systems whose number of leaves or lists is chosen on dev."""
+JOINT_LEAVES = (64, 256, 1024)
+JOINT_ON = ("scifact",)
+"""Collections of EHI's joint training: elsewhere its epochs take hours on two cores."""
+EQUAL = ("faiss_ivf_same_encoder", "faiss_ivf_spill", "recipe", "learned_ivf")
+"""Systems measured at equal leaf counts too."""
+SHAPES = {"scifact": ((64, 1), (8, 2), (4, 3)), "oewn_examples": ((1024, 1), (32, 2))}
+"""Children of a node and levels, equal leaf counts."""
+BESIDE_SEEDS = 3
+"""Seeds of what stands beside the main table."""
+FOLDS = {"scifact": 5}
+"""Collections with too few dev queries to choose on: parts of the train queries, each in turn held out."""
+ENOUGH = 0.95
+BEGAN = time.monotonic()
+
+
+def say(text: str) -> None:
+    """Print progress, with the seconds so far."""
+    print(f"{time.monotonic() - BEGAN:7.0f} s  {text}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One system with so many leaves (0: it has none) and one seed: a file of results."""
+
+    system: str
+    leaves: int
+    seed: int
+
+    @property
+    def file(self) -> str:
+        """The file's name."""
+        return f"{self.system}-{self.leaves}-{self.seed}.npz"
+
+
+class Bench:
+    """A collection's choices and curves, kept below its cache."""
+
+    def __init__(self, name: str, workdir: Path, seeds: int, split: str) -> None:
+        self.name, self.workdir, self.seeds, self.split = name, workdir, seeds, split
+        self.spec = load(SPEC, [])
+        shipped = (getattr(self.spec, part).model_dump() for part in ("encoder", "train", "router", "index"))
+        self.folder = workdir / name / "cache" / cache.key(*shipped)
+        self._view: View | None = None
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The collection, loaded when something is left to measure."""
+        return Collection(self.name, self.workdir / self.name)
+
+    @cached_property
+    def dev(self) -> Questions:
+        """The dev queries."""
+        return Questions.of(self.collection.dev, self.collection.documents.ids)
+
+    @cached_property
+    def final(self) -> Questions:
+        """What the final measurement asks: nothing else reads the test split."""
+        if self.split == "dev":
+            return self.dev
+        return Questions.of(self.collection.queries(self.split), self.collection.documents.ids)
+
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """Systems that choose their leaves; ScaNN where it is installed."""
+        scann = importlib.util.find_spec("scann") is not None
+        left_out = set() if scann else {"scann"}
+        left_out |= set() if self.name in JOINT_ON else set(JOINT)
+        return tuple(name for name in TUNED if name not in left_out)
+
+    def view(self, seed: int) -> View:
+        """The collection under the trained encoder of a seed; the last one stays."""
+        if self._view is None or self._view.seed != seed:
+            self._view = View(self.collection, self.collection.examples, seed, self.folder / f"seed-{seed}")
+        return self._view
+
+    def base(self, seed: int) -> View:
+        """The collection under the encoder as it came."""
+        return View(self.collection, self.collection.examples, seed, self.folder, base=True)
+
+    @cached_property
+    def choices(self) -> dict[str, int]:
+        """The corpus's `documents`, and the leaves of every tuned system."""
+        path = self.folder / "choices.json"
+        saved = files.read_json(path) if path.is_file() else {"costs": {}}
+        for name in self.tuned:
+            if name not in saved["costs"]:
+                saved["documents"] = len(self.collection.documents.ids)
+                saved["costs"][name] = self._costs(name)
+                files.write_json(path, saved)
+        best = {
+            name: int(min(costs, key=lambda leaves: price(costs[leaves]))) for name, costs in saved["costs"].items()
+        }
+        return {"documents": saved["documents"], **best}
+
+    @cached_property
+    def _settings(self) -> list[tuple[View, View, Questions]]:
+        """What choosing asks: base and trained encoders, and queries that neither was trained on."""
+        if self.name not in FOLDS:
+            return [(self.base(0), self.view(0), self.dev)]
+        return [
+            (self.base(0), View(self.collection, examples, 0, self.folder / f"fold-{fold}"), questions)
+            for fold, (examples, questions) in enumerate(folds(self.collection, FOLDS[self.name]))
+        ]
+
+    def _costs(self, name: str) -> dict[str, float | None]:
+        """Mean cost for 95% of exact R@100 by number of leaves, those left out that cannot be the least.
+
+        None where so much recall is never reached, or costs more than with fewer leaves.
+        """
+        documents = len(self.collection.documents.ids)
+        choices = list_choices(documents)
+        if name in JOINT:
+            choices = [leaves for leaves in JOINT_LEAVES if leaves <= documents / 4]
+        costs: dict[str, float | None] = {}
+        best = np.inf
+        for leaves in choices:
+            if (name in LISTS or name == "scann") and leaves / documents >= best:
+                break
+            total = 0.0
+            for base, trained, questions in self._settings:
+                view = base if name == "faiss_ivf" else trained
+                total += self._cost(view, name, leaves, questions, best * len(self._settings) - total)
+                if not np.isfinite(total):
+                    break
+            cost = total / len(self._settings)
+            best = min(best, cost)
+            costs[str(leaves)] = cost if np.isfinite(cost) else None
+            say(f"{self.name}: {name} with {leaves} leaves costs {cost:.4f}")
+        return costs
+
+    def _cost(self, view: View, name: str, leaves: int, questions: Questions, most: float) -> float:
+        """Cost for 95% of exact R@100; infinite where it is never reached or more than so much."""
+        system = build(view, name, leaves, questions)
+
+        def points() -> Iterator[Point]:
+            for row in system.walk():
+                point = row.point()
+                yield point
+                if point.cost_mean > most:
+                    return
+
+        cost = reach(points(), "R@100", ENOUGH * float(system.exact().mean()))
+        return cost if np.isfinite(cost) and cost <= most else np.inf
+
+    @property
+    def shipped(self) -> int:
+        """Leaves as `auto` has them."""
+        return self.spec.router.leaves(self.choices["documents"])
+
+    @property
+    def equal(self) -> int:
+        """The power of two that is at most as many leaves as `auto` has."""
+        return 1 << (self.shipped - 1).bit_length() - 1
+
+    def main_runs(self, system: str) -> list[Measurement]:
+        """The seeds of a system of the main table."""
+        leaves = {"learned_ivf": self.shipped, "untaught": self.shipped, "hnsw": 0}
+        chosen = leaves[system] if system in leaves else self.choices[system]
+        return [Measurement(system, chosen, seed) for seed in range(self.seeds)]
+
+    def beside_runs(self, system: str, leaves: int) -> list[Measurement]:
+        """The seeds of a system of the tables beside it."""
+        return [Measurement(system, leaves, seed) for seed in range(min(BESIDE_SEEDS, self.seeds))]
+
+    @property
+    def systems(self) -> list[str]:
+        """Rows of the main table."""
+        return [*self.tuned, "hnsw", "untaught", "learned_ivf"]
+
+    @property
+    def shapes(self) -> dict[str, list[Measurement]]:
+        """Seeds of each tree of equal leaf counts."""
+        shapes = SHAPES.get(self.name, ())
+        return {
+            f"({branching}, {height})": self.beside_runs(f"tree_{branching}x{height}", branching**height)
+            for branching, height in shapes
+        }
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """All that the page shows, a seed's together."""
+        runs = [run for system in self.systems for run in self.main_runs(system)]
+        runs += [run for system in EQUAL for run in self.beside_runs(system, self.equal)]
+        runs += [run for seeds in self.shapes.values() for run in seeds]
+        return sorted(dict.fromkeys(runs), key=lambda run: run.seed)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to measure."""
+        path = self.folder / "choices.json"
+        chosen = path.is_file() and set(files.read_json(path)["costs"]) >= set(self.tuned)
+        return chosen and all(self._path(run).is_file() for run in self.measurements)
+
+    def measure(self) -> None:
+        """Measure all that is left."""
+        for run in self.measurements:
+            if not self._path(run).is_file():
+                began = time.monotonic()
+                self._measure(run)
+                say(f"{self.name}: {run.file} in {time.monotonic() - began:.0f} s")
+
+    def _measure(self, run: Measurement) -> None:
+        view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
+        system = build(view, run.system, run.leaves, self.final)
+        rows = list(system.walk())
+        data = io.BytesIO()
+        np.savez(
+            data,
+            beam=np.array([row.beam for row in rows]),
+            recall=np.stack([row.recall_Q for row in rows]),
+            visited=np.stack([row.visited_Q for row in rows]),
+            cost=np.stack([row.cost_Q for row in rows]),
+            exact=system.exact(),
+            sizes=system.sizes,
+        )
+        files.replace(self._path(run), data.getvalue())
+
+    def _path(self, run: Measurement) -> Path:
+        return self.folder / self.split / run.file
+
+    def results(self) -> Results:
+        """What the page shows."""
+        main = {system: self._outcome(self.main_runs(system)) for system in self.systems}
+        beside = {system: self._outcome(self.beside_runs(system, self.equal)) for system in EQUAL}
+        shapes = {shape: self._outcome(runs) for shape, runs in self.shapes.items()}
+        return Results(self.name, self.choices["documents"], self.seeds, main, beside, shapes)
+
+    def _outcome(self, runs: Sequence[Measurement]) -> Outcome:
+        """The mean over seeds, and each seed's balance, nothing for what has no leaves."""
+        curves, balances = [], []
+        for run in runs:
+            with np.load(self._path(run)) as saved:
+                names = ("recall", "visited", "cost", "exact")
+                curves.append(Curve(*(saved[name].astype(np.float64) for name in names)))
+                balances += [balance(saved["sizes"])] if len(saved["sizes"]) else []
+        return Outcome(runs[0].leaves, len(runs), mean_curve(curves), balances)
+
+
+def price(cost: float | None) -> float:
+    """A cost, infinite where there is none."""
+    return np.inf if cost is None else cost
+
+
+def complete_bench(name: str, workdir: Path, seeds: int, split: str) -> Bench | None:
+    """A collection with as many seeds, at most so many, as all is measured of; None before the first."""
+    benches = (Bench(name, workdir, count, split) for count in range(seeds, 0, -1))
+    return next((bench for bench in benches if bench.is_complete), None)

@@ -1,0 +1,143 @@
+"""A collection under an encoder, and what is trained and built on its vectors: routers, centroids, lessons."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.collection import Collection
+from benchmarks.quality.recall import DEPTH, Questions, Relevance
+from benchmarks.training import encode, train
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import spherical_kmeans
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.search.exact import exact
+from rayhier.spec import JobSpec
+from rayhier.spec.index import IndexSpec
+from rayhier.spec.router import Ehi as EhiRouting
+from rayhier.spec.router import LearnedIvf
+from rayhier.spec.train import Contrast as ContrastTraining
+from rayhier.spec.train import Ehi as EhiTraining
+from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.data import judged_pairs
+from rayhier.train.dev import ExactMeasure
+from rayhier.train.ehi.dev import DevMeasure
+from rayhier.train.ehi.joint import Joint
+from rayhier.train.examples import Examples
+from rayhier.train.learned_ivf.lessons import Lessons
+from rayhier.train.learned_ivf.settle import empty_router, make_router, settle
+from rayhier.train.learned_ivf.teacher import Teacher
+
+
+def folds(collection: Collection, count: int) -> Iterator[tuple[Examples, Questions]]:
+    """Train queries in parts: examples without each part, and the part."""
+    queries, documents = collection.queries("train"), collection.documents
+    fold_Q = np.random.default_rng(0).permutation(len(queries)) % count
+    query_P, document_P = collection.examples.pair_P2.T
+    for fold in range(count):
+        kept = np.flatnonzero(fold_Q != fold)
+        own = fold_Q[query_P] != fold
+        pair_P2 = np.stack([np.searchsorted(kept, query_P[own]), document_P[own]], axis=1)
+        examples = Examples(queries.vector_QM[kept], documents.vector_NM, pair_P2)
+        yield examples, Questions.of(queries, documents.ids, np.flatnonzero(fold_Q == fold))
+
+
+@dataclass(frozen=True)
+class Index:
+    """A router, and the leaves [n, 2] of its documents: the first again where there is no second."""
+
+    router: LearnedIvfRouter
+    leaf_NR: Ints
+
+
+class View:
+    """A collection under one encoder and all that is built on its vectors; `folder` keeps what was trained."""
+
+    def __init__(
+        self, collection: Collection, examples: Examples, seed: int, folder: Path, *, base: bool = False
+    ) -> None:
+        self.collection, self.examples, self.seed, self.folder = collection, examples, seed, folder
+        self.trains = not base and not examples.same
+        self._centroids: dict[int, Floats] = {}
+        self._relevance: dict[int, Relevance] = {}
+        self._indexes: dict[tuple[LearnedIvf, IndexSpec], Index] = {}
+
+    @cached_property
+    def contrast(self) -> Contrast:
+        """The encoder: by contrast, or as it came."""
+        data, training = self.collection, self.collection.spec.train
+        assert isinstance(training, ContrastTraining)
+        measure = ExactMeasure(data.dev, data.documents)
+        contrast = Contrast(data.tower(self.examples), self.examples, training, self.seed, measure)
+        if self.trains:
+            train(contrast, self.folder / "encoder.safetensors")
+        return contrast
+
+    def documents(self) -> Floats:
+        """Vectors of the documents [n, m]."""
+        return self.contrast.documents() if self.trains else self.collection.documents.vector_NM
+
+    def encode(self, vector_QM: Floats) -> Floats:
+        """Vectors of queries."""
+        return encode(self.contrast.tower.module, vector_QM) if self.trains else vector_QM
+
+    def exact(self, questions: Questions) -> Floats:
+        """R@100 [q] of a scan of all documents."""
+        rows = pa.array(np.arange(len(self.documents())))
+        return questions.recall(exact(self.encode(questions.vector_QM), self.documents(), rows, rows, DEPTH))
+
+    def relevance(self, questions: Questions) -> Relevance:
+        """What is relevant to some queries, and what outranks it here."""
+        if id(questions) not in self._relevance:
+            self._relevance[id(questions)] = Relevance(questions, self.encode(questions.vector_QM), self.documents())
+        return self._relevance[id(questions)]
+
+    def centroids(self, leaves: int) -> Floats:
+        """Spherical k-means of the documents."""
+        if leaves not in self._centroids:
+            self._centroids[leaves] = spherical_kmeans(self.documents(), leaves, self.seed)
+        return self._centroids[leaves]
+
+    @cached_property
+    def lessons(self) -> tuple[Lessons, Lessons]:
+        """What routers are taught, and the dev queries' answers."""
+        query_QM, dev_QM = (self.contrast.pairs.side(side) for side in ("query", "dev"))
+        pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
+        router = self.collection.spec.router
+        assert isinstance(router, LearnedIvf)
+        lessons = Lessons.of(self.examples, query_QM, self.documents(), router.teaching, self.seed)
+        return lessons, Lessons.judged(dev_QM, pairs)
+
+    def index(self, spec: JobSpec) -> Index:
+        """The router of a spec, taught where there are judged queries, and where it puts documents."""
+        own = spec.router
+        assert isinstance(own, LearnedIvf)
+        key = own, spec.index
+        if key not in self._indexes:
+            bend = {"rank": 0} if self.examples.same else {}
+            router = make_router(own.model_copy(update=bend), self.documents(), self.seed)
+            leaf_NR = settle(router, self.documents(), spec, self.seed)
+            if not self.examples.same:
+                train(Teacher(router, leaf_NR, *self.lessons, own.teaching, self.seed))
+            self._indexes[key] = Index(router, leaf_NR)
+        return self._indexes[key]
+
+    def untaught(self, spec: JobSpec) -> Index:
+        """An index before it is taught: documents as they lie, leaves by their centroids, the screen, no bend."""
+        index, own, (n, m) = self.index(spec), spec.router, self.documents().shape
+        assert isinstance(own, LearnedIvf)
+        router = empty_router(own.model_copy(update={"rank": 0}), n, m, self.seed)
+        router.begin(index.router.cells.centroid_LM)
+        return Index(router, index.leaf_NR)
+
+    def joint(self, leaves: int, warm_start: str) -> Joint:
+        """The paper's training: encoder and router at once."""
+        router = EhiRouting.model_validate({"type": "ehi", "branching": leaves, "warm_start": warm_start})
+        data, training = self.collection, EhiTraining(type="ehi")
+        measure = DevMeasure(data.dev, data.documents.results)
+        joint = Joint(data.tower(self.examples), self.examples, router, training, self.seed, measure)
+        train(joint, self.folder / f"joint-{warm_start}-{leaves}.safetensors")
+        return joint

@@ -1,0 +1,47 @@
+"""Tables and numbers as pages and terminals show them."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+BEYOND = "-"
+"""Stands where a curve says nothing."""
+
+
+def line(cells: Iterable[str]) -> str:
+    """A line of a Markdown table.
+
+    >>> line(["a", "b"])
+    '| a | b |'
+    """
+    return f"| {' | '.join(cells)} |"
+
+
+def heading(head: Sequence[str]) -> list[str]:
+    """The first two lines of a Markdown table: its first column stands left, all others right.
+
+    >>> heading(["system", "recall", "visited"])
+    ['| system | recall | visited |', '|---|---:|---:|']
+    """
+    return [line(head), f"|---|{'---:|' * (len(head) - 1)}"]
+
+
+def table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    """Lines of a Markdown table."""
+    return [*heading(head), *map(line, rows)]
+
+
+def spread(values: Sequence[float], digits: int = 3) -> str:
+    """Mean and half the range of several seeds; a dash where one is unknown.
+
+    >>> spread([0.5, 0.7])
+    '0.600 ± 0.100'
+    """
+    if np.isnan(values).any():
+        return BEYOND
+    return f"{np.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
+
+
+def mean(values: Sequence[float], digits: int = 3) -> str:
+    """Mean of several seeds; a dash where one is unknown."""
+    return BEYOND if np.isnan(values).any() else f"{np.mean(values):.{digits}f}"
