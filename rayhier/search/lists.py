@@ -115,7 +115,18 @@ class LeafLists:
         lists = np.ascontiguousarray(list_QB, dtype=np.int64)
         scores, rows = _in_threads(self.index, queries, lists, k)
         scores[rows < 0] = -np.inf
+        for query in np.flatnonzero((rows >= 0).sum(axis=1) < np.minimum(k, self._scanned(lists))).tolist():
+            self._add_forgotten(scores[query], rows[query], lists[query])
         return scores, rows
+
+    def _add_forgotten(self, score_K: Floats, row_K: Ints, list_B: Ints) -> None:
+        """Append the rows that faiss' fast scan of pq leaves out: those whose sums lie at the floor of its 8 bits."""
+        found = int((row_K >= 0).sum())
+        lists, sizes = self.index.invlists, self.sizes
+        held = [faiss.rev_swig_ptr(lists.get_ids(leaf), int(sizes[leaf])) for leaf in list_B[list_B >= 0].tolist()]
+        forgotten = np.setdiff1d(np.concatenate(held), row_K[:found])[: len(row_K) - found]
+        row_K[found : found + len(forgotten)] = forgotten
+        score_K[found : found + len(forgotten)] = score_K[found - 1] if found else 0
 
     def _short(self, row_QK: Ints, list_QB: Ints, fetched: int) -> bool:
         """Whether a query has too few results although its leaves hold rows that were not fetched."""

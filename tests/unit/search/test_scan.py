@@ -130,6 +130,24 @@ def test_rabitq_codes_where_a_vector_lies_in_its_cluster(assign, tmp_path, write
 
 
 @pytest.mark.parametrize("codec", CODECS)
+def test_500_results_come_where_there_are_500(tmp_path, write_map, monkeypatch, codec):
+    """faiss' fast scan of pq forgets rows whose sums are at the floor of its 8 bits: here, of 8 positive numbers."""
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    router = LearnedIvfRouter(8, 4, 1, 0)
+    router.begin(torch.from_numpy(np.abs(unit(4, 4, 8))))
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 1}})
+    table = Assigner(router.requires_grad_(requires_grad=False), spec)(
+        documents(IDS[:2100]), Encoded.of(np.abs(unit(3, 2100, 8)))
+    )
+    write_map(tmp_path / "map", table, 4, 1)
+    queries, leaves = np.concatenate([unit(2, 20, 8), np.zeros((1, 8), np.float32)]), np.tile(np.arange(4), (21, 1))
+    for beam in (1, 2, 4):
+        for k in (500, 2100):
+            found = scan(LeafScan.mapped(LeafMap.open(tmp_path / "map"), codec), queries, leaves[:, :beam], k)
+            assert [len({hit.id for hit in part.hits}) for part in found] == [min(k, part.visited) for part in found]
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_lists_lie_in_a_file_that_is_mapped(root, codec):
     leaves = LeafScan.mapped(LeafMap.open(root), codec)
     leaves.open()

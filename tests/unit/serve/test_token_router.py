@@ -1,0 +1,153 @@
+"""A router that reads tokens, from text to leaf, to search and to HTTP: every step hands its tokens on."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from fastapi.testclient import TestClient
+
+from rayhier.embed.encode import TextEncoder
+from rayhier.index.assign import Assigner
+from rayhier.model.cells import Cells
+from rayhier.model.encoded import Encoded
+from rayhier.search.model import Model
+from rayhier.search.scan import LeafScan
+from rayhier.search.searcher import Searcher
+from rayhier.serve.api import api
+from rayhier.serve.engine import Engine
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import schemas
+from rayhier.storage.leaf_map import LeafMap
+
+from .conftest import TEXTS, WORDS
+from .test_api import INDEX, LIMITS
+
+L = 6
+
+
+class LateRouter:
+    """A leaf scores as much as the token nearest to its centroid: pooled vectors do not tell."""
+
+    levels = 1
+    reads = "tokens"
+    device = torch.device("cpu")
+
+    def __init__(self, centroid_LM):
+        self.n_leaves = len(centroid_LM)
+        self.cells = Cells(*centroid_LM.shape)
+        self.cells.centroid_LM.copy_(centroid_LM)
+
+    def route(self, encoded, beam):
+        near_NTL = encoded.tokens @ self.cells.centroid_LM.T
+        near_NL = near_NTL.masked_fill(encoded.mask[:, :, None] == 0, -torch.inf).amax(dim=1)
+        log_p_NL, leaf_NL = near_NL.log_softmax(dim=1).sort(dim=1, descending=True)
+        return leaf_NL[:, :beam], log_p_NL[:, :beam]
+
+    place = route
+
+    def multiply_adds(self, beam):
+        return self.cells.centroid_LM.numel()
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_model):
+    return TextEncoder(tiny_model, spec(tiny_model).encoder)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model, encoder):
+    """The centroids are token vectors of six words, each alone."""
+    words = encoder.encode_for("tokens", WORDS[: L * 3 : 3])
+    return Model(LateRouter(words.tokens[:, 1]), lambda: encoder, spec(tiny_model))
+
+
+@pytest.fixture(scope="module")
+def leaf_map(tmp_path_factory, model, write_map):
+    """The documents assigned as the index stage does: `Model.encode_stored`, which re-encodes, then `Assigner`."""
+    root = tmp_path_factory.mktemp("late")
+    ids = [f"d{n}" for n in range(len(TEXTS))]
+    documents = pa.table([ids, [f"title {n}" for n in ids], TEXTS], schema=schemas.DOCUMENTS)
+    unread = np.full((len(TEXTS), 32), np.nan, dtype=np.float32)
+    rows = Assigner(model.router, model.spec)(documents, model.encode_stored(unread, lambda: TEXTS))
+    write_map(root, rows, L, 2)
+    return LeafMap.open(root)
+
+
+def spec(tiny_model):
+    return JobSpec.model_validate(
+        {
+            "name": "late",
+            "workdir": "nowhere",
+            "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
+            "encoder": {"model": str(tiny_model), "max_length": 32, "precision": "float32", "train": "head"},
+            "router": {"type": "ehi", "branching": L},
+        }
+    )
+
+
+def by_hand(encoder, router, text):
+    """Leaves of one text by itself, unpadded, best first."""
+    tokens = encoder.encode_for("tokens", [text]).tokens[0]
+    return (tokens @ router.cells.centroid_LM.T).amax(dim=0).argsort(descending=True).tolist()
+
+
+def test_documents_lie_in_the_leaves_of_their_tokens(leaf_map, encoder, model):
+    leaves = {
+        row["doc_id"]: row["leaf"] for shard in leaf_map.manifest.shards for row in leaf_map.read(shard).to_pylist()
+    }
+    assert leaves == {f"d{n}": by_hand(encoder, model.router, text)[0] for n, text in enumerate(TEXTS)}
+    assert len(set(leaves.values())) > 1
+
+
+def test_a_search_visits_the_leaves_of_the_tokens_and_ranks_by_vectors(leaf_map, encoder, model):
+    answers = Searcher(model, LeafScan.mapped(leaf_map), leaf_map.manifest).search(TEXTS[:9], k=3, beam=2)
+    vectors = encoder.encode(TEXTS)
+    placed = np.array([by_hand(encoder, model.router, text)[0] for text in TEXTS])
+    for row, answer in enumerate(answers):
+        assert answer.leaves == by_hand(encoder, model.router, TEXTS[row])[:2]
+        inside = np.flatnonzero(np.isin(placed, answer.leaves))
+        best = np.sort(vectors[inside] @ vectors[row])[::-1][:3]
+        np.testing.assert_allclose([hit.score for hit in answer.hits], best, atol=1e-3)
+
+
+class Here:
+    """All shards, in this process."""
+
+    name = "shards-0"
+
+    def __init__(self, leaf_map):
+        self.leaves, self.shards = range(L), LeafScan.mapped(leaf_map)
+
+    async def scan(self, query_QM, leaves_QB, k):
+        return self.shards.scan(query_QM, leaves_QB, k)
+
+    async def answers(self):
+        return True
+
+
+@pytest.fixture
+def client(leaf_map, model):
+    return TestClient(api(Engine(model, [Here(leaf_map)], len(TEXTS)), INDEX, LIMITS, None))
+
+
+def test_serving_answers_as_the_searcher(client, leaf_map, model):
+    (whole,) = Searcher(model, LeafScan.mapped(leaf_map), leaf_map.manifest).search([TEXTS[5]], k=3, beam=2)
+    body = client.post("/v1/search", json={"query": TEXTS[5], "k": 3, "beam": 2}).json()
+    assert body["visited"]["leaves"] == whole.leaves
+    assert [hit["id"] for hit in body["results"]] == [hit.id for hit in whole.hits]
+
+
+@pytest.mark.parametrize("path", ["search", "route"])
+def test_serving_refuses_a_bare_vector(client, path):
+    response = client.post(f"/v1/{path}", json={"vector": [0.5, 0.5, 0.5]})
+    assert response.status_code == 422
+    assert "the router reads tokens" in response.json()["error"]["message"]
+
+
+def test_bare_vectors_are_refused_where_texts_are_wanted(model):
+    bare = np.zeros((2, 32), dtype=np.float32)
+    with pytest.raises(InputError, match=r"vector: the router reads tokens, and only vectors are known"):
+        model.route(Encoded.of(bare), 2)
+    documents = pa.table([["a", "b"], ["", ""], ["x", "y"]], schema=schemas.DOCUMENTS)
+    with pytest.raises(InputError, match=r"allowed: documents as texts"):
+        Assigner(model.router, model.spec)(documents, Encoded.of(bare))
