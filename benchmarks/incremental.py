@@ -25,7 +25,7 @@ from benchmarks import cache, leaf_maps
 from benchmarks.collection import QUALITY, ROOT, RUNS, Collection
 from benchmarks.machine import set_threads
 from benchmarks.quality.view import Index, View
-from benchmarks.tables import BEYOND
+from benchmarks.tables import UNKNOWN
 from benchmarks.tables import table as markdown
 from benchmarks.training import encode
 from rayhier.arrays import Ints
@@ -184,7 +184,7 @@ def table(rows: Sequence[Row]) -> str:
     head += ["R@100, new queries", "of exact", "imbalance", "nats"]
     lines = []
     for row in rows:
-        new = [BEYOND, BEYOND] if np.isnan(row.new) else [f"{row.new:.3f}", f"{row.new / row.exact_new:.3f}"]
+        new = [UNKNOWN, UNKNOWN] if np.isnan(row.new) else [f"{row.new:.3f}", f"{row.new / row.exact_new:.3f}"]
         cells = [row.state, f"{row.added:,}", f"{row.milliseconds:.2f}", f"{row.visited:.1%}"]
         cells += [f"{row.old:.3f}", f"{row.old / row.exact_old:.3f}", *new]
         lines.append([*cells, f"{row.imbalance:.2f}", f"{row.surprise:.2f}"])

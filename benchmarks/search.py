@@ -10,21 +10,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from benchmarks.collection import QUALITY, Collection
 from benchmarks.machine import set_threads, timed
 from benchmarks.search_ours import Ours
 from benchmarks.search_peers import K, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
 from benchmarks.synthetic import centres, part, parts, queries
-from benchmarks.tables import heading, line, table
+from benchmarks.tables import UNKNOWN, heading, line, table
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.cluster.library import ivf_tools
 from rayhier.search import codecs
+from rayhier.search.scan import LeafScan
 from rayhier.search.segment import read_segment
 
 RECALL, BATCH, ROUNDS = 0.95, 64, 7
@@ -65,8 +67,8 @@ def at_recall(system: System, questions: Questions) -> str:
     alone = rate(system, questions.query_QM[:ALONE], effort, 1, 1)
     one, two = (rate(system, questions.query_QM, effort, BATCH, threads) for threads in (1, 2))
     visited = system.visited(questions.query_QM, effort)
-    shown = "-" if np.isnan(visited) else f"{visited:,.0f}"
-    single = [f"{alone:,.0f}", f"{one:,.0f}"] if system.threads else ["-", "-"]
+    shown = UNKNOWN if np.isnan(visited) else f"{visited:,.0f}"
+    single = [f"{alone:,.0f}", f"{one:,.0f}"] if system.threads else [UNKNOWN, UNKNOWN]
     cells = [system.name, f"{effort:,}", f"{recall:.3f}", shown, *single, f"{two:,.0f}"]
     return line([*cells, f"{system.bytes / 1e6:,.0f}", f"{system.seconds:,.0f}"])
 
@@ -78,34 +80,34 @@ def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
     """
     shards = ours.there.manifest.shards
     segment, _ = read_segment(ours.there, shards)
-    leaf_N = (
-        pa.concat_tables([ours.there.read(shard, ["leaf"]) for shard in shards])["leaf"].to_numpy().astype(np.int64)
-    )
+    leaf_N = np.concatenate([ours.there.read(shard, ["leaf"])["leaf"].to_numpy() for shard in shards]).astype(np.int64)
     beam = max(1, round(PROBED * ours.router.n_leaves))
     leaves_QB = ours.route(query_QM, beam)
     heads = [
         f"{threads}, faiss' {lists}" for lists in ("float32", "same codec") for threads in ("1 thread", "2 threads")
     ]
-    batches = [slice(begin, begin + BATCH) for begin in range(0, len(query_QM), BATCH)]
     rows = []
     for codec in codecs.AGAIN:
-        leaves, _, _ = ours.open(codec)
-
-        def mine() -> None:
-            for batch in batches:
-                leaves.candidates(query_QM[batch], leaves_QB[batch], K)  # noqa: B023  called within the round
-
+        mine = partial(scan_map, ours.open(codec)[0], query_QM, leaves_QB)
         cells = []
         for index in (segment.lists.index, codecs.fill(codec, segment.vector_NM, leaf_N, ours.router.n_leaves)):
-            index.nprobe = beam
-
-            def theirs() -> None:
-                for batch in batches:
-                    ivf_tools.search_preassigned(index, query_QM[batch], K, leaves_QB[batch])  # noqa: B023
-
+            theirs = partial(scan_lists, index, query_QM, leaves_QB)
             cells += [ratios(mine, theirs, threads) for threads in (1, 2)]
         rows.append([codec, *cells])
     return table([f"the same {beam} of {ours.router.n_leaves:,} lists", *heads], rows)
+
+
+def scan_map(leaves: LeafScan, query_QM: Floats, leaves_QB: Ints) -> None:
+    """Scan given leaves [q, β] of a leaf map, batch by batch."""
+    for begin in range(0, len(query_QM), BATCH):
+        leaves.candidates(query_QM[begin : begin + BATCH], leaves_QB[begin : begin + BATCH], K)
+
+
+def scan_lists(index: Any, query_QM: Floats, leaves_QB: Ints) -> None:
+    """Scan given lists [q, β] of a faiss index, batch by batch."""
+    index.nprobe = leaves_QB.shape[1]
+    for begin in range(0, len(query_QM), BATCH):
+        ivf_tools.search_preassigned(index, query_QM[begin : begin + BATCH], K, leaves_QB[begin : begin + BATCH])
 
 
 def ratios(mine: Callable[[], None], theirs: Callable[[], None], threads: int) -> str:
@@ -129,7 +131,7 @@ def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
 
 
 def systems(vector_NM: Floats, leaves: int, folder: Path, ours: Ours, only: str) -> Iterator[System]:
-    """Every system whose name holds a text, built when its turn comes."""
+    """Systems of the families whose name holds a text, each built when its turn comes."""
     families: dict[str, Callable[[], Iterator[System]]] = {
         "faiss IVF": lambda: faiss_lists(vector_NM, leaves),
         "faiss HNSW": lambda: faiss_graph(vector_NM),
@@ -148,7 +150,7 @@ def main() -> int:
     parser.add_argument("--synthetic", type=lambda text: int(text.replace("_", "")), help="so many synthetic vectors")
     parser.add_argument("--leaves", type=int, help="lists of every system (default: the router's own choice)")
     parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
-    parser.add_argument("--only", default="", help="systems whose name holds this, for instance rayhier")
+    parser.add_argument("--only", default="", help="part of faiss IVF, faiss HNSW, hnswlib, ScaNN, LanceDB, rayhier")
     given = parser.parse_args()
     what, vector_NM, query_QM = vectors(given)
     vector_NM, query_QM = (np.ascontiguousarray(one, dtype=np.float32) for one in (vector_NM, query_QM))

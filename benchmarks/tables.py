@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-BEYOND = "-"
-"""Stands where a curve says nothing."""
+UNKNOWN = "-"
+"""Stands where nothing was measured."""
 
 
 def line(cells: Iterable[str]) -> str:
@@ -38,10 +38,10 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     '0.600 ± 0.100'
     """
     if np.isnan(values).any():
-        return BEYOND
+        return UNKNOWN
     return f"{np.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
 
 
 def mean(values: Sequence[float], digits: int = 3) -> str:
     """Mean of several seeds; a dash where one is unknown."""
-    return BEYOND if np.isnan(values).any() else f"{np.mean(values):.{digits}f}"
+    return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{digits}f}"

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.quality.goals import IVF, LEVELS, SHIPPED, SPILL, SUPERVISED, Outcome, Results, at_shares, goals
 from benchmarks.quality.statistics import reached, sample
-from benchmarks.tables import BEYOND
+from benchmarks.tables import UNKNOWN
 from benchmarks.tables import table as markdown
 
 VISITED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
@@ -160,7 +160,7 @@ def table(systems: Mapping[str, Outcome], seeds: int) -> list[str]:
 
 def shown(value: float, form: Callable[[float], str]) -> str:
     """A number, or a dash."""
-    return BEYOND if np.isnan(value) else form(float(value))
+    return UNKNOWN if np.isnan(value) else form(float(value))
 
 
 def draw(supervised: Sequence[Results], path: Path) -> None:
