@@ -54,8 +54,11 @@ class JobSpec(Section):
     def _go_together(self) -> Self:
         train, router = self.train.type, self.router.type
         if (train, router) not in PAIRS:
-            allowed = ", ".join(one for one, other in PAIRS if other == router)
-            raise InputError(f"train.type: got {train!r} with router.type {router!r}; allowed: {allowed}")
+            trains = ", ".join(one for one, other in PAIRS if other == router)
+            routers = ", ".join(other for one, other in PAIRS if one == train)
+            raise InputError(
+                f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
+            )
         if isinstance(self.search.beam, MassBeam) and not self.router.calibrates:
             raise InputError(f"search.beam: got type mass with router.type {router}; allowed: auto or a whole number")
         if not self.router.spills and self.index.spilled != IndexSpec().spilled:

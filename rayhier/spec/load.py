@@ -15,6 +15,8 @@ from rayhier.spec.job import JobSpec, with_partner
 
 MAX_BYTES = 1_000_000
 MAX_SHOWN = 12
+CLOSE = 0.75
+"""Likeness from which an unknown key is taken for a known one: `teaching` is no `branching`."""
 
 KeyPath = tuple[str | int, ...]
 
@@ -185,6 +187,8 @@ def _messages(
             yield f"{_place(tuple(said.partition(':')[0].split('.')), file, lines, sources)}: {said}"
             continue
         path = _clean(problem["loc"], tree)
+        if problem["type"] == "union_tag_invalid":
+            path = (*path, "type")
         if problem["type"] == "too_short" and _at(tree, path)[0]:
             continue  # its items are refused one by one, and pydantic counts what is left
         allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
@@ -234,11 +238,11 @@ def _allowed(problem: dict[str, Any], path: KeyPath, tree: Any) -> str:
     match problem["type"]:
         case "extra_forbidden":
             section = _section(path[:-1], tree)
-            close = difflib.get_close_matches(str(path[-1]), list(section), n=1)
+            close = difflib.get_close_matches(str(path[-1]), list(section), n=1, cutoff=CLOSE)
             hint = f" (did you mean {close[0]}?)" if close else ""
             return ", ".join(section) + hint
         case "union_tag_invalid":
-            return f"type: {context['expected_tags']}"
+            return str(context["expected_tags"])
         case "union_tag_not_found":
             return "a mapping with a type"
         case "literal_error":

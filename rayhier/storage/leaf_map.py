@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rayhier.spec import InputError
 from rayhier.storage import files
-from rayhier.storage.artifact import Artifact, check
+from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 from rayhier.storage.seal import seal, unseal
@@ -286,7 +286,7 @@ def _read(path: Location) -> Manifest:
     except InputError as error:
         raise InputError(f"{error}; {MEND}") from None
     if saved.get("format") != FORMAT:
-        raise InputError(f"{path}: format {saved.get('format')}; this version reads {FORMAT}")
+        raise InputError(f"{path}: format {saved.get('format')}, not {FORMAT}: {OLDER}")
     try:
         return Manifest.model_validate(saved)
     except ValidationError as error:

@@ -83,11 +83,11 @@ def test_the_phases_of_a_training(supervised, router, phases):
 REFUSED = {
     "contrast with EHI's tree": (
         {"train": {"type": "contrast"}, "router": {"type": "ehi"}},
-        "train.type: got 'contrast' with router.type 'ehi'; allowed: ehi",
+        "train.type: got 'contrast' with router.type 'ehi'; allowed: ehi, or router.type learned_ivf",
     ),
     "EHI's losses with a learned IVF": (
         {"train": {"type": "ehi"}, "router": {"type": "learned_ivf"}},
-        "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast",
+        "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast, or router.type ehi",
     ),
     "own beams of a router that is not calibrated": (
         {"router": {"type": "ehi"}, "search": {"beam": {"type": "mass", "target": 0.9}}},

@@ -98,7 +98,7 @@ REFUSED = {
     "wrong union tag": (
         SMALLEST.replace("beir", "bier"),
         [],
-        ["spec.yaml:3: corpus: got {'type': 'bier'", "allowed: type: 'beir', 'jsonl', 'parquet'"],
+        ["spec.yaml:3: corpus.type: got 'bier'; allowed: 'beir', 'jsonl', 'parquet'"],
     ),
     "no union tag": (
         SMALLEST.replace("type: beir, ", ""),
