@@ -1,4 +1,4 @@
-"""Names of the numpy arrays that travel between the parts; shapes stand in the names of variables (`vector_NM`)."""
+"""Type names of the numpy arrays that modules pass on; variable names end in the array's shape (`vector_NM`)."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,6 +7,6 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float64]
-"""Measures and what is made of them."""
+"""Values of measures such as recall, and statistics computed from them."""
 Names = npt.NDArray[np.object_]
-"""Ids, as Python strings."""
+"""Ids of documents or queries, as Python strings."""

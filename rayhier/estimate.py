@@ -1,7 +1,7 @@
-"""How long a job takes and how much memory one of its processes needs, before it runs: rates times work.
+"""Estimate a job's duration and the memory of one of its processes before it runs: amount of work / rate.
 
-Rates were measured in November 2026 on two shared cores (AMD EPYC, AVX512-BF16, no AMX) with all-MiniLM-L6-v2, the
-GPU's are reckoned. They tell hours from days, not eight minutes from ten; other machines differ by a factor of two.
+CPU rates were measured in November 2026 on two shared cores (AMD EPYC, AVX512-BF16, no AMX) with all-MiniLM-L6-v2; GPU
+rates are calculated. They tell hours from days, not eight minutes from ten; other machines differ by a factor of two.
 """
 
 import json
@@ -15,68 +15,69 @@ from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
 
 CPU_BFLOAT16 = 150e9
-"""FLOP/s of one core that encodes: 81 texts/s of 128 tokens alone (220e9), 40 with its neighbour busy (110e9)."""
+"""FLOP/s of one core that encodes: 81 texts/s of 128 tokens alone (220e9), 40 with the other core busy (110e9)."""
 CPU_FLOAT32 = 60e9
-"""The same in float32: 30 texts/s alone (82e9). Head training reaches 75e9 alone: 199 steps/s of batch 64 at m = 384
-with 40 leaves, 90 with 1,000 leaves; 3.7 of batch 1,024."""
+"""FLOP/s of one core in float32: encoding reaches 82e9 alone (30 texts/s of 128 tokens), head training 75e9 alone:
+199 steps/s of batch 64 at m = 384 with 40 leaves, 90 with 1,000 leaves; 3.7 of batch 1,024."""
 GPU_BFLOAT16 = 0.35 * 400e12
-"""FLOP/s of an H100, not measured: a third of the 400e12 that large matrix products reach."""
+"""FLOP/s of an H100 in bfloat16, not measured: a third of the 400e12 that large matrix products reach."""
 GPU_FLOAT32 = 0.35 * 50e12
-"""The same for the products of head and router."""
+"""FLOP/s of an H100 in float32, not measured: for head, router and a float32 encoder."""
 TOKENISED = 480e3
-"""Tokens a second and core: 3,700 texts/s of 128 tokens. What holds a small encoder back on a GPU."""
+"""Tokens that one core produces a second: 3,700 texts/s of 128 tokens. This limits a small encoder on a GPU."""
 ROWS_READ = 20e3
-"""Documents a second and process: read, checked, written."""
+"""Documents that one process reads, checks and writes a second."""
 ROWS_WRITTEN = 30e3
-"""Rows of the leaf map a second and process: sorted and written. Routing counts by itself: 220,000 vectors/s at
-m = 384 with 40 leaves, 70,000 with 1,000, 9,700 with 7,000."""
+"""Rows of the leaf map that one process sorts and writes a second. Routing is estimated separately: 220,000
+vectors/s at m = 384 with 40 leaves, 70,000 with 1,000, 9,700 with 7,000."""
 START = 15.0
 """Seconds until a stage's processes have imported torch and opened their files."""
 BYTES_A_TOKEN = 4
+"""Bytes of text that become one token, about."""
 PAIRS_A_DOCUMENT = 3
-"""Where documents serve as queries."""
+"""Training pairs of one document where documents serve as queries."""
 SCANS = 20
-"""Exact searches that an evaluation is worth: four systems, each but exact search at every beam of its curve."""
+"""Work of an evaluation, counted in exact searches: four systems, all but exact search at every beam of a curve."""
 WHOLE = {"hnsw", "scann"}
-"""Baselines that one process builds over all vectors."""
+"""Names of the baselines that one process builds over all vectors."""
 ITERATIONS, SETTLING, SAMPLE = 25, 12, 256
-"""Of k-means, of evening its leaves (about), and the documents a leaf that both see at most."""
+"""Iterations of k-means, iterations that even out leaf sizes (about), and documents a leaf that both read at most."""
 NEIGHBOURS = 1_000
-"""Held-out documents at most, where dev has no judgement."""
+"""Queries of a dev measurement at most, as estimated; without dev judgements, held-out documents serve as queries."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a job handles: counts, known or about."""
+    """Amounts that a job processes: counts, exact or estimated."""
 
     documents: int
     """Rows of the corpus: documents or passages."""
     document_bytes: float
-    """Mean of a row's text."""
+    """Mean bytes of a row's text."""
     queries: int
     query_bytes: float
-    """Mean of a query's text."""
+    """Mean bytes of a query's text."""
     pairs: int
-    """Train judgements; 0 where documents serve as queries."""
+    """Judgements of the train split; 0 where documents serve as queries."""
     measured: int
-    """Judgements evaluated."""
+    """Judgements of the split that evaluate measures."""
     parameters: int
-    """Of the transformer, without embeddings: multiply-adds a token."""
+    """Parameters of the transformer without embeddings: multiply-adds that one token takes."""
     dimension: int
-    """m."""
+    """Size of a vector, m."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a stage, estimated."""
+    """Estimated time and memory of one run of a stage."""
 
     seconds: float
     memory: float
-    """Bytes that one of its processes holds at its peak, beside what batch and shard bound."""
+    """Peak memory of one process in bytes, without the part that batch and shard sizes limit."""
 
 
 def parameters(folder: Path) -> int:
-    """Multiply-adds a token: numbers in the matrices of an encoder folder, but for embeddings, which are looked up."""
+    """Multiply-adds that one token takes: numbers in an encoder folder's matrices, without embeddings (looked up)."""
     count = 0
     for file in model_folder.weight_files(read_layout(folder).transformer):
         with file.open("rb") as opened:
@@ -87,7 +88,7 @@ def parameters(folder: Path) -> int:
 
 
 def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
-    """What one run of a stage costs; of train and index, one seed's."""
+    """Estimate the cost of one run of a stage; for train and index, of one seed."""
     match stage:
         case "corpus":
             return Cost(START + work.documents / ROWS_READ / spec.cluster.corpus.workers, 0)
@@ -102,24 +103,24 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
 
 
 def tokens(spec: JobSpec, mean_bytes: float) -> float:
-    """Mean tokens of texts of so many bytes, cut at `max_length`."""
+    """Mean tokens of texts of `mean_bytes` bytes, cut at `max_length`."""
     return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)
 
 
 def _encoding(spec: JobSpec, work: Work, workers: Workers | TrainWorkers) -> float:
-    """Seconds to encode every document and query once; tokenising is a CPU's work and goes on beside."""
+    """Seconds to encode every document and query once; CPUs tokenise at the same time."""
     count = work.documents * tokens(spec, work.document_bytes) + work.queries * tokens(spec, work.query_bytes)
     own = spec.cluster.tokenise or workers
     return max(_forward(work, count) / _rate(spec, workers), count / (TOKENISED * own.cpus * own.workers))
 
 
 def _forward(work: Work, count: float) -> float:
-    """FLOPs of so many tokens through the transformer."""
+    """FLOPs of passing `count` tokens through the transformer."""
     return 2.0 * work.parameters * count
 
 
 def _rate(spec: JobSpec, workers: Workers | TrainWorkers) -> float:
-    """FLOP/s of a stage's processes at encoding."""
+    """FLOP/s of all processes of a stage together while they encode."""
     full = spec.encoder.precision == "float32"
     if workers.gpus and spec.encoder.device != "cpu":
         return workers.workers * workers.gpus * (GPU_FLOAT32 if full else GPU_BFLOAT16)
@@ -127,17 +128,17 @@ def _rate(spec: JobSpec, workers: Workers | TrainWorkers) -> float:
 
 
 def _plain_rate(workers: Workers | TrainWorkers) -> float:
-    """FLOP/s of a stage's processes at float32 products."""
+    """FLOP/s of all processes of a stage together in float32 products."""
     return workers.workers * (workers.gpus * GPU_FLOAT32 if workers.gpus else workers.cpus * CPU_FLOAT32)
 
 
 def _router(spec: JobSpec, work: Work) -> float:
-    """Multiply-adds of one vector through head and router, where all leaves are scored."""
+    """Multiply-adds of one vector in head and router, where all leaves are scored."""
     return work.dimension**2 + spec.router.multiply_adds(work.documents, work.dimension)
 
 
 def _training(spec: JobSpec, work: Work) -> float:
-    """Seconds of every phase, on all workers."""
+    """Seconds of all training phases together, shared by all workers."""
     train, workers = spec.train, spec.cluster.train
     routing, leaves = _router(spec, work), spec.router.leaves(work.documents)
     after = 0.0 if train.routes else _teaching(spec, work, routing, leaves)
@@ -152,7 +153,7 @@ def _training(spec: JobSpec, work: Work) -> float:
     placed = 2 * work.documents * (routing if train.routes else m * m)
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
     if not train.routes and not work.pairs:
-        epochs = snapshots = 0  # the encoder stays as it came
+        epochs = snapshots = 0  # the encoder is not trained
     seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
     seconds += after / _plain_rate(workers)
     if spec.encoder.train == "head":
@@ -164,12 +165,12 @@ def _training(spec: JobSpec, work: Work) -> float:
 
 
 def _sample(spec: JobSpec, work: Work) -> Work:
-    """What training holds of the corpus."""
+    """The work that is left where training keeps at most `most_documents` documents."""
     return replace(work, documents=min(work.documents, spec.train.most_documents))
 
 
 def _teaching(spec: JobSpec, work: Work, routing: float, leaves: int) -> float:
-    """FLOPs of k-means, of the lessons' exact neighbours, and of the lessons."""
+    """FLOPs of teaching the router: k-means, exact neighbours of its training texts, and the training itself."""
     m, work = work.dimension, _sample(spec, work)
     lessons = spec.router.lessons(work.pairs, work.documents)
     clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE * leaves) * leaves * m
@@ -179,7 +180,7 @@ def _teaching(spec: JobSpec, work: Work, routing: float, leaves: int) -> float:
 
 
 def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
-    """Epochs between two minings."""
+    """Epochs between two minings of hard negatives."""
     hard = spec.train.hard_negatives
     if hard.source == "none":
         return epochs
@@ -187,7 +188,7 @@ def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
 
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
-    """Base and trained vectors of the documents it holds and of queries; texts too where more than the head trains."""
+    """Bytes of base and trained vectors of documents and queries; texts too where more than the head trains."""
     texts, work = 0.0, _sample(spec, work)
     if spec.encoder.train != "head":
         texts = work.documents * work.document_bytes + work.queries * work.query_bytes
@@ -195,11 +196,15 @@ def _train_memory(spec: JobSpec, work: Work) -> float:
 
 
 def _vectors(work: Work) -> float:
+    """Bytes of one float32 vector for every document and query."""
     return 4.0 * (work.documents + work.queries) * work.dimension
 
 
 def _evaluate_memory(spec: JobSpec, work: Work) -> float:
-    """Base vectors, trained ones and a control's lists of a share of the documents, or of all for a whole baseline."""
+    """Bytes of one process: base vectors, trained vectors and a control's lists for its share of the documents.
+
+    A baseline that one process builds takes twice the vectors of all documents.
+    """
     shared = spec.cluster.evaluate.workers
     return _vectors(work) * max(3 / shared, 2 if WHOLE & set(spec.evaluate.baselines) else 0)
 

@@ -1,4 +1,4 @@
-"""A plan for people: steps, places, sizes, hours; what is to do in all, and what to mind before it begins."""
+"""Print a plan for people: steps, places, sizes, hours, the total, and notes to read before the run starts."""
 
 import os
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search 
 
 
 def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> str:
-    """The plan for people: steps, places, sizes, resources, hours; then what is to do in all, and what to mind.
+    """The plan as text for people: steps, places, sizes, resources, hours; then the total and notes.
 
-    To do are steps of these stages that are not published, or all of theirs where they are made `fresh`.
+    "To do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
     """
     to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
     gone = plan.made_of(to_do) if fresh else []
@@ -38,38 +38,41 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
 
 
 def notes(plan: Plan) -> list[str]:
-    """What is no mistake but may surprise: left out, assumed, paid twice, without use, too large for this machine."""
+    """Notes on what is allowed but may surprise: skipped stages, assumed sizes, extra rows, a full scan, memory."""
     found = [] if plan.evaluates else [NOT_EVALUATED]
     if plan.source.rows is None:
-        found.append(f"corpus: only reading it tells how large it is; {ASSUMED_DOCUMENTS:,} documents are assumed")
+        found.append(f"corpus: its size is unknown until it is read; this plan assumes {ASSUMED_DOCUMENTS:,} documents")
     if plan.spec.leaves_per_document > 1:
         index = next(step for step in plan.steps if step.stage == "index")
         found.append(
-            f"index.leaves_per_document: {plan.spec.rows_per_document:g} rows a document in the leaf map, "
-            f"{size_of(index.bytes)} where one would be {size_of(index.bytes / plan.spec.rows_per_document)}"
+            f"index.leaves_per_document: {plan.spec.rows_per_document:g} rows a document in the leaf map: "
+            f"{size_of(index.bytes)} instead of {size_of(index.bytes / plan.spec.rows_per_document)} with one row"
         )
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     leaves = plan.spec.router.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
     if beam >= leaves:
-        found.append(f"warning: search.beam: {beam} leaves are visited, and there are {leaves:,}: all are read")
+        found.append(
+            f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
+        )
     return found + _too_large(plan)
 
 
 def _too_large(plan: Plan) -> list[str]:
-    """Stages, one of whose processes may not fit this machine's memory; none where the cluster is elsewhere."""
+    """Warnings for stages with a process that may not fit this machine's memory; none where the cluster is remote."""
     elsewhere = os.environ.get("RAY_ADDRESS", "") not in ("", "auto", "local")
     if plan.spec.cluster.address not in ("auto", "local") or (plan.spec.cluster.address == "auto" and elsewhere):
         return []
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     large = {step.stage: step.cost.memory for step in plan.steps if step.cost.memory > has}
     return [
-        f"warning: {stage}: one process holds about {size_of(needed)}, and this machine has {size_of(has)}"
+        f"warning: {stage}: one process needs about {size_of(needed)} of memory, but this machine has {size_of(has)}"
         for stage, needed in large.items()
     ]
 
 
 def _time(seconds: float) -> str:
+    """A duration as text, in the unit that people would choose."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

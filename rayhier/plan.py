@@ -1,6 +1,6 @@
-"""A spec -> the ordered steps that carry it out: what each depends on, where its result lives, how large it gets.
+"""Turn a spec into ordered steps: what each depends on, where its result is stored, how large it gets.
 
-Everything here is known before a cluster is touched; what is missing or cannot fit is refused here.
+A plan needs no cluster. Missing inputs, and jobs that cannot fit, are refused here.
 """
 
 import importlib.util
@@ -22,11 +22,11 @@ from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
 CODE = {"corpus": 2, "embed": 1, "train": 5, "index": 4, "evaluate": 4}
-"""Raised when a stage's code changes what it makes of the same input."""
+"""Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
-"""Where a corpus lies: never part of a fingerprint, its content is."""
+"""Fields that say where a corpus is stored. Fingerprints leave them out and cover the content instead."""
 ASSUMED_DOCUMENTS = 5_000
-"""Where only reading the source tells."""
+"""Documents assumed where the source's size is unknown until it is read."""
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 REPORT_BYTES = 10_000_000
@@ -34,28 +34,28 @@ REPORT_BYTES = 10_000_000
 
 @dataclass(frozen=True)
 class Step:
-    """One artifact to make."""
+    """One artifact of a job, published or still to be made."""
 
     stage: str
     kind: Kind
     place: Place
     inputs: dict[str, str]
-    """Kind (with the seed, for evaluate) -> fingerprint."""
+    """Kind of each input (for evaluate: kind.seed) -> its fingerprint."""
     resources: str
     bytes: int
     """Expected size of the artifact."""
     cost: Cost
-    """Expected hours and memory."""
+    """Expected time and memory."""
     seed: int | None = None
 
     @property
     def fingerprint(self) -> str:
-        """Of everything the artifact depends on."""
+        """Hash of everything the artifact depends on; its folder has this name."""
         return self.place.folder.name
 
     @property
     def is_published(self) -> bool:
-        """Whether there is a record that can be read."""
+        """Whether the artifact has a record that can be read."""
         try:
             return self.place.published() is not None
         except InputError:
@@ -63,7 +63,7 @@ class Step:
 
     @property
     def title(self) -> str:
-        """The stage, and the seed where there is one."""
+        """Name of the stage, with the seed where the step has one."""
         return self.stage if self.seed is None else f"{self.stage} seed {self.seed}"
 
 
@@ -82,7 +82,7 @@ class Plan:
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
     def made_of(self, to_make: Sequence[Step]) -> list[Step]:
-        """Other published steps that come of models among these: other weights may come out, and nothing would tell."""
+        """Other published steps that depend on a model in `to_make`: its weights may change, not its fingerprint."""
         gone = {step.fingerprint for step in to_make if step.stage == "train"}
         found: list[Step] = []
         for step in self.steps:
@@ -93,17 +93,17 @@ class Plan:
 
     @property
     def report(self) -> Artifact | None:
-        """The published evaluation; None before, and where the corpus has no judgements to evaluate by."""
+        """The published evaluation; None where it is not published yet or the corpus has no judgements."""
         return self.step("evaluate").place.published() if self.evaluates else None
 
     @property
     def evaluates(self) -> bool:
-        """Whether the corpus has judgements, or may have where only reading tells."""
+        """Whether the corpus has judgements, or may have them (unknown until it is read)."""
         return self.spec.corpus.names_judgements
 
 
 def make_plan(spec: JobSpec) -> Plan:
-    """Look at corpus, model and workdir; InputError where one is missing or what is asked cannot fit."""
+    """Check corpus, model and workdir and plan the steps; InputError where one is missing or the job cannot fit."""
     place = workdir.find(spec.workdir)
     current.check_format(place)
     found = source.describe(spec.corpus)
@@ -124,32 +124,32 @@ def make_plan(spec: JobSpec) -> Plan:
 
 NO_JUDGEMENTS = (
     "train.objective: got 'supervised', but the corpus has no train judgements; "
-    "allowed: 'documents' or 'auto', or a qrels/train.tsv that names its queries and documents"
+    "allowed: 'documents' or 'auto', or a corpus with train judgements, such as a BEIR folder's qrels/train.tsv"
 )
 
 
 NO_SCANN = (
     "evaluate.baselines: got 'scann', which is not installed; "
-    "allowed: the others, or all after pip install 'rayhier[scann]' (Linux)"
+    "allowed: the other baselines, or scann after pip install 'rayhier[scann]' (Linux)"
 )
 
 
 def _no_split(spec: JobSpec, judged: list[str]) -> str:
     return (
-        f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no such judgements; "
+        f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgements of that split; "
         f"allowed: {', '.join(judged) or 'none of dev, test: a corpus with judgements is needed'}"
     )
 
 
 class _Steps:
-    """The steps of a plan: each lies where everything that goes into it says, its inputs' fingerprints included."""
+    """Build the steps of a plan. A step's folder is named by the hash of its settings and its inputs' fingerprints."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.spec, self.work = plan, plan.spec, _work(plan)
         self.leaves = _leaves(plan.spec)
 
     def all(self) -> list[Step]:
-        """In order: a model and an index for every seed, one evaluation of them all."""
+        """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds."""
         corpus = self._corpus()
         vectors = self._vectors(corpus)
         base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
@@ -229,7 +229,7 @@ class _Steps:
 
 
 def _leaves(spec: JobSpec) -> list[object]:
-    """How documents lie in leaves, as far as it counts: every index depends on it, and a model that finds a border."""
+    """Settings that place documents in leaves, for fingerprints of every index, and of models whose router spills."""
     if spec.leaves_per_document == 1:
         return [1]
     spilled = [spec.index.spilled] if spec.router.spills else []
@@ -237,7 +237,7 @@ def _leaves(spec: JobSpec) -> list[object]:
 
 
 def _work(plan: Plan) -> Work:
-    """What the job handles, known or about."""
+    """Amounts that the job processes, exact or estimated."""
     source, passages = plan.source, plan.spec.corpus.passages
     documents = source.rows or ASSUMED_DOCUMENTS
     text = source.document_bytes * (passages.words / passages.stride if passages else 1)
@@ -268,18 +268,18 @@ def _fields(section: Any, *without: str) -> dict[str, Any]:
 
 def _check_space(plan: Plan) -> None:
     if isinstance(plan.workdir, Remote):
-        return  # a bucket has no end
+        return  # a bucket has no size limit
     parent = plan.workdir
     while not parent.exists():
         parent = parent.parent
     needed = sum(step.bytes for step in plan.steps if not step.is_published)
     free = shutil.disk_usage(parent).free
     if needed > free:
-        raise InputError(f"workdir: {parent} has {size_of(free)} free; this plan writes about {size_of(needed)}")
+        raise InputError(f"workdir: {parent} has {size_of(free)} free, but this plan writes about {size_of(needed)}")
 
 
 def size_of(count: float) -> str:
-    """Bytes for people."""
+    """A number of bytes as text, for instance 1.5 TB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}"

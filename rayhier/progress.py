@@ -1,4 +1,4 @@
-"""How a long step shows itself: a bar on a terminal, plain lines a few seconds apart elsewhere."""
+"""Show the progress of a long step: a bar on a terminal, otherwise a plain line every few seconds."""
 
 import os
 import sys
@@ -11,22 +11,23 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 PLAIN_SECONDS = 5.0
+"""Least seconds between two plain lines."""
 
 console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """One line to the person who runs the job, on standard error."""
+    """Print one line on standard error for the person who runs the job."""
     console.print(text)
 
 
 def here(place: object) -> str:
-    """A path as short as it can be said from the current directory; anything else as it says itself."""
+    """A path relative to the current directory where it lies below; any other place unchanged."""
     return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 class Bar:
-    """Counts towards a total; use as a context manager."""
+    """Progress towards a total; use as a context manager."""
 
     def __init__(self, label: str, total: int, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
@@ -44,7 +45,7 @@ class Bar:
         return self
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Count `amount` more of the unit; `note` is what there is to say of them."""
+        """Add `amount` to the count; `note` is text shown after it."""
         self.done += amount
         self._note = note or self._note
         if self._bar is not None:
@@ -54,7 +55,7 @@ class Bar:
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 
     def reach(self, done: int, note: str = "") -> None:
-        """Count up to `done`, where what counts may begin again after a failure."""
+        """Set the count to `done`, for a step that may start counting again after a failure."""
         self.advance(done - self.done, note)
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""What every Ray adapter here shares: joining a cluster, and streaming shards through a pool of actors."""
+"""Join a Ray cluster, check its resources, and stream items through a pool of actors."""
 
 import contextlib
 import logging
@@ -20,11 +20,11 @@ from rayhier.spec.cluster import CpuWorkers, TrainWorkers, Workers
 ANSWER_SECONDS = 10.0
 ERROR = "error"
 PARTS = 4
-"""Decimals Ray counts resources in: a hundred times 0.07 GPUs are seven."""
+"""Decimals to which Ray counts resources: a hundred times 0.07 GPUs are 7."""
 
 
 def join(spec: JobSpec) -> None:
-    """Connect to the cluster the spec names; once connected, stay."""
+    """Connect this process to the cluster that the spec names; nothing to do where it is already connected."""
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -41,7 +41,7 @@ def join(spec: JobSpec) -> None:
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """While Ray's core starts it tells standard error which log level it was given; what matters it raises."""
+    """Hide standard error while Ray starts: it prints its log level there, and raises real errors as exceptions."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -54,7 +54,7 @@ def _no_stderr() -> Iterator[None]:
 
 
 def _is_left_over() -> bool:
-    """Whether `ray start` noted a cluster on this machine that is gone: Ray itself would wait for it for minutes."""
+    """Whether a note of `ray start` on this machine names a cluster that is gone: Ray would wait minutes for it."""
     try:
         noted = Path(tempfile.gettempdir(), "ray", "ray_current_cluster").read_text().strip()
         _check_answers(noted)
@@ -66,7 +66,7 @@ def _is_left_over() -> bool:
 
 
 def _check_answers(address: str) -> None:
-    """InputError where nobody listens at HOST:PORT: Ray itself would wait for minutes."""
+    """InputError where nothing listens at HOST:PORT: Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
@@ -74,13 +74,13 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(
-            f"cluster.address: got {address!r}; nobody answers there ({error}); "
+            f"cluster.address: got {address!r}; nothing answers there ({error}); "
             "allowed: auto, local, or HOST:PORT of a running cluster"
         ) from None
 
 
 def check_resources(spec: JobSpec) -> None:
-    """InputError where a stage asks for more than the cluster has, before it waits for it in vain."""
+    """InputError where a stage needs more than the cluster has: Ray would wait for it for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate"):
@@ -93,7 +93,7 @@ def check_resources(spec: JobSpec) -> None:
 
 
 def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
-    """Two pools that both wait for the other's CPUs would wait for ever."""
+    """InputError where tokenising and encoding together need more CPUs than there are: both would wait for ever."""
     if (own := spec.cluster.tokenise) is None:
         return
     _check("cluster.tokenise", own.workers, own.cpus, "CPU", nodes)
@@ -107,7 +107,7 @@ def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
 
 
 def _check_device(spec: JobSpec) -> None:
-    """A process that Ray gives no GPU sees none."""
+    """InputError where the encoder needs CUDA in a stage without GPUs: Ray hides GPUs from such a process."""
     for stage in [*spec.encoding, "train"] if spec.encoder.device == "cuda" else ():
         if not getattr(spec.cluster, stage).gpus:
             raise InputError(
@@ -116,13 +116,14 @@ def _check_device(spec: JobSpec) -> None:
 
 
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
+    """InputError where `workers` processes with `each` of a resource do not fit these nodes."""
     has, largest = sum(nodes), max(nodes, default=0)
     asked = round(workers * each, PARTS)
     where = f"{key}: got {workers} workers x {each:g} {kind}s = {asked:g}"
     if asked > has:
         raise InputError(f"{where}; allowed: at most the cluster's {has:g} {kind}s")
     if each > largest:
-        raise InputError(f"{where}; allowed: at most {largest:g} {kind}s a worker, the largest node's")
+        raise InputError(f"{where}; allowed: at most {largest:g} {kind}s a worker, as the largest node has")
     if workers > (fit := sum(int(round(node / each, PARTS)) for node in nodes)):
         shown = [float(f"{node:g}") for node in nodes]
         raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
@@ -130,7 +131,7 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 @dataclass(frozen=True)
 class Pool:
-    """Actors of one kind, `actor(**arguments)`."""
+    """A pool of equal actors, each made by `actor(**arguments)`."""
 
     actor: type
     arguments: dict[str, Any]
@@ -144,10 +145,10 @@ def stream(
     workers: CpuWorkers,
     ahead: Pool | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """What `actor(**arguments)(item)` returns for each item, as it comes, from a pool of so many actors.
+    """Yield what `actor(**arguments)(item)` returns for each item, as results arrive, from a pool of `workers` actors.
 
-    Where there is a pool `ahead`, of what that makes of the item; both work at a time. InputError where one of them
-    raises it, or finds no room to write.
+    With a pool `ahead`, its actors process each item first, and both pools work at the same time. InputError where an
+    actor raises it or has no room to write.
     """
     if not items:
         return
@@ -168,11 +169,11 @@ def stream(
 
 
 def _telling(actor: type) -> type:
-    """The actor, whose mistakes of the user's come back as rows: Ray would bury them in a trace of its own."""
+    """A subclass of the actor that returns InputErrors as rows: Ray would hide them in a stack trace of its own."""
 
     class Telling(actor):  # type: ignore[misc]
         def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-            if item.get(ERROR):  # of the pool ahead
+            if item.get(ERROR):  # the pool `ahead` failed on this item
                 return {ERROR: item[ERROR]}
             try:
                 return {ERROR: "", **super().__call__(item)}
@@ -188,7 +189,7 @@ def _telling(actor: type) -> type:
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """What an actor answered; InputError where that is a mistake."""
+    """The row that an actor returned; InputError where the row reports an error."""
     if row[ERROR]:
         raise InputError(row[ERROR])
     return row

@@ -18,7 +18,7 @@ from rayhier.storage.attempt import Attempt, Output
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code is 2 for a mistake of the user's, 0 otherwise."""
+    """Run the command; the exit code is 2 for a mistake of the user or a full disk, 0 otherwise."""
     given = _parser().parse_args(arguments)
     if given.schema:
         print(json.dumps(JobSpec.model_json_schema(), indent=2))
@@ -54,22 +54,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("spec", nargs="?", metavar="SPEC", help="YAML file, for instance specs/quickstart.yaml")
     parser.add_argument(
-        "--stage", action="append", choices=STAGES, metavar="NAME", help=f"only this: {', '.join(STAGES)}"
+        "--stage",
+        action="append",
+        choices=STAGES,
+        metavar="NAME",
+        help=f"run only this stage, may be given again: {', '.join(STAGES)}",
     )
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a value of the spec")
-    parser.add_argument("--fresh", action="store_true", help="make the named steps again (all, without --stage)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a value of the spec, for instance train.epochs=5",
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="rebuild the stages that --stage names (without --stage: all)"
+    )
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--check", action="store_true", help="check the spec alone: no data, no cluster")
-    only.add_argument("--plan", action="store_true", help="show steps, places, sizes, hours; run nothing")
-    only.add_argument("--schema", action="store_true", help="print the JSON Schema of a spec; needs none")
+    only.add_argument("--check", action="store_true", help="check the spec file only: reads no data, needs no cluster")
+    only.add_argument("--plan", action="store_true", help="show steps, places, sizes and hours; run nothing")
+    only.add_argument("--schema", action="store_true", help="print the JSON Schema of a spec; needs no SPEC")
     return parser
 
 
 def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> dict[str, Any]:
     """Make every artifact of the named stages that is not published yet; returns the summary.
 
-    Raises InputError where an input is missing, a published file is not what its record lists, or the
-    cluster is too small: all of it before any step runs.
+    Raises InputError where an input is missing, a published file differs from its record, or the cluster is too
+    small: all of this is checked before any step runs.
     """
     began = time.monotonic()
     _prepare(plan, stages, fresh=fresh)
@@ -93,7 +105,7 @@ def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> d
 
 
 def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
-    """Everything that can fail before work begins."""
+    """Check everything that can fail before work begins; with `fresh`, remove what is rebuilt."""
     try:
         files.probe(plan.workdir)
     except OSError as error:
@@ -101,7 +113,7 @@ def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
     to_make = [step for step in plan.steps if step.stage in stages and (fresh or step.place.published() is None)]
     _check_published(plan, to_make)
     if to_make:
-        import rayhier.cluster.library  # noqa: F401  says at once where faiss is missing
+        import rayhier.cluster.library  # noqa: F401  InputError at once where faiss is missing
         from rayhier.ray import check_resources, join
 
         join(plan.spec)
@@ -115,7 +127,7 @@ def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
 
 
 def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
-    """What stays published is as its record says, and what the steps to make read is published or among them."""
+    """InputError where a published file differs from its record, or a step to make lacks a published input."""
     missing: list[Step] = []
     for step in plan.steps:
         if step in to_make:
@@ -139,14 +151,14 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
 
 
 def _make(plan: Plan, step: Step) -> Artifact:
-    """Run one step below an attempt and publish what it wrote."""
+    """Run one step in an attempt folder and publish what it wrote."""
     say(f"{step.title}: {here(step.place.folder)}")
     with Attempt.start(step.place) as attempt:
         return attempt.publish(step.kind, step.inputs, _builder(plan, step)(attempt))
 
 
 def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
-    """What makes a step's files: the one place where stages meet."""
+    """The function that writes a step's files; only here do stages import each other's code."""
     spec = plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
     match step.stage:
@@ -185,7 +197,7 @@ def _feeds(other: Step, step: Step) -> bool:
 
 
 def _make_current(plan: Plan) -> None:
-    """Once every index is published, searches open this run's artifacts; a report is copied beside them."""
+    """Once every index is published, let current.json, which searches open, name this run; copy its report there."""
     published = [step for step in plan.steps if step.place.published()]
     if any(step.kind == "index" and step not in published for step in plan.steps):
         return
@@ -207,7 +219,7 @@ def _make_current(plan: Plan) -> None:
 
 
 def _show_report(plan: Plan) -> None:
-    """The table, five questions with their answers, and where the plots are."""
+    """Print the report's table, five questions with their answers, and where the plots are."""
     report = plan.report
     if report is None:
         if not plan.evaluates:

@@ -201,7 +201,7 @@ def test_a_changed_artifact_is_refused_by_name(
 
 
 ELSEWHERE = {
-    "a cluster that does not answer": ("", "cluster.address=127.0.0.1:1", "nobody answers there"),
+    "a cluster that does not answer": ("", "cluster.address=127.0.0.1:1", "nothing answers there"),
     "a hub that does not answer": (
         "import os; os.environ['HF_ENDPOINT'] = 'http://127.0.0.1:1'",
         "encoder.model=nobody/nothing",

@@ -193,15 +193,15 @@ ONE_LEAF = "{vectors: float32, leaves_per_document: 1}"
 NOTED = {
     "two leaves": (
         {"index": "{vectors: float32}"},
-        r"^index.leaves_per_document: 1.5 rows a document in the leaf map, ([0-9]+) kB where one would be ([0-9]+) kB$",
+        r"^index.leaves_per_document: 1.5 rows a document in the leaf map: (\d+) kB instead of (\d+) kB with one row$",
     ),
     "a beam over all leaves": (
         {"search": "{k: 10, beam: 8}"},
-        r"^warning: search.beam: 8 leaves are visited, and there are 8: all are read$",
+        r"^warning: search.beam: a query visits 8 of 8 leaves: every search reads the whole index$",
     ),
     "a corpus only reading tells": (
         {"corpus": "{type: python_docs}"},
-        r"^corpus: only reading it tells how large it is; 5,000 documents are assumed$",
+        r"^corpus: its size is unknown until it is read; this plan assumes 5,000 documents$",
     ),
 }
 
@@ -234,14 +234,14 @@ def test_a_machine_too_small_for_one_process(
     assert notes(plan) == []
     monkeypatch.setattr("os.sysconf", lambda name: 250)  # 62,500 bytes
     # Training holds (240 + 120) x 32 x 4 bytes twice, each of two that evaluate one and a half times.
-    said = ["warning: train: one process holds about 92 kB, and this machine has 62 kB"]
-    said += ["warning: evaluate: one process holds about 69 kB, and this machine has 62 kB"]
+    said = ["warning: train: one process needs about 92 kB of memory, but this machine has 62 kB"]
+    said += ["warning: evaluate: one process needs about 69 kB of memory, but this machine has 62 kB"]
     assert notes(plan) == (said if warned else [])
 
 
 def test_no_room_is_refused(tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
-    with pytest.raises(InputError, match="has 1 kB free; this plan writes about"):
+    with pytest.raises(InputError, match="has 1 kB free, but this plan writes about"):
         make_plan(load(tiny_spec()))
 
 

@@ -30,7 +30,7 @@ GIVEN = {
     "cluster.index={workers: 10, gpus: 0.6}": "cluster.index: got 10 workers x 0.6 GPUs = 6; allowed: at most",
     "cluster.index={workers: 8, gpus: 0.6}": "at most 7 workers of that size, as nodes have [4.0, 1.0] GPUs",
     "cluster.index={workers: 3, cpus: 1, gpus: 2}": "cluster.index: got 3 workers x 2 GPUs = 6",
-    "cluster.index={workers: 1, gpus: 5}": "allowed: at most 4 GPUs a worker, the largest node's",
+    "cluster.index={workers: 1, gpus: 5}": "allowed: at most 4 GPUs a worker, as the largest node has",
     "cluster.train={workers: 6, gpus: 1}": "cluster.train: got 6 workers x 1 GPUs = 6",
     "cluster.train={workers: 6, least_workers: 5, gpus: 1}": None,
     "cluster.tokenise={workers: 8}": None,
