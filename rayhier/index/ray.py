@@ -19,7 +19,7 @@ from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
 from rayhier.index.gather import GatherShard, Parts, Published, Source
 from rayhier.index.shards import ranges, shard_count
-from rayhier.model.precision import agreed, resolve_device
+from rayhier.model.precision import agreed, as_embedded, resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream
@@ -75,6 +75,7 @@ class RoutePart:
 
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Output:
     """Write the leaf map of the corpus under a trained model: every document exactly once in each of its leaves."""
+    spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
     parts, counts, moved = _cap(spec, model, attempt, parts, counts)

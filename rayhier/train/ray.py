@@ -16,6 +16,7 @@ from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
 from rayhier.dataset.documents import load_documents
+from rayhier.model.precision import as_embedded
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
@@ -39,6 +40,7 @@ def build(
     spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt
 ) -> Output:
     """Train head and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
+    spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
     judged = corpus.record.counts["splits"]["train"]["relevant"]
     supervised = spec.train.objective != "documents" and bool(judged)
     if not supervised and spec.train.routes:

@@ -1,11 +1,14 @@
 """`auto` is the faster of two arithmetics, measured once, and CUDA only where there is a device."""
 
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from rayhier.model import precision
-from rayhier.model.precision import agreed, resolve, resolve_device
-from rayhier.spec import InputError
+from rayhier.model.precision import agreed, as_embedded, resolve, resolve_device
+from rayhier.spec import InputError, JobSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.ledger import Ledger
 
@@ -86,3 +89,33 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"encoder\.device: got 'cuda', .*allowed: auto or cpu"):
         resolve_device("cuda")
+
+
+@dataclass
+class Vectors:
+    """A published embed step, as far as it says which precisions its actors took."""
+
+    precision: list
+
+    @property
+    def record(self):
+        return SimpleNamespace(counts={"precision": self.precision})
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded", "gpus", "wanted"),
+    [
+        ("auto", ["float32"], 0, "float32"),
+        ("auto", ["bfloat16"], 0, "bfloat16"),
+        ("auto", ["bfloat16", "float32"], 0, "auto"),
+        ("auto", ["bfloat16"], 1, "auto"),
+        ("float16", ["float16"], 0, "float16"),
+        ("float32", ["bfloat16"], 0, "float32"),
+    ],
+)
+def test_later_steps_take_what_embed_measured(given, recorded, gpus, wanted):
+    spec = JobSpec.model_validate(
+        {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "m", "precision": given}}
+    )
+    assert as_embedded(spec, Vectors(recorded), gpus).encoder.precision == wanted
+    assert spec.encoder.precision == given

@@ -65,7 +65,7 @@ def test_no_manifest(folder):
 
 def test_a_newer_format_is_refused(folder):
     files.replace(folder / "manifests" / "v000001.json", seal({"format": 3, "new": "field"}))
-    with pytest.raises(InputError, match=r"v000001\.json: format 3, not 2: was written by another version of rayhier; build it anew"):
+    with pytest.raises(InputError, match=r"v000001\.json: format 3, not 2:"):
         LeafMap.open(folder)
 
 
