@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Deploy a copy of the config, say how to ask it, and stay; the exit code is 2 for a mistake of the user's."""
+    """Deploy a copy of the config, print a sample query and serve until stopped; exit code 2 for a user's mistake."""
     given = _parser().parse_args(arguments)
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     from rayhier.serve.local import deploy, prepare
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def hint(local: "Local") -> str:
-    """What a user can type next; it names the token's file, never the token."""
+    """Lines to print once the server runs: its address and a sample query; names the token's file, never the token."""
     token = local.args.token_file
     header = "" if token is None else f"""\n  -H "Authorization: Bearer $(cat '{token}')" \\"""
     return (
@@ -45,10 +45,10 @@ def hint(local: "Local") -> str:
 
 
 def _stay() -> None:
-    """Until Ctrl-C or SIGTERM."""
+    """Wait for Ctrl-C or SIGTERM, then shut Serve down."""
     from ray import serve
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own prints a stack and aborts
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own handler prints a stack and aborts
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -60,11 +60,11 @@ def _stay() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m rayhier.serve", description="Serve a published index over HTTP.")
     parser.add_argument("config", type=Path, help="Serve config with one application, for instance jobs/serve.yaml")
+    parser.add_argument("--workdir", required=True, help="folder, or s3:// or gs:// prefix, where a run built an index")
     parser.add_argument(
-        "--workdir", required=True, help="folder, or s3:// or gs:// prefix, a run has built an index in"
+        "--token-file", help="file with one line, the token that requests carry (default: the config's)"
     )
-    parser.add_argument("--token-file", help="file whose one line is the token that requests must carry")
-    parser.add_argument("--port", type=int, help="port to listen at (default: the config's)")
+    parser.add_argument("--port", type=int, help="port to listen on (default: the config's)")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The HTTP interface, whatever engine is behind it."""
+"""The HTTP interface of a served index: paths, limits of requests, responses. Any `Engine` can answer behind it."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
@@ -31,33 +31,33 @@ from rayhier.serve.models import (
 )
 
 SAID = {
-    400: "The body is no text, or nested too deep.",
+    400: "The body is not Unicode text, or is nested too deep.",
     401: "Missing or wrong token.",
     404: "No such path.",
-    405: "Not with this method.",
+    405: "Wrong method for this path; the header Allow lists the right ones.",
     413: "The body is too large.",
     415: "The body is not application/json.",
-    422: "The request cannot be answered; the message says where and what is allowed.",
-    500: "A defect; the server's log has it.",
-    503: "Too many requests, or a lost shard and `strict`; Retry-After says when to ask again.",
+    422: "The request is invalid; the message says where, and what is allowed.",
+    500: "A defect in the server; its log has the error.",
+    503: "Too many requests at once, or a shard group did not answer a `strict` request; Retry-After: seconds to wait.",
 }
 
 
 class Engine(Protocol):
-    """What answers."""
+    """What answers questions behind the HTTP interface."""
 
     def search(self, questions: Questions, k: int, beam: int) -> Awaitable[Answers]:
-        """The best k of each question among its `beam` most probable leaves."""
+        """The best `k` documents of each question in the leaves that it visits, at most `beam`."""
 
     def route(self, questions: Questions, beam: int) -> Awaitable[Routes]:
-        """The `beam` most probable leaves of each question."""
+        """The leaves that each question visits, at most `beam`, in the order of visit."""
 
     def lost(self) -> Awaitable[list[str]]:
-        """Names of the groups that do not answer now."""
+        """Names of the shard groups that do not answer now."""
 
 
 def api(engine: Engine, index: IndexResponse, limits: Limits, token: str | None) -> FastAPI:
-    """The whole application over one index."""
+    """The HTTP application that serves one index."""
     app = FastAPI(
         title="rayhier",
         version="1",
@@ -76,7 +76,7 @@ def api(engine: Engine, index: IndexResponse, limits: Limits, token: str | None)
 
 
 class _Ask:
-    """Requests as an engine takes them; ApiError where one asks for more than a limit."""
+    """Converts requests to what an engine takes; ApiError where a request exceeds a limit."""
 
     def __init__(self, index: IndexResponse, limits: Limits) -> None:
         self.index, self.limits = index, limits
@@ -123,15 +123,15 @@ def _within(name: str, given: int, most: int) -> int:
 
 
 def _health(app: FastAPI, engine: Engine) -> None:
-    @app.get("/healthz", summary="Whether the ingress is up", tags=["health"])
+    @app.get("/healthz", summary="Check that the server is up", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.get(
         "/readyz",
-        summary="Whether every group of shards answers",
+        summary="Check that every shard group answers",
         response_model=Health,
-        responses={503: {"model": Health, "description": "Groups that do not answer."}},
+        responses={503: {"model": Health, "description": "Some shard groups do not answer; `lost` names them."}},
         tags=["health"],
     )
     async def readyz() -> JSONResponse:
@@ -151,23 +151,23 @@ def _questions(app: FastAPI, engine: Engine, ask: _Ask, index: IndexResponse) ->
         given = await engine.search(ask.many(asked), ask.k(asked.k), ask.beam(asked.beam))
         return BatchResponse(answers=_bodies(given, strict=asked.strict), version=index.version, ms=given.ms)
 
-    @app.post("/v1/route", summary="Leaves a question is sent to", tags=["search"])
+    @app.post("/v1/route", summary="List the leaves that a question would visit", tags=["search"])
     async def route(asked: RouteRequest) -> RouteResponse:
         routes = await engine.route(ask.one(asked), ask.beam(asked.beam))
         pairs = zip(routes.leaves_QB[0].tolist(), routes.log_prob_QB[0].tolist(), strict=True)
         leaves = [RoutedLeaf(leaf=leaf, log_prob=log_prob) for leaf, log_prob in pairs if leaf >= 0]
         return RouteResponse(leaves=leaves, version=index.version)
 
-    @app.get("/v1/index", summary="What is served", tags=["index"])
+    @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
         return index
 
 
 def _bodies(given: Answers, *, strict: bool) -> list[AnswerBody]:
-    """Answers as responses give them; ApiError where one is partial and may not be."""
+    """Response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
     names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
-        raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer", RETRY)
+        raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
     return [_one(answer, lost) for answer, lost in zip(given.answers, given.lost, strict=True)]
 
 
@@ -181,7 +181,7 @@ def _one(answer: Answer, lost: list[str]) -> AnswerBody:
 
 
 def _say_token(app: FastAPI) -> None:
-    """State in the schema that requests carry a token: the guard in front, no route, asks for it."""
+    """Declare the token in the OpenAPI schema: FastAPI does not know of it, since the guard checks it, not a route."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:

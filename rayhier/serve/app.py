@@ -1,4 +1,4 @@
-"""`rayhier.serve.app:build`: one ingress, one named deployment a group of shards."""
+"""`rayhier.serve.app:build`: the Serve application, one ingress and one named deployment for each shard group."""
 
 from ray import serve
 from ray.serve import Application
@@ -12,12 +12,12 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 HEADROOM = 4
-"""Times as many requests as an ingress works on reach it, so that it, not Serve, says that it is full."""
+"""Requests that Serve passes to an ingress, as a multiple of those it works on: the ingress itself refuses the rest."""
 RETRY = BackpressureConfig(retry_after_s=1)
 
 
 def build(args: ServeArgs) -> Application:
-    """The whole application; InputError where the index, the token or a limit is not as it must be."""
+    """The Serve application; InputError where the index, the token's file or a limit is wrong."""
     version, _, groups = check(args)
     most = args.limits.max_requests
     parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
@@ -43,7 +43,7 @@ def build(args: ServeArgs) -> Application:
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """What will be served and how its leaves are grouped; InputError where that cannot be. Needs no cluster."""
+    """The version to serve, its manifest and each group's leaves; InputError where args are wrong. Needs no cluster."""
     if args.token_file is not None:
         read_token(args.token_file)
     version, manifest = Version.newest(args.workdir)
@@ -51,5 +51,5 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))
     for name, most, default in (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam)):
         if default > most:
-            raise InputError(f"limits.max_{name}: got {most}; allowed: from {default}, the spec's search.{name}")
+            raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's search.{name}")
     return version, manifest, split(manifest.counts, args.shard_groups)

@@ -1,4 +1,4 @@
-"""What a deployment is told: `args` of jobs/serve.yaml."""
+"""Settings of a deployment: `args` of jobs/serve.yaml."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,40 +15,40 @@ class _Given(BaseModel):
 
 
 class Limits(_Given):
-    """The most that one request may ask for, and the most requests at a time."""
+    """Limits of one request, and of requests at a time; what exceeds them is refused."""
 
     max_body_bytes: Count = 4_000_000
-    """Bytes of a request's body."""
+    """Most bytes in a request's body."""
     max_batch: Count = 64
-    """Queries, or vectors, of one request."""
+    """Most queries, or vectors, in one request."""
     max_k: Count = 1_000
-    """Results a query."""
+    """Most results for a query."""
     max_beam: Count = 1_024
-    """Leaves a query visits."""
+    """Most leaves that a query visits."""
     max_query: Count = 10_000
-    """Characters of a query."""
+    """Most characters in a query."""
     max_requests: Count = 64
-    """Requests an ingress works on; what comes beyond is answered 503."""
+    """Most requests that an ingress works on at once; further ones are answered 503."""
 
 
 class ServeArgs(_Given):
     """What to serve, and how."""
 
     workdir: str
-    """Where a run has built an index: an absolute path, or s3:// or gs://."""
+    """Folder where a run built an index: an absolute path, s3:// or gs://."""
     token_file: str | None = None
-    """A file whose one line is the token that requests must carry; none: no token is asked for."""
+    """File with one line, the token that requests must carry; without a file, no token is required."""
     shard_groups: Count | None = None
-    """Deployments that share the shards, at most one a shard; two where there are two shards."""
+    """Deployments that share the index's leaves, at most one for each leaf; two by default."""
     shard_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
-    """How long a group of shards may take before its answer counts as lost."""
+    """Seconds that a shard group may take before its answer counts as lost."""
     encoder_threads: Count = 1
-    """Threads torch encodes with, in each ingress."""
+    """Threads that torch encodes queries with, in each ingress."""
     limits: Limits = Limits()
 
 
 def read_token(path: str) -> str:
-    """The token in a file; InputError, which never says what the file holds, where there is none."""
+    """Read the token from a file; InputError where it holds none. Its message never quotes the file."""
     if not Path(path).is_absolute():
         raise InputError(f"token_file: got {path!r}; allowed: an absolute path")
     try:

@@ -1,4 +1,4 @@
-"""Asking a server from Python.
+"""Query a served index from Python.
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 """
@@ -16,15 +16,15 @@ from rayhier.serve.errors import ApiError
 from rayhier.serve.models import BatchResponse, ErrorBody, IndexResponse, RouteResponse, SearchResponse
 
 SHOWN = 200
-"""Characters of an answer that is not understood."""
+"""Characters shown of an answer that cannot be parsed."""
 
 Question = str | Sequence[float]
-"""Text, or its vector."""
+"""A question as text, or as its vector."""
 Response = TypeVar("Response", bound=BaseModel)
 
 
 class Client:
-    """One server; ApiError, with status, code and message, where it refuses or its answer is none of this version's."""
+    """Asks one server; ApiError (status, code, message) where it refuses, or answers what this version cannot read."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0) -> None:
         if not url.startswith(("http://", "https://")):
@@ -37,25 +37,25 @@ class Client:
     def search(
         self, question: Question, k: int | None = None, beam: int | None = None, *, strict: bool = False
     ) -> SearchResponse:
-        """The best `k` documents among the `beam` most probable leaves; the spec's where none is given."""
+        """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`."""
         body = {_kind(question, "query", "vector"): _plain(question), "k": k, "beam": beam, "strict": strict}
         return self._ask(SearchResponse, "/v1/search", body)
 
     def search_batch(
         self, questions: Sequence[Question], k: int | None = None, beam: int | None = None, *, strict: bool = False
     ) -> BatchResponse:
-        """The same for several questions, all texts or all vectors."""
+        """Find the best documents for several questions, all texts or all vectors."""
         kind = _kind(questions[0], "queries", "vectors")
         body = {kind: [_plain(question) for question in questions], "k": k, "beam": beam, "strict": strict}
         return self._ask(BatchResponse, "/v1/search:batch", body)
 
     def route(self, question: Question, beam: int | None = None) -> RouteResponse:
-        """The `beam` most probable leaves."""
+        """List the leaves that a question would visit, at most `beam`, in the order of visit."""
         body = {_kind(question, "query", "vector"): _plain(question), "beam": beam}
         return self._ask(RouteResponse, "/v1/route", body)
 
     def index(self) -> IndexResponse:
-        """What is served."""
+        """Describe the index that is served."""
         return self._ask(IndexResponse, "/v1/index")
 
     def _ask(self, response: type[Response], path: str, body: dict[str, Any] | None = None) -> Response:
@@ -94,11 +94,11 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
 
 
 def _misfit(path: str, error: ValidationError, said: bytes) -> str:
-    """Which field of an answer is not as this version has it."""
+    """Message that names the field of an answer that this version cannot read."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
-        return f"{path}: the answer is no JSON: {said.decode(errors='replace')[:SHOWN]!r}"
+        return f"{path}: the answer is not JSON: {said.decode(errors='replace')[:SHOWN]!r}"
     field, got = ".".join(map(str, problem["loc"])) or "the answer", repr(problem["input"])[:SHOWN]
     if problem["type"] == "missing":
-        return f"{path}: {field}: missing from the answer; the server may be of another version"
-    return f"{path}: {field}: got {got}: {problem['msg']}; the server may be of another version"
+        return f"{path}: {field}: missing from the answer; the server may run another version of rayhier"
+    return f"{path}: {field}: got {got}: {problem['msg']}; the server may run another version of rayhier"

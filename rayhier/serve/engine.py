@@ -1,4 +1,4 @@
-"""From questions to answers: encode -> route -> scan, in the groups that hold the leaves -> merge.
+"""From questions to answers: encode -> route -> scan in the shard groups that hold the leaves -> merge.
 
 Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
@@ -19,7 +19,7 @@ from rayhier.search.answer import Answer, answers
 from rayhier.search.model import Model
 
 Questions = Sequence[str] | Floats
-"""Texts, or their vectors [q, m]."""
+"""Questions as texts, or as their vectors [q, m]."""
 
 
 class LostError(Exception):
@@ -27,26 +27,26 @@ class LostError(Exception):
 
 
 class Group(Protocol):
-    """Shards that lie together, wherever that is."""
+    """A shard group: a range of leaves, in this process or behind a deployment."""
 
     @property
     def name(self) -> str:
-        """Name that answers call it by."""
+        """Name of the group in answers."""
 
     @property
     def leaves(self) -> range:
-        """Leaves that its shards hold."""
+        """Leaves that the group holds."""
 
     async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """The best k of each query there; LostError where nobody answers."""
+        """The best k results of each query in this group's leaves; LostError where the group does not answer."""
 
     async def answers(self) -> bool:
-        """Whether it would answer now."""
+        """Whether the group answers now."""
 
 
 @dataclass(frozen=True)
 class Routes:
-    """Encoded questions, the leaves they go to, and milliseconds by part."""
+    """Encoded questions, the leaves they visit, and the milliseconds that encoding and routing took."""
 
     encoded: Encoded
     leaves_QB: Ints
@@ -57,7 +57,7 @@ class Routes:
 
 @dataclass(frozen=True)
 class Answers:
-    """An answer for each question, the names of lost groups that it needed, and milliseconds by part."""
+    """An answer for each question, the names of the lost groups that it needed, and milliseconds by step."""
 
     answers: list[Answer]
     lost: list[list[str]]
@@ -65,7 +65,7 @@ class Answers:
 
 
 class Engine:
-    """A model here, shards elsewhere; `total` documents in the corpus."""
+    """Answers questions by a model in this process and shard groups elsewhere; the corpus has `total` documents."""
 
     def __init__(self, model: Model, groups: Sequence[Group], total: int) -> None:
         self.model, self.groups, self.total = model, groups, total
@@ -73,7 +73,7 @@ class Engine:
         self._thread = ThreadPoolExecutor(1, "encode")
 
     async def search(self, questions: Questions, k: int, beam: int) -> Answers:
-        """The best k of each question among its `beam` densest leaves; InputError where vectors are not enough."""
+        """The best k documents of each question in at most `beam` leaves; InputError where the router needs texts."""
         began = time.perf_counter()
         routes = await self.route(questions, beam)
         scanning = time.perf_counter()
@@ -85,11 +85,11 @@ class Engine:
         return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()})
 
     async def route(self, questions: Questions, beam: int) -> Routes:
-        """The `beam` densest leaves of each question; InputError where the router reads tokens and there are none."""
+        """The leaves of each question, at most `beam`; InputError where the router reads tokens but got vectors."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._route, questions, beam)
 
     async def lost(self) -> list[str]:
-        """Names of the groups that do not answer now."""
+        """Names of the shard groups that do not answer now."""
         there = await asyncio.gather(*(group.answers() for group in self.groups))
         return [group.name for group, answering in zip(self.groups, there, strict=True) if not answering]
 
@@ -102,7 +102,7 @@ class Engine:
         return Routes(encoded, leaves_QB, log_prob_QB, 1e3 * (routing - began), 1e3 * (done - routing))
 
     async def _scan(self, routes: Routes, k: int) -> tuple[Ranking, list[list[str]]]:
-        """The best k of each question over the groups, and the names of the groups that should have had some."""
+        """The best k of each question over all groups, and for each question the lost groups that hold its leaves."""
         query_QM, leaves_QB = routes.encoded.numpy, routes.leaves_QB
         needs = [_within(leaves_QB, group.leaves) for group in self.groups]
 
@@ -126,5 +126,5 @@ class Engine:
 
 
 def _within(leaves_QB: Ints, leaves: range) -> Bools:
-    """Whether a question goes to one of a range of leaves."""
+    """Whether each question visits a leaf of a range."""
     return np.asarray(((leaves_QB >= leaves.start) & (leaves_QB < leaves.stop)).any(axis=1))

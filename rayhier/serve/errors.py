@@ -1,4 +1,4 @@
-"""Every error as `{"error": {"code", "message"}}`."""
+"""Answer every error as `{"error": {"code", "message"}}`."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -31,23 +31,23 @@ class ApiError(Exception):
         self.status, self.code, self.message, self.headers = status, code, message, headers
 
     def response(self) -> JSONResponse:
-        """The whole answer."""
+        """The HTTP response."""
         body = {"error": {"code": self.code, "message": self.message}}
         return JSONResponse(body, self.status, dict(self.headers or {}))
 
 
 def invalid(message: str) -> ApiError:
-    """What was asked for cannot be."""
+    """Error 422: a request asks for what is not allowed."""
     return ApiError(422, "invalid", message)
 
 
 def overloaded(message: str) -> ApiError:
-    """Too much at once; the same request may work a second later."""
+    """Error 503: too many requests at once; the same request may work a second later."""
     return ApiError(503, "overloaded", message, RETRY)
 
 
 def install(app: FastAPI) -> None:
-    """Give the app's errors, Starlette's and FastAPI's the one form."""
+    """Give every error of the app, of Starlette and of FastAPI the same form."""
     app.exception_handler(ApiError)(_own)
     app.exception_handler(InputError)(_input)
     app.exception_handler(HTTPException)(_http)
@@ -68,7 +68,7 @@ async def _http(request: Request, error: HTTPException) -> JSONResponse:
     if error.status_code == 400:
         said = "body: cannot be read as JSON"
     elif error.status_code == 404:
-        said = f"{request.url.path[:SHOWN]}: no such path; /openapi.json lists them"
+        said = f"{request.url.path[:SHOWN]}: no such path; /openapi.json lists all paths"
     elif error.status_code == 405:
         said = f"{request.method} {request.url.path}: got {request.method}; allowed: {(error.headers or {})['Allow']}"
     return ApiError(error.status_code, CODES.get(error.status_code, "invalid"), said, error.headers).response()
@@ -88,7 +88,7 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 
 
 def _line(problem: Mapping[str, Any]) -> str:
-    """`where: what`, as one line; what was given is not repeated, it may be long."""
+    """One line, `where: what`, about a problem; the value given is left out, it may be long."""
     place: Sequence[object] = [part for part in problem["loc"] if part != "body"]
     if problem["type"] == "json_invalid":
         return f"body: not JSON: {problem['ctx']['error']}"

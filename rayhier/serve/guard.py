@@ -1,4 +1,4 @@
-"""What every request must pass before it is read: a token, room for one more, and a body that is not too large."""
+"""Checks of every request before it is parsed: its token, the number of requests at work, the size of its body."""
 
 import hmac
 
@@ -8,11 +8,11 @@ from rayhier.serve.args import Limits
 from rayhier.serve.errors import ApiError, overloaded
 
 OPEN = ("/healthz", "/readyz")
-"""Paths that ask for no token and are answered even under load."""
+"""Paths that need no token and are answered even under load."""
 
 
 class Guard:
-    """ASGI middleware; without a token none is asked for."""
+    """ASGI middleware that checks requests; where `token` is None, none is required."""
 
     def __init__(self, app: ASGIApp, token: str | None, limits: Limits) -> None:
         self.app, self.limits = app, limits
@@ -55,9 +55,9 @@ class Guard:
             return
         given = dict(reversed(scope["headers"])).get(b"authorization", b"")
         scheme, _, token = given.partition(b" ")
-        # Both in constant time, so that an answer's delay tells nothing of how much was right.
+        # Compared in constant time, so that an answer's delay does not tell how much of the token was right.
         if not hmac.compare_digest(token.strip(), self._token) or scheme.lower() != b"bearer":
-            said = "Authorization: no token, or another one; allowed: Bearer and the token of this server"
+            said = "Authorization: missing or wrong token; allowed: Bearer and the token of this server"
             raise ApiError(401, "unauthorized", said, {"WWW-Authenticate": "Bearer"})
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:

@@ -28,7 +28,7 @@ log = logging.getLogger("ray.serve")
 
 @dataclass(frozen=True)
 class ShardRange:
-    """What a group of shards is called and holds."""
+    """Name and leaves of a shard group."""
 
     name: str
     leaves: range
@@ -36,9 +36,9 @@ class ShardRange:
 
 @dataclass
 class HandleGroup:
-    """A group of shards behind a deployment's handle.
+    """A shard group behind a deployment's handle.
 
-    Once it fails to answer it is lost at once for every request, none waits for it, until a ping comes back.
+    After one failure the group counts as lost, and no request waits for it, until it answers a ping.
     """
 
     name: str
@@ -48,7 +48,7 @@ class HandleGroup:
     _back: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
     async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """The best k of each query there; LostError where nobody answers in time."""
+        """The best k results of each query in this group's leaves; LostError where no answer comes in time."""
         if self._back is not None and not self._back.done():
             raise LostError(self.name)
         try:
@@ -56,14 +56,14 @@ class HandleGroup:
                 ranking: Ranking = await self.handle.scan.remote(query_QM, leaves_QB, k)
                 return ranking
         except BackPressureError:
-            raise overloaded(f"{self.name} has more requests than it takes") from None
+            raise overloaded(f"{self.name} has too many requests waiting; retry in a second") from None
         except (RayError, RayServeException, TimeoutError) as error:
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             self._back = asyncio.create_task(self._until_it_answers())
             raise LostError(self.name) from None
 
     async def answers(self) -> bool:
-        """Whether a replica answers now."""
+        """Whether a replica of the group answers now."""
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self.handle.ping.remote()
@@ -78,7 +78,7 @@ class HandleGroup:
 
 
 class Ingress:
-    """Encodes, routes, asks the groups, merges; reads its token from the file, and keeps its version from vacuum."""
+    """Answers HTTP requests: encodes, routes, has the groups scan, merges. Keeps its version from vacuum."""
 
     def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
         self._pins = contextlib.ExitStack()
@@ -96,16 +96,16 @@ class Ingress:
         self._engine = Engine(model, groups, self._index.documents)
 
     def __del__(self) -> None:
-        """What Serve calls when a replica is stopped: its version may be vacuumed at once."""
+        """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
         self._pins.close()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """What Serve calls for the application, once the model is loaded."""
+        """Called by Serve once the model is loaded: the HTTP application."""
         return api(self._engine, self._index, self._args.limits, self._token)
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str]) -> IndexResponse:
-    """What `GET /v1/index` says."""
+    """The answer to `GET /v1/index`."""
     spec = version.now.spec
     return IndexResponse(
         name=spec.name,

@@ -1,4 +1,4 @@
-"""Deploying a Serve config from here, on the cluster at hand, else on a local one."""
+"""Deploy a Serve config on the Ray cluster that the spec names, or on a local one."""
 
 import contextlib
 import errno
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Local:
-    """A config with one application, checked, and what was found on the way."""
+    """A checked Serve config with one application: its args, the index's spec, and the address to listen on."""
 
     config: dict[str, Any]
     args: ServeArgs
@@ -37,12 +37,12 @@ class Local:
 
     @property
     def url(self) -> str:
-        """Where it answers on this machine."""
+        """Address of the server on this machine."""
         return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # noqa: S104
 
 
 def prepare(template: Path, workdir: str, token_file: str | None, port: int | None) -> Local:
-    """A copy of a Serve config with absolute paths; InputError where it could not be deployed."""
+    """A copy of a Serve config with absolute paths; InputError where it cannot be deployed."""
     config = _read(template)
     application = config["applications"][0]
     given = {"workdir": absolute(workdir), **({} if token_file is None else {"token_file": absolute(token_file)})}
@@ -61,12 +61,12 @@ def prepare(template: Path, workdir: str, token_file: str | None, port: int | No
 
 
 def deploy(local: Local) -> None:
-    """Returns once every deployment runs; InputError, everything stopped again, where one cannot."""
+    """Deploy, and return once every deployment runs; where one fails, all are stopped and InputError says why."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     join(local.spec)
     if serve.status().proxies:
         raise InputError(
-            "Serve runs in this cluster already; stop it with serve shutdown, or add to it with serve deploy"
+            "Serve already runs in this cluster; stop it with serve shutdown, or add to it with serve deploy"
         )
     with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:
         copy = Path(folder) / "serve.yaml"
@@ -75,7 +75,7 @@ def deploy(local: Local) -> None:
         try:
             with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
                 cli.main(["run", "--non-blocking", str(copy)], standalone_mode=False)
-        except SystemExit:  # what it does after any error, which it has printed
+        except SystemExit:  # raised after any error, which is printed
             raise InputError(f"not deployed: {_reason([said.getvalue()])}") from None
     try:
         _wait(local.config["applications"][0]["name"])
@@ -85,7 +85,7 @@ def deploy(local: Local) -> None:
 
 
 def absolute(text: str) -> str:
-    """A path as every process of a cluster understands it; what is in a bucket stays."""
+    """Make a path absolute, so that every process finds it; an s3:// or gs:// prefix is returned as given."""
     return text if "://" in text else str(Path(text).expanduser().resolve())
 
 
@@ -98,12 +98,12 @@ def _read(template: Path) -> dict[str, Any]:
         raise InputError(f"{template}: not YAML: {error}") from None
     applications = config.get("applications") if isinstance(config, dict) else None
     if not isinstance(applications, list) or len(applications) != 1 or not isinstance(applications[0], dict):
-        raise InputError(f"{template}: allowed: a Serve config with one application, as jobs/serve.yaml is")
+        raise InputError(f"{template}: allowed: a Serve config with one application, like jobs/serve.yaml")
     return dict(config)
 
 
 def _check_free(host: str, port: int) -> None:
-    """InputError where the port cannot be had: Serve would try for a while and then say less."""
+    """InputError where the port is not free: Serve itself would retry for a while and then say less."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:
@@ -112,7 +112,7 @@ def _check_free(host: str, port: int) -> None:
             probe.bind((host, port))
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        why = "another process listens there" if taken else f"cannot be listened at: {error}"
+        why = "another process listens there" if taken else f"cannot be listened on: {error}"
         raise InputError(f"port: got {port}; {why}; allowed: a free port of {host}, 1 to 65535") from None
 
 
@@ -128,7 +128,7 @@ def _wait(name: str) -> None:
 
 
 def _reason(said: list[str]) -> str:
-    """An InputError's own words where one is to blame, else what Serve says."""
+    """Why a deployment failed: an InputError's message where there is one, else the last lines of Serve's output."""
     lines = [line for message in said for line in message.splitlines() if line.strip()]
     own = [line.partition("InputError: ")[2] for line in lines if "InputError: " in line]
     return own[-1] if own else "\n".join(lines[-5:])

@@ -5,23 +5,23 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 BOUND = 1e6
-"""Greatest magnitude of a vector's number: no product of two vectors leaves float32."""
+"""Largest absolute value of a number in a vector: inner products then stay within float32."""
 
 
 def _has_words(text: str) -> str:
     if not text.strip():
-        raise ValueError("got no words; allowed: any text")
+        raise ValueError("got no words; allowed: text that is not blank")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"got half a character at {error.start}; allowed: Unicode text") from None
+        raise ValueError(f"got an unpaired surrogate at character {error.start}; allowed: Unicode text") from None
     return text
 
 
 Query = Annotated[str, AfterValidator(_has_words)]
 Vector = Annotated[
     list[Annotated[float, Field(ge=-BOUND, le=BOUND, allow_inf_nan=False)]],
-    Field(min_length=1, description="As the index's encoder makes it, of unit length where similarity is cosine."),
+    Field(min_length=1, description="Vector made by the index's encoder; of unit length where similarity is cosine."),
 ]
 Count = Annotated[int, Field(ge=1)]
 
@@ -35,7 +35,7 @@ class _Request(_Body):
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        """Text or vectors, not both and not neither."""
+        """Require either text or vectors, not both."""
         first, second = list(type(self).model_fields)[:2]
         given = [name for name in (first, second) if getattr(self, name) is not None]
         if len(given) != 1:
@@ -44,71 +44,74 @@ class _Request(_Body):
 
 
 class SearchRequest(_Request):
-    """One question."""
+    """One question, as text or as a vector."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "k": 5}]})
     query: Query | None = None
-    """Text to look for."""
+    """The question as text."""
     vector: Vector | None = None
-    """The same, encoded already."""
+    """The question's vector, encoded by the client."""
     k: Count | None = None
-    """Results; the spec's where none is given."""
+    """Number of results; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
-    """Leaves visited; the spec's where none is given."""
+    """Most leaves to visit; default: `beam` of `GET /v1/index`."""
     strict: bool = False
-    """Answer 503 rather than without the documents of a shard that is lost."""
+    """Answer 503 instead of a partial answer where a shard group does not answer."""
 
 
 class BatchRequest(_Request):
-    """Several questions at once."""
+    """Several questions, all as texts or all as vectors."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
     queries: Annotated[list[Query], Field(min_length=1)] | None = None
-    """Texts to look for."""
+    """The questions as texts."""
     vectors: Annotated[list[Vector], Field(min_length=1)] | None = None
-    """The same, encoded already."""
+    """The questions' vectors, encoded by the client."""
     k: Count | None = None
-    """Results a question; the spec's where none is given."""
+    """Number of results for each question; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
-    """Leaves visited by each; the spec's where none is given."""
+    """Most leaves to visit for each question; default: `beam` of `GET /v1/index`."""
     strict: bool = False
-    """Answer 503 rather than without the documents of a shard that is lost."""
+    """Answer 503 instead of a partial answer where a shard group does not answer."""
 
 
 class RouteRequest(_Request):
-    """One question, to be sent to leaves but not searched for."""
+    """One question to route: which leaves it would visit, without searching them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "beam": 4}]})
     query: Query | None = None
-    """Text to route."""
+    """The question as text."""
     vector: Vector | None = None
-    """The same, encoded already."""
+    """The question's vector, encoded by the client."""
     beam: Count | None = None
-    """Leaves; the spec's where none is given."""
+    """Most leaves to list; default: `beam` of `GET /v1/index`."""
 
 
 class Result(_Body):
     """One document found."""
 
     id: str
+    """Id of the document; of the whole document where the corpus is cut into passages."""
     score: float
+    """Inner product of the question's and the document's vectors: their cosine where similarity is cosine."""
     leaf: int
+    """Leaf in which the document was found."""
     title: str
     text: str
-    """Of the passage that scored best, where the corpus is cut into passages."""
+    """Text of the document; of its best passage where the corpus is cut into passages."""
     fields: dict[str, Any]
-    """The corpus's declared fields."""
+    """Values of the fields that the corpus declares."""
 
 
 class Visited(_Body):
-    """What a question cost."""
+    """Leaves visited and documents scored for a question."""
 
     leaves: list[int]
-    """Most probable first."""
+    """Numbers of the leaves, in the order of visit."""
     documents: int
-    """Distinct documents scored; for a partial answer perhaps a few more were: those that a lost leaf would count."""
+    """Distinct documents scored. A partial answer may count too few: a document in a lost leaf counts only there."""
     fraction: float
-    """The same, of the whole corpus."""
+    """Distinct documents scored, as a share of the corpus."""
 
 
 class AnswerBody(_Body):
@@ -117,13 +120,13 @@ class AnswerBody(_Body):
     results: list[Result]
     visited: Visited
     partial: bool
-    """Whether a shard that holds leaves of this question was lost."""
+    """Whether results are missing: a shard group that holds leaves of this question did not answer."""
     lost: list[str]
-    """Deployments of the shards that were lost."""
+    """Names of the shard groups that did not answer."""
 
 
 class SearchResponse(AnswerBody):
-    """What was found, in which version of the index, and how long each part took."""
+    """Results of one question, the version of the index, and how long each step took."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -142,77 +145,88 @@ class SearchResponse(AnswerBody):
         }
     )
     version: int
+    """Version of the index that was searched."""
     ms: dict[str, float]
-    """Milliseconds: encode, route, scan, total."""
+    """Milliseconds by step: encode, route, scan, total."""
 
 
 class BatchResponse(_Body):
-    """An answer for each question, in their order."""
+    """An answer for each question, in the order of the request."""
 
     answers: list[AnswerBody]
     version: int
+    """Version of the index that was searched."""
     ms: dict[str, float]
-    """Milliseconds for all of them: encode, route, scan, total."""
+    """Milliseconds for the whole batch, by step: encode, route, scan, total."""
 
 
 class RoutedLeaf(_Body):
-    """One leaf a question is sent to."""
+    """One leaf that a question would visit."""
 
     leaf: int
     log_prob: float
+    """Natural logarithm of the probability that the router gives the leaf for this question."""
 
 
 class RouteResponse(_Body):
-    """Leaves, most probable first."""
+    """Leaves that a question would visit, in the order of visit."""
 
     leaves: list[RoutedLeaf]
     version: int
 
 
 class IndexResponse(_Body):
-    """What is served."""
+    """The index that is served."""
 
     name: str
     version: int
     index: str
-    """Fingerprint."""
+    """Fingerprint of the index."""
     model: str
-    """Fingerprint."""
+    """Fingerprint of the model."""
     router: str
+    """Type of the router."""
     documents: int
-    """Passages, where the corpus is cut into them."""
+    """Number of documents; of passages where the corpus is cut into passages."""
     leaves: int
+    """Number of leaves."""
     leaves_per_document: int
+    """Most leaves that a document lies in."""
     shards: int
+    """Number of files that hold the rows."""
     groups: list[str]
-    """Deployments that share the shards."""
+    """Names of the shard groups: deployments that share the leaves."""
     dimension: int
+    """Numbers in a vector."""
     fields: dict[str, str]
-    """The corpus's declared fields and their types."""
+    """Fields that the corpus declares, and their types."""
     k: int
-    """Results a question gets where it does not say."""
+    """Results for a question that gives no `k`."""
     beam: int
-    """Leaves a question visits where it does not say."""
+    """Most leaves visited for a question that gives no `beam`."""
     limits: dict[str, int]
+    """Limits of requests, by name: `max_k` and others."""
 
 
 class Health(_Body):
-    """Whether requests will be answered in full."""
+    """Whether every shard group answers, so that answers are complete."""
 
     ready: bool
     lost: list[str]
-    """Deployments that do not answer."""
+    """Names of the shard groups that do not answer."""
 
 
 class ErrorDetail(_Body):
-    """What was wrong, and what is allowed."""
+    """What was wrong with a request."""
 
     code: str
+    """Kind of error, for programs."""
     message: str
+    """What was wrong and what is allowed, for people."""
 
 
 class ErrorBody(_Body):
-    """Every answer but those of 200."""
+    """Body of every error, except for `GET /readyz`."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"error": {"code": "invalid", "message": "k: got 5000; allowed: 1 to 1000"}}]}

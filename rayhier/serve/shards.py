@@ -15,23 +15,23 @@ from rayhier.serve.version import Version
 
 
 class ShardGroup:
-    """A range of leaves; InputError where a file is not what was published."""
+    """Scans a range of leaves; InputError where a file is not as it was published."""
 
     def __init__(self, version: Version, leaves: range) -> None:
         self._pins = contextlib.ExitStack()
         faiss.omp_set_num_threads(1)
         self._leaves = open_leaves(version.now.spec, self._pins.enter_context(version.reading()), leaves)
         self._leaves.open()
-        # One thread: faiss' lists take the beam as their state, and the replica's loop stays free for health checks.
+        # One thread: faiss' lists keep the beam as their state. The replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan")
 
     def __del__(self) -> None:
-        """What Serve calls when a replica is stopped: its version may be vacuumed at once."""
+        """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
         self._pins.close()
 
     async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """The best k results of each query, as far as its leaves lie here."""
+        """The best k results of each query in those of its leaves that this group holds."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._leaves.scan, query_QM, leaves_QB, k)
 
     async def ping(self) -> None:
-        """Returns: this replica has loaded its shards."""
+        """Return at once; an answer means that this replica has loaded its shards."""

@@ -1,4 +1,4 @@
-"""What is served, decided once: a replica that starts later opens this index, whatever was published since."""
+"""The version that is served, chosen once: later replicas open the same one, whatever was published since."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -26,29 +26,29 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str) -> tuple[Self, Manifest]:
-        """What is current in a workdir; InputError where there is no index or it is damaged."""
+        """The current version in a workdir, and its manifest; InputError where there is no index or it is damaged."""
         if "://" not in workdir and not Path(workdir).is_absolute():
-            raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path or s3://…")
+            raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
         now = current.read(place)
         manifest = open_leaf_map(place, now).manifest
         return cls(workdir, now, manifest.version), manifest
 
     def model(self) -> Model:
-        """The model, verified."""
+        """The trained model, every file verified."""
         return Model.of_workdir(locate(self.workdir), self.now)
 
     def reading(self) -> AbstractContextManager[LeafMap]:
-        """The leaf map at this version, verified but for the shards, kept from vacuum as long as the block lasts."""
+        """Open the leaf map at this version, verified except for its shards; vacuum keeps it while the block runs."""
         return reading_leaf_map(locate(self.workdir), self.now, self.number)
 
 
 def split(counts: Sequence[int], groups: int | None) -> list[range]:
-    """Leaves of each group: contiguous, with about as many rows; two groups where none are asked for.
+    """Leaves of each shard group: contiguous, about the same number of rows in each; two groups by default.
 
     >>> split([5, 1, 1, 1, 4], 2)
     [range(0, 2), range(2, 5)]
     """
     if groups is not None and groups > len(counts):
-        raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the index's leaves")
+        raise InputError(f"shard_groups: got {groups}; allowed: 1 to {len(counts)}, the number of the index's leaves")
     return [range(first, last) for first, last in ranges(counts, groups or 2)]

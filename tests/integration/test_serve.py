@@ -134,7 +134,7 @@ def _raw(local: Local, method: str, path: str, body: bytes, headers: dict[str, s
 def _a_second_server_is_refused(local: Local, work: Path) -> None:
     with pytest.raises(InputError, match="another process listens there"):
         prepare(SHIPPED, str(work), None, local.port)
-    with pytest.raises(InputError, match="Serve runs in this cluster already"):
+    with pytest.raises(InputError, match="Serve already runs in this cluster"):
         deploy(local)
 
 

@@ -138,7 +138,7 @@ def test_a_lost_shard_is_named(client, engine):
     assert (body["partial"], body["lost"]) == (True, ["shards-1"])
     for path, asked in {"/v1/search": {"query": "oak"}, "/v1/search:batch": {"queries": ["oak"]}}.items():
         strict = client.post(path, json={**asked, "strict": True})
-        assert error(strict) == (503, "shards_lost", "strict: shards-1 did not answer")
+        assert error(strict) == (503, "shards_lost", "strict: shards-1 did not answer; retry later")
         assert strict.headers["retry-after"] == "1"
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "lost": ["shards-1"]})
@@ -245,7 +245,7 @@ def test_a_defect_says_nothing_of_itself(client, engine):
 
 
 def test_overload_of_a_shard(client, engine):
-    engine.error = overloaded("shards-0 has more requests than it takes")
+    engine.error = overloaded("shards-0 has too many requests waiting; retry in a second")
     response = client.post("/v1/search", json={"query": "oak"})
     assert error(response)[:2] == (503, "overloaded")
     assert response.headers["retry-after"] == "1"

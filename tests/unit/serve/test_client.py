@@ -83,9 +83,9 @@ FULL = {**ANSWERED, "version": 1, "ms": {}}
 RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields": {}}
 
 MISFITS = {
-    "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is no JSON: '<html>Sign in</html>'"),
-    "nothing": (b"", "/v1/search: the answer is no JSON: ''"),
-    "bytes": (b"\xff\xfe{", "/v1/search: the answer is no JSON"),
+    "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is not JSON: '<html>Sign in</html>'"),
+    "nothing": (b"", "/v1/search: the answer is not JSON: ''"),
+    "bytes": (b"\xff\xfe{", "/v1/search: the answer is not JSON"),
     "JSON of another kind": (b"[]", r"/v1/search: the answer: got \[\]"),
     "an older server's": (json.dumps({**FULL, "version": None}).encode(), "/v1/search: version: got None"),
     "without a key": (json.dumps({**ANSWERED, "ms": {}}).encode(), "/v1/search: version: missing .*another version"),

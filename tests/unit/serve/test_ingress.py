@@ -71,7 +71,7 @@ def test_a_full_group_is_not_lost(handle):
     async def main():
         group = HandleGroup("shards-0", range(3), handle, seconds=1.0)
         handle.scan.outcome = handle.refuse
-        with pytest.raises(ApiError, match="shards-0 has more requests than it takes") as caught:
+        with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
             await group.scan(None, None, 1)
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
         handle.scan.outcome = handle.answer
