@@ -12,7 +12,9 @@ from rayhier import ray as adapter
 from rayhier.index import ray as building
 from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
+from rayhier.model.encoded import Encoded
 from rayhier.run import main as run
+from rayhier.search import model
 from rayhier.storage import current, files
 from rayhier.storage.ledger import Ledger
 
@@ -60,7 +62,7 @@ def test_no_room_while_an_index_is_built(count, built, work, capsys, monkeypatch
         full_after(patched, count)
         assert build(built, work) == 2
     said = capsys.readouterr().err
-    assert "No space left on device; what was finished stays: make room and run again" in said
+    assert "No space left on device; finished work is kept: make room and run again" in said
     assert str(work) in said
     assert leaf_map_of(work).manifest == before
     verify(current.artifact(work, current.read(work), "index").root)
@@ -106,14 +108,14 @@ def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, w
     shards = {path: path.stat().st_mtime_ns for path in scratch.parent.glob("data/shard-*.parquet")}
     assert len(shards) == 2
     min((scratch / "ledger").glob("routed-*.json")).unlink()
-    load = building.load_router
+    load = model.load_router
 
     def otherwise(*given):
         router = load(*given)
         router.cells.centroid_LM.copy_(router.cells.centroid_LM.flip(0))
         return router
 
-    monkeypatch.setattr(building, "load_router", otherwise)
+    monkeypatch.setattr(model, "load_router", otherwise)
     assert build(built, work) == 0
     assert all(path.stat().st_mtime_ns != made for path, made in shards.items())
     assert leaf_map_of(work).manifest.documents == before.documents
@@ -125,17 +127,10 @@ def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, w
 def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     before = leaf_map_of(work).manifest
 
-    class Broken:
-        encoder = None
+    def broken(_, base_NM, *__):
+        return Encoded.of(np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM))
 
-        @classmethod
-        def open(cls, *_of):
-            return cls()
-
-        def __call__(self, base_NM, *_):
-            return np.where(np.arange(len(base_NM))[:, None] == 1, np.nan, base_NM)
-
-    monkeypatch.setattr(building, "TrainedEncoder", Broken)
+    monkeypatch.setattr(model.Model, "encode_stored", broken)
     assert build(built, work) == 2
     assert "vectors: 1 of " in (said := capsys.readouterr().err)
     assert "hold NaN or infinity" in said
