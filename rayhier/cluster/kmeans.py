@@ -1,4 +1,4 @@
-"""Spherical k-means, faiss's: unit centroids, empty clusters repaired by splitting the largest."""
+"""Spherical k-means with faiss: unit centroids, empty clusters repaired by splitting the largest."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,27 +7,28 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 
 ITERATIONS = 25
+"""Rounds of k-means."""
 FLAT = 2_000_000_000
-"""Vectors times clusters up to which one flat k-means is affordable: ten minutes on two cores at 384 dimensions."""
+"""Largest vectors x clusters for one flat k-means: ten minutes on two cores at 384 dimensions."""
 SAMPLE = 256
-"""Vectors a cluster that faiss, too, trains on at most."""
+"""Most vectors a cluster that k-means trains on; faiss has the same limit."""
 CAST_ROWS = 65_536
-"""Vectors that are brought to 32 bits together."""
+"""Vectors converted to float32 at a time."""
 
 
 def spherical_kmeans(
     vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None
 ) -> Floats:
-    """Unit centroids [k, m] of unit vectors [n, m], in 32 bits or in 16, or of some rows of them.
+    """Unit centroids [k, m] of unit vectors [n, m] in float32 or float16, or of the given `rows` of them.
 
     ValueError where k exceeds n.
 
-    Where vectors times clusters are many, in two steps: about √k clusters, then each of them cut into as many as its
-    share of the vectors, so that the work grows with n √k.
+    Above FLAT it works in two steps: about √k clusters, then each of them is cut into a number of clusters in
+    proportion to its vectors, so that the work grows with n √k.
     """
     n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
-        raise ValueError(f"{k} clusters of {n} vectors; allowed: at most as many as vectors")
+        raise ValueError(f"k: got {k} clusters of {n} vectors; allowed: at most one cluster a vector")
     if min(n, SAMPLE * k) * k > FLAT:
         return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations)
     return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
@@ -42,7 +43,7 @@ def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.nd
 
 
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
-    """Unit means [leaves, m] of the vectors of each leaf; zero for one that holds none."""
+    """Unit means [leaves, m] of the vectors in each leaf; zero for an empty leaf."""
     sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
     np.add.at(sum_LM, leaf_N, vectors_NM)
     length_L1 = np.linalg.norm(sum_LM, axis=1, keepdims=True)
@@ -75,7 +76,7 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
 
 
 def divide(sizes: npt.NDArray[np.int64], k: int) -> npt.NDArray[np.int64]:
-    """Shares of `k` in proportion to sizes, none larger than its size, together `k`: largest remainders first.
+    """Divide `k` in proportion to sizes, by largest remainders: shares add up to `k`, none exceeds its size.
 
     >>> divide(np.array([10, 1, 0, 5]), 8)
     array([5, 1, 0, 2])

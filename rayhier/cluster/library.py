@@ -1,4 +1,4 @@
-"""faiss, or what to install: it is one of two packages, so neither is a plain dependency."""
+"""Import faiss, or say what to install: two packages provide it, so neither is a plain dependency."""
 
 from rayhier.spec import InputError
 
@@ -8,7 +8,7 @@ try:
 except ModuleNotFoundError as error:
     raise InputError(
         "faiss is not installed; choose one: pip install 'rayhier[cpu]' (faiss-cpu, any machine) or "
-        "pip install 'rayhier[gpu]' (faiss-gpu, CUDA). Never both: each owns the module faiss."
+        "pip install 'rayhier[gpu]' (faiss-gpu, CUDA). Never install both: each provides the module faiss."
     ) from error
 
 __all__ = ["faiss", "ivf_tools"]

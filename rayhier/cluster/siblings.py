@@ -1,7 +1,7 @@
-"""Leaves as a tree: which of them become siblings, so that every inner node has just `branching` children (ours).
+"""Build a tree over leaves: choose siblings so that every inner node has exactly `branching` children (ours).
 
-Leaves stay what one flat k-means made them, whatever the height; the tree above only saves routing. From below: cluster
-the centroids into as many groups as there are nodes one level up, each of the same size, then the groups, to the root.
+One flat k-means makes the leaves, whatever the height; the tree above them only saves work in routing. It is built from
+the leaves up: group the centroids into the nodes one level up, all groups of one size, then those nodes, to the root.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from rayhier.cluster.kmeans import spherical_kmeans
 
 
 def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Ints:
-    """An order [L] of the B^H leaves in which the children of every node stand together."""
+    """Order [L] of the B^H leaves in which the children of every node are next to each other."""
     order = np.arange(len(centroid_LM), dtype=np.int64).reshape(-1, 1)
     node_KM = centroid_LM
     for _ in range(height - 1):
@@ -24,9 +24,9 @@ def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Int
 
 
 def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
-    """A group [n] for each vector, n / groups in each: k-means, then deferred acceptance (Gale and Shapley).
+    """Group [n] of each vector, n / groups vectors in each: k-means, then deferred acceptance (Gale and Shapley).
 
-    Each vector asks the groups nearest first; a full group keeps the nearest of those that ask.
+    Each vector applies to the groups, nearest first; a full group keeps the nearest of the vectors that applied.
     """
     n = len(vector_NM)
     if n % groups:
@@ -38,7 +38,7 @@ def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
     while (free := np.flatnonzero(group_N < 0)).size:
         group_N[free] = wish_NG[free, asked_N[free]]
         asked_N[free] += 1
-        # Nearest first within each group; who stands beyond the room is free again.
+        # Nearest first within each group; vectors beyond its room are free again.
         order = np.lexsort((-score_NG[np.arange(n), group_N], group_N))
         begin = np.searchsorted(group_N[order], np.arange(groups))
         place = np.arange(n) - begin[group_N[order]]

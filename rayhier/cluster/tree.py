@@ -11,12 +11,12 @@ from rayhier.cluster.kmeans import nearest, spherical_kmeans
 
 @dataclass(frozen=True)
 class Tree:
-    """The clusters of every node, level by level."""
+    """Clusters of a hierarchical k-means, level by level."""
 
     path_NH: npt.NDArray[np.int64]
-    """Every document's children from the root on."""
+    """Path [n, height] of each document: the number of the child taken at each level, from the root."""
     centroids: list[Floats]
-    """Of each level [nodes, branching, m], unit vectors; a node's missing children are all zero."""
+    """Unit centroids of each level [nodes, branching, m]; a node's missing children are all zero."""
 
 
 def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: int) -> Tree:

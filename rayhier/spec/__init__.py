@@ -1,4 +1,4 @@
-"""What a user asks for: one YAML file, one frozen `JobSpec`. Loads with pydantic and yaml alone."""
+"""The spec of a job: one YAML file, read as one frozen `JobSpec`. Imports pydantic and yaml alone."""
 
 from rayhier.spec.errors import InputError, no_room
 from rayhier.spec.job import JobSpec

@@ -1,4 +1,4 @@
-"""`cluster:` where and with how much it runs. Never part of a fingerprint."""
+"""`cluster:` the Ray cluster and the resources of each stage. Never part of a fingerprint."""
 
 from typing import Annotated, Self
 
@@ -8,19 +8,19 @@ from rayhier.spec.section import Section
 
 
 class CpuWorkers(Section):
-    """Processes that need no GPU."""
+    """Number of processes and their CPUs, for work that needs no GPU."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
-    """Processes."""
+    """Number of processes."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
-    """CPUs, and threads, of each."""
+    """CPUs, and threads, of each process."""
 
 
 class Workers(CpuWorkers):
-    """Processes of a stage and what each has."""
+    """Number of a stage's processes and their CPUs and GPUs."""
 
     gpus: Annotated[float, Field(ge=0, le=64)] = 0
-    """GPUs of each; below 1, so many share one."""
+    """GPUs of each process; below 1, several processes share a GPU (0.25: four)."""
 
     @field_validator("gpus")
     @classmethod
@@ -31,41 +31,41 @@ class Workers(CpuWorkers):
 
 
 class TrainWorkers(Section):
-    """Processes that share each training batch and what each has."""
+    """Number of processes that share each training batch, their CPUs and GPUs, and their checkpoints."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Processes. The batch and the result are the same whatever their number."""
+    """Number of processes. Batch and result do not depend on it."""
     least_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Elastic: begin, and after a failure go on, with any number from this to `workers` that the cluster can give."""
+    """Elastic training: start, and continue after a failure, with any number of processes from this to `workers`."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
-    """CPUs, and threads, of each. More help only where batches are large."""
+    """CPUs, and threads, of each process. More than 1 helps only where batches are large."""
     gpus: Annotated[int, Field(ge=0, le=1)] = 0
-    """GPUs of each."""
+    """GPUs of each process."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
-    """Least time between two checkpoints, which come at ends of epochs; Ray Train takes about 2 s for each."""
+    """Least seconds between two checkpoints, written at ends of epochs; Ray Train takes about 2 s for each."""
 
     @model_validator(mode="after")
     def _least_is_least(self) -> Self:
         if self.least_workers is not None and self.least_workers > self.workers:
-            raise ValueError(f"least_workers of at most workers ({self.workers})")
+            raise ValueError(f"a least_workers of at most workers ({self.workers})")
         return self
 
 
 class ClusterSpec(Section):
-    """Resources a stage asks of Ray."""
+    """Address of the Ray cluster, and the processes that each stage starts there."""
 
     address: Annotated[str, Field(min_length=1)] = "auto"
-    """`auto`: $RAY_ADDRESS, else a running cluster, else a new local one."""
+    """Ray's address: `auto` ($RAY_ADDRESS, else a running cluster, else a new local one), `local`, or HOST:PORT."""
     corpus: Workers = Workers()
-    """Reading and checking the source."""
+    """Processes that read and check the source."""
     embed: Workers = Workers()
-    """Encoding."""
+    """Processes that encode documents and queries."""
     tokenise: CpuWorkers | None = None
-    """Making tokens beside `embed`, and beside `index` where a transformer was trained, so that GPUs need not wait for
-    them; `null`: each encoder makes its own, in a thread."""
+    """Processes that tokenise texts for `embed`, and for `index` where a transformer was trained, so that GPUs do not
+    wait for tokens; `null`: each encoding process tokenises in a thread of its own."""
     train: TrainWorkers = TrainWorkers()
-    """Training."""
+    """Processes that train."""
     index: Workers = Workers()
-    """Routing and writing the leaf map."""
+    """Processes that route documents to leaves and write the leaf map."""
     evaluate: Workers = Workers()
-    """Measuring: each holds a share of the documents. Whole-index baselines have one process more, with its CPUs."""
+    """Processes that measure, each on a share of the documents. Whole-index baselines run in one more process."""

@@ -10,12 +10,12 @@ from rayhier.spec.section import Section
 Text = Annotated[str, Field(min_length=1)]
 FieldType = Literal["int", "float", "string", "bool"]
 RESERVED = ("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score")
-"""Columns of documents and of the leaf map, which no declared field may be called."""
+"""Column names of documents and of the leaf map; a declared field may not have one of them."""
 
 
 def _free(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
-        raise ValueError("a name of at most 64 letters, digits and _, a letter first")
+        raise ValueError("a name of at most 64 letters, digits and _ that begins with a letter")
     if name in RESERVED:
         raise ValueError(f"a name other than {', '.join(RESERVED)}")
     return name
@@ -32,16 +32,16 @@ class Limits(Section):
     text: Annotated[int, Field(ge=1)] = 100_000
     """Longest document or query text."""
     id: Annotated[int, Field(ge=1)] = 512
-    """Longest id. A longer one is rejected: cut, it would no longer be the id."""
+    """Longest id. A row with a longer id is rejected: an id cannot be cut."""
 
 
 class Passages(Section):
-    """Documents cut into windows of words: each becomes a document of its own that knows its parent."""
+    """Cut documents into passages (windows of words); each passage is indexed alone, with its document as parent."""
 
     words: Annotated[int, Field(ge=1)]
-    """Longest passage, in words as blanks divide them. A document of no more stays one passage."""
+    """Words (split at blanks) of the longest passage. A document with no more words stays one passage."""
     stride: Annotated[int, Field(ge=1)]
-    """Words from the beginning of one passage to that of the next; at most `words`, so that none is lost."""
+    """Words from the start of a passage to the start of the next; at most `words`, so that no word is left out."""
 
     @model_validator(mode="after")
     def _cover(self) -> Self:
@@ -50,7 +50,7 @@ class Passages(Section):
         return self
 
     def starts(self, words: int) -> range:
-        """The first word of each passage of a document of so many words, until its last word is in one.
+        """First word of each passage of a document of `words` words; the last passage holds the last word.
 
         >>> Passages(words=3, stride=2).starts(6)
         range(0, 5, 2)
@@ -60,65 +60,65 @@ class Passages(Section):
 
 
 class Columns(Section):
-    """Names of the columns, or keys of a JSON object, that hold a document; queries have `id` and `text` too."""
+    """Columns, or keys of a JSON object, that hold a document's id, title and text; queries use `id` and `text`."""
 
     id: Text = "id"
-    """Text or a whole number, which becomes text."""
+    """Column of the id: text, or whole numbers, which become text."""
     title: Text = "title"
-    """May be missing."""
+    """Column of the title; it may be missing."""
     text: Text = "text"
-    """What is encoded, after the title."""
+    """Column of the text, which is encoded after the title."""
 
 
 class Judgements(Section):
-    """One file, or one id, a split. Without dev, a tenth of the train queries becomes dev."""
+    """Judgements of each split: a file, or an ir_datasets id. Without dev, a tenth of the train queries becomes dev."""
 
     train: Text | None = None
-    """Trains the index."""
+    """Judgements used for training."""
     dev: Text | None = None
-    """Picks the best epoch."""
+    """Judgements that pick the best epoch."""
     test: Text | None = None
-    """Measures."""
+    """Judgements for the final evaluation."""
 
 
 class _Corpus(Section):
-    """What every source has."""
+    """Settings of every kind of source."""
 
     type: str
-    """Which of the sources it is."""
+    """Kind of the source, for instance beir or jsonl."""
     limits: Limits = Limits()
-    """Longest accepted fields."""
+    """Longest accepted titles, texts and ids."""
     passages: Passages | None = None
-    """Cut longer documents into passages; none: a document is a row."""
+    """How to cut longer documents into passages; null: documents stay whole."""
 
     @property
     def names_judgements(self) -> bool:
-        """Whether it says, or implies, where judgements lie. Without any, nothing is evaluated."""
+        """Whether the source has judgements, as far as the spec tells. Without judgements nothing is evaluated."""
         return True
 
 
 class _WithFields(_Corpus):
-    """A source whose rows may have more than id, title and text."""
+    """A source whose rows may have typed fields besides id, title and text."""
 
     fields: dict[FieldName, FieldType] = Field(default_factory=dict)
-    """Typed columns to carry beside the text, by name: int, float, string or bool. One that is missing is null."""
+    """Extra columns to keep, name -> type (int, float, string or bool); a missing value is null."""
 
 
 class _Listed(_WithFields):
     """A user's own files."""
 
     documents: Text
-    """A file, a folder of such files, or a pattern of files; relative to the current directory."""
+    """Files of the documents: a file, a folder of files, or a pattern; relative to the current directory."""
     queries: Text | None = None
-    """The same, of queries."""
+    """Files of the queries: a file, a folder of files, or a pattern; relative to the current directory."""
     judgements: Judgements = Judgements()
-    """Which documents answer which queries."""
+    """Files that say which documents answer which queries."""
     columns: Columns = Columns()
-    """What the columns are called."""
+    """Names of the columns or JSON keys."""
 
     @property
     def names_judgements(self) -> bool:
-        """Whether it names a file of judgements."""
+        """Whether the spec names a file of judgements."""
         return self.judgements != Judgements()
 
     @model_validator(mode="after")
@@ -137,19 +137,19 @@ class Beir(_WithFields):
 
 
 class Jsonl(_Listed):
-    """Your own JSON lines: one object a document, one a query.
+    """Your own JSON lines: one object for each document and each query.
 
-    A file of judgements has lines of query id, document id and a whole number (above 0: relevant), split by tabs;
-    BEIR's header may come first.
+    A file of judgements has lines of query id, document id and a whole number (above 0: relevant), separated by tabs;
+    BEIR's header line may come first.
     """
 
     type: Literal["jsonl"]
 
 
 class Parquet(_Listed):
-    """Your own parquet files: one row a document, one a query.
+    """Your own parquet files: one row for each document and each query.
 
-    Judgements are the tab-separated files of `jsonl`, or `.parquet` with the columns query-id, corpus-id and score.
+    Judgements are tab-separated files as for `jsonl`, or `.parquet` with the columns query-id, corpus-id and score.
     """
 
     type: Literal["parquet"]
@@ -159,8 +159,8 @@ class MsMarco(_Corpus):
     """MS MARCO's passages as published: a folder of tab-separated files.
 
     `collection.tsv` (id, text), `queries.SPLIT.tsv` (id, text), `qrels.SPLIT.tsv` (query id, 0, passage id, grade).
-    Test judgements were never published, so dev is measured on: `test` reads `dev.small` where there is one, else
-    `dev`, and dev is cut from train. Where there is a `qrels.test.tsv`, test and dev are what they are called.
+    Test judgements were never published. So split `test` reads the files of `dev.small`, or of `dev` where those are
+    missing, and split `dev` is cut from train. With a `qrels.test.tsv`, `test` and `dev` read their own files.
     """
 
     type: Literal["msmarco"]
@@ -169,35 +169,35 @@ class MsMarco(_Corpus):
 
 
 class IrDatasets(_Corpus):
-    """A data set of the package ir_datasets, downloaded where it is not on this machine."""
+    """A data set of the package ir_datasets; downloaded if it is not on this machine."""
 
     type: Literal["ir_datasets"]
     dataset: Text
-    """Its id, for instance beir/scifact. Its splits are found by name: /train, /dev or /validation, /test."""
+    """Id of the data set, for instance beir/scifact. Splits are found by name: /train, /dev or /validation, /test."""
     splits: Judgements = Judgements()
-    """Ids whose queries and judgements to take instead; given one, only those given are read."""
+    """Ids of the splits, instead of those found by name; once one is given, only given splits are read."""
 
 
 class HuggingFace(_WithFields):
-    """A data set in BEIR's layout on the Hugging Face hub, or the same in a folder. No code of its own is run."""
+    """A data set in BEIR's layout, on the Hugging Face hub or in a folder. Code inside the data set is never run."""
 
     type: Literal["huggingface"]
     path: Text
-    """Hub id, for instance BeIR/scifact, or a folder."""
+    """Hub id of the data set, for instance BeIR/scifact, or a folder."""
     revision: Text | None = None
-    """Commit, tag or branch on the hub; a commit is read without asking which one is newest."""
+    """Commit, tag or branch on the hub; with a full commit hash the hub is not asked for the newest one."""
     documents_config: Text = "corpus"
-    """The configuration (subset) that holds the documents."""
+    """Name of the configuration (subset) that holds the documents."""
     queries_config: Text = "queries"
-    """The configuration that holds the queries."""
+    """Name of the configuration that holds the queries."""
     judgements: Text | None = None
-    """Hub id or folder of the judgements (query-id, corpus-id, score), one split each; none: PATH-qrels."""
+    """Hub id or folder of the judgements (columns query-id, corpus-id, score; a split each); null: PATH-qrels."""
     judgements_revision: Text | None = None
-    """Its commit, tag or branch."""
+    """Commit, tag or branch of the judgements on the hub."""
     judgements_config: Text | None = None
-    """Its configuration, where it has more than one."""
+    """Name of the judgements' configuration, where they have more than one."""
     columns: Columns = Columns(id="_id")
-    """What the columns are called."""
+    """Names of the columns."""
 
     @property
     def qrels(self) -> str:
@@ -206,7 +206,7 @@ class HuggingFace(_WithFields):
 
 
 class PythonDocs(_Corpus):
-    """Docstrings of the running Python's standard library: query = summary line, document = the rest."""
+    """Docstrings of the running Python's standard library: the summary line is a query, the rest its document."""
 
     type: Literal["python_docs"]
 
@@ -215,4 +215,4 @@ CorpusSpec = Annotated[
     Beir | Jsonl | Parquet | MsMarco | IrDatasets | HuggingFace | PythonDocs, Field(discriminator="type")
 ]
 Listed = Beir | Jsonl | Parquet | MsMarco
-"""Sources that are a set of files."""
+"""Sources that are read from files on this machine."""

@@ -1,4 +1,4 @@
-"""`encoder:` the text encoder, and what of it is trained."""
+"""`encoder:` the text encoder, and which part of it is trained."""
 
 from typing import Annotated, Literal, Self
 
@@ -18,22 +18,22 @@ class EncoderSpec(Section):
     model: Annotated[str, Field(min_length=1)]
     """A folder, `package:NAME` for the folder inside an installed package, or a hub id `ORG/NAME` (`@REVISION`)."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Expected SHA-256 of its `model.safetensors` (of the shards' digests in order of name); another is refused."""
+    """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); others fail."""
     train: Trained = "head"
-    """What trains: a residual linear head on the frozen encoder, its last transformer layer, or all of it."""
+    """Part that trains: `head` (residual, linear, on a frozen encoder), the transformer's `last_layer`, or `all`."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
-    """Tokens a text is cut at."""
+    """Most tokens of a text; the rest is cut off."""
     similarity: Similarity = "cosine"
-    """How two vectors compare: `cosine` makes them unit vectors, `dot` leaves them as the folder's modules do."""
+    """How two vectors are compared: `cosine` makes them unit vectors, `dot` uses the encoder folder's own output."""
     device: Device = "auto"
-    """Where it runs; `auto` is CUDA in a process that sees such a device."""
+    """Device that the encoder runs on; `auto`: CUDA in a process that has such a device, else the CPU."""
     precision: Precision = "auto"
-    """Arithmetic of the encoder; `auto` measures which of bfloat16 and float32 is faster there."""
+    """Number format the encoder computes in; `auto` measures whether bfloat16 or float32 is faster on the device."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
-    """Texts encoded at a time."""
+    """Number of texts encoded at a time."""
 
     @model_validator(mode="after")
     def _float16_does_not_train(self) -> Self:
         if self.precision == "float16" and self.train != "head":
-            raise ValueError("precision float16 with train head; training needs the range of auto, float32 or bfloat16")
+            raise ValueError("float16 only with train head; training needs the range of auto, float32 or bfloat16")
         return self

@@ -1,4 +1,4 @@
-"""Errors whose text is all that a user sees, with exit code 2: what was given cannot work, or there is no room."""
+"""Errors shown to the user as plain text, with exit code 2: a mistake in what was given, or a full disk."""
 
 import errno
 
@@ -10,7 +10,7 @@ class InputError(ValueError):
 
 
 def no_room(error: OSError) -> str | None:
-    """What to say of a device that takes no more; None of any other error."""
+    """Message for storage that is full or read-only; None for any other error."""
     if error.errno not in FULL:
         return None
-    return f"{error.filename or 'storage'}: {error.strerror}; what was finished stays: make room and run again"
+    return f"{error.filename or 'storage'}: {error.strerror}; finished work is kept: make room and run again"

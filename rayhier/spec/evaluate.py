@@ -1,4 +1,4 @@
-"""`evaluate:` what is measured, on which queries, beside which baselines."""
+"""`evaluate:` which measures, on which queries, compared with which baselines."""
 
 from typing import Annotated, Literal
 
@@ -21,24 +21,25 @@ Baseline = Literal[
 
 
 class EvaluateSpec(Section):
-    """The evaluation of every seed's index."""
+    """How the index of every seed is evaluated."""
 
     split: Literal["dev", "test"] = "test"
-    """Judgements used."""
+    """Split whose queries and judgements are used."""
     measures: Annotated[tuple[Measure, ...], Field(min_length=1)] = ("nDCG@10", "RR@10", "R@10", "R@100")
-    """In the names of ir-measures."""
+    """Measures to compute, named as in ir-measures."""
     visited: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
-    """Shares of the documents at which tables read the curves."""
+    """Shares of the documents visited at which tables show the measures."""
     baselines: tuple[Baseline, ...] = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder")
-    """Controls measured beside the index; `faiss_ivf_spill` always where `index.leaves_per_document` is 2.
+    """Other systems measured for comparison; `faiss_ivf_spill` is always added where `index.leaves_per_document` is 2.
 
     `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    """Lists of the IVF controls, partitions of `scann`.
+    """Number of lists of the IVF baselines, and of partitions of `scann`.
 
-    `auto`: the power of two from 16 to N/8 that is cheapest on dev; for `scann` what `faiss_ivf_same_encoder` has."""
+    `auto`: the power of two from 16 to N/8 (N documents) that is cheapest on dev; `scann` has as many partitions as
+    `faiss_ivf_same_encoder` has lists."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)
-    """One model and one index is trained for each."""
+    """Random seeds; one model is trained and one index built for each."""
 
     @field_validator("measures", "visited", "baselines", "seeds")
     @classmethod

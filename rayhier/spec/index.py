@@ -8,20 +8,20 @@ from rayhier.spec.section import Section
 
 
 class IndexSpec(Section):
-    """How documents lie in leaves and leaves in files."""
+    """How documents are stored in leaves, and leaves in files."""
 
     shards: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Files of the leaf map; each holds a contiguous range of leaves and is made, and compacted, in memory. `auto`:
-    about 256 MiB each as they lie on storage, four at least."""
+    """Number of files of the leaf map; each holds a contiguous range of leaves and is built and compacted in memory.
+    `auto`: files of about 256 MiB on storage, four at least."""
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
-    """Leaves that hold a document. Each is a row of its own: two cost twice the space and find more at equal work.
-    `auto`: two with learned_ivf, which is taught to reach a document by either; one with ehi."""
+    """Most leaves that hold a document, each with a row of its own: two take more space and find more at equal work.
+    `auto`: two with learned_ivf, which learns to find a document in either; one with ehi."""
     spilled: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the documents that lie in a second leaf, those nearest to a border; learned_ivf alone."""
+    """Share of the documents stored in a second leaf: those nearest to a border between leaves; learned_ivf alone."""
     second_leaf: Literal["soar", "next_best"] = "soar"
-    """`soar`: among the 32 best the one whose residual is least parallel to the first's (Sun et al., 2023).
-    `next_best`: the second most probable."""
+    """Choice of a document's second leaf. `soar`: among the 32 best leaves, the one whose residual is least parallel
+    to the first leaf's (Sun et al., 2023). `next_best`: the second most probable leaf."""
     max_leaf_factor: Annotated[float, Field(ge=1)] = 8.0
-    """Most rows of a leaf, in times the mean: what is least probable in a fuller one goes to its next-best leaf."""
+    """Most rows of a leaf, as a multiple of the mean: a fuller leaf's least probable rows move to their next best."""
     vectors: Literal["float16", "float32"] = "float16"
-    """Stored precision of the trained document vectors."""
+    """Number format in which trained document vectors are stored."""

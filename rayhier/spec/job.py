@@ -1,4 +1,4 @@
-"""The whole spec: one section a stage."""
+"""The whole spec of a job, made of sections."""
 
 import re
 from typing import Annotated, Any, Self
@@ -17,22 +17,22 @@ from rayhier.spec.section import Section
 from rayhier.spec.train import Contrast, TrainSpec
 
 PAIRS = (("contrast", "learned_ivf"), ("ehi", "ehi"))
-"""Trainings and routers that go together; where a section is left out, the first pair with the other's type counts."""
+"""Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
 
 
 class JobSpec(Section):
-    """Everything one job does."""
+    """Everything that one job does, as its YAML file says."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Of the job, in reports. Never part of a fingerprint."""
+    """Name of the job, shown in reports. Never part of a fingerprint."""
     workdir: Annotated[str, Field(min_length=1)]
-    """Holds every artifact: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
+    """Place of all artifacts: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = Contrast(type="contrast")
-    """How the encoder learns, and with ehi the tree; left out, what goes with `router`."""
+    """How the encoder learns, and with ehi the tree; where left out, the training that fits `router`."""
     router: RouterSpec = LearnedIvf(type="learned_ivf")
-    """The leaves and what leads to them; left out, what goes with `train`."""
+    """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
@@ -63,14 +63,14 @@ class JobSpec(Section):
             raise InputError(f"search.beam: got type mass with router.type {router}; allowed: auto or a whole number")
         if not self.router.spills and self.index.spilled != IndexSpec().spilled:
             raise InputError(
-                f"index.spilled: got {self.index.spilled} with router.type {router}, which puts every document into as "
-                "many leaves; allowed: leave it out"
+                f"index.spilled: got {self.index.spilled} with router.type {router}, which puts every document into "
+                "the same number of leaves; allowed: leave index.spilled out"
             )
         return self
 
     @property
     def leaves_per_document(self) -> int:
-        """Rows of a document in the leaf map, at most."""
+        """Most rows of a document in the leaf map."""
         given = self.index.leaves_per_document
         if given != "auto":
             return given
@@ -78,7 +78,7 @@ class JobSpec(Section):
 
     @property
     def rows_per_document(self) -> float:
-        """Rows of a document in the leaf map, in the mean."""
+        """Mean rows of a document in the leaf map."""
         return 1 + (self.leaves_per_document - 1) * (self.index.spilled if self.router.spills else 1)
 
     @property
@@ -87,7 +87,7 @@ class JobSpec(Section):
         return ["embed", *(["index"] if self.encoder.train != "head" else [])]
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Epochs of each phase of training by name, in order; `supervised` where there are judged pairs."""
+        """Phases of training, in order: name -> epochs; `supervised`: whether there are judged pairs."""
         return self.train.phases(supervised=supervised) | self.router.phases(supervised=supervised)
 
     def check_leaves(self, documents: int) -> None:
@@ -101,7 +101,7 @@ class JobSpec(Section):
 
 
 def with_partner(given: dict[str, Any]) -> dict[str, Any]:
-    """A spec as read, with the type of `train` or `router` that goes with the other's where it does not say.
+    """Add the missing `type` of `train` or `router` to a spec as read: the one that fits the other section.
 
     >>> with_partner({"router": {"type": "ehi"}, "train": {"epochs": 5}})["train"]
     {'type': 'ehi', 'epochs': 5}

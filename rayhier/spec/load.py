@@ -1,4 +1,4 @@
-"""YAML and `--set` pairs -> `JobSpec`, or an `InputError` that names key, line, what was given and what is allowed."""
+"""Read YAML and `--set` pairs into a `JobSpec`; mistakes raise `InputError` with key, line and what is allowed."""
 
 import difflib
 import re
@@ -14,7 +14,9 @@ from rayhier.spec.errors import InputError
 from rayhier.spec.job import JobSpec, with_partner
 
 MAX_BYTES = 1_000_000
+"""Largest spec file."""
 MAX_SHOWN = 12
+"""Most mistakes shown at once."""
 CLOSE = 0.75
 """Likeness from which an unknown key is taken for a known one: `teaching` is no `branching`."""
 
@@ -22,9 +24,9 @@ KeyPath = tuple[str | int, ...]
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
-    """Read one spec file and lay `KEY=VALUE` overrides over it.
+    """Read one spec file and apply `KEY=VALUE` overrides to it.
 
-    Raises InputError, one line a mistake: `FILE:LINE: KEY: got VALUE; allowed: WHAT`.
+    Raises InputError, one line for each mistake: `FILE:LINE: KEY: got VALUE; allowed: WHAT`.
     """
     file = Path(path)
     node = _compose(_read(file), str(file))
@@ -47,9 +49,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 as a number, as YAML 1.2 does, and leaves `yes` and dates as the text they are.
+    """SafeLoader that reads 1e-3 as a number, as YAML 1.2 does, and keeps `yes` and dates as text.
 
-    Pydantic would read a truth value as 1.
+    As a boolean, `yes` would become 1 in pydantic.
     """
 
 
@@ -69,7 +71,7 @@ def _read(file: Path) -> str:
         with file.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise InputError(f"{file}: larger than a spec may be ({MAX_BYTES} bytes)")
+            raise InputError(f"{file}: larger than a spec may be (at most {MAX_BYTES} bytes)")
         return data.decode("utf-8")
     except FileNotFoundError:
         raise InputError(f"{file}: no such file") from None
@@ -96,7 +98,7 @@ def _compose(text: str, name: str) -> yaml.Node:
 
 
 def _refuse_repeats(node: yaml.Node, name: str) -> None:
-    """Two equal keys, an alias or a key that is no word: YAML would let each pass silently."""
+    """InputError for a repeated key, an alias, or a key that is not text: YAML accepts all three silently."""
     seen: set[int] = set()
     stack = [node]
     while stack:
@@ -111,7 +113,7 @@ def _refuse_repeats(node: yaml.Node, name: str) -> None:
             for key, value in here.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                    given = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is no text"
+                    given = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
                     raise InputError(f"{name}:{line}: got a key {given}; allowed: a word")
                 if key.value in keys:
                     first = keys[key.value]
@@ -132,12 +134,12 @@ def _construct(node: yaml.Node, name: str) -> Any:
 
 
 def _spot(name: str, mark: yaml.Mark | None) -> str:
-    """FILE:LINE; a `--set` is one line anyway."""
+    """FILE:LINE of a mark; the name alone for a `--set`, which has one line."""
     return name if mark is None or name.startswith("--set ") else f"{name}:{mark.line + 1}"
 
 
 def _lines(node: yaml.Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]:
-    """Key path -> line of the file, 1 the first."""
+    """Pairs of a key path and its line in the file, counted from 1."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield (*path, key.value), key.start_mark.line + 1
@@ -152,6 +154,7 @@ def _lines(node: yaml.Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, int]]
 
 
 def _set(tree: dict[str, Any], override: str) -> KeyPath:
+    """Write one `KEY=VALUE` into the tree and return the key's path."""
     key, equals, text = override.partition("=")
     name = f"--set {_cut(override)}"
     if not equals or not key or "" in key.split("."):
@@ -164,7 +167,7 @@ def _set(tree: dict[str, Any], override: str) -> KeyPath:
             here[part] = {}
         here = here[part]
         if not isinstance(here, dict):
-            raise InputError(f"{name}: {part} holds {_show(here)}; allowed: a key below a section")
+            raise InputError(f"{name}: {part} holds {_show(here)}, no section; allowed: a key inside a section")
     here[path[-1]] = value
     return path
 
@@ -179,10 +182,10 @@ def _messages(
     lines: dict[KeyPath, int],
     sources: dict[KeyPath, str],
 ) -> Iterator[str]:
-    """One line a key, the several alternatives of a union joined by "or"."""
+    """One line for each wrong key; what the members of a union allow is joined by "or"."""
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
-        if not problem["loc"] and problem["type"] == "value_error":  # of the spec as a whole: it names its key itself
+        if not problem["loc"] and problem["type"] == "value_error":  # about the whole spec: the message names the key
             said = str(problem["ctx"]["error"])
             yield f"{_place(tuple(said.partition(':')[0].split('.')), file, lines, sources)}: {said}"
             continue
@@ -190,7 +193,7 @@ def _messages(
         if problem["type"] == "union_tag_invalid":
             path = (*path, "type")
         if problem["type"] == "too_short" and _at(tree, path)[0]:
-            continue  # its items are refused one by one, and pydantic counts what is left
+            continue  # items are reported one by one; pydantic counts only valid ones
         allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
         key = ".".join(str(part) for part in path)
@@ -199,11 +202,11 @@ def _messages(
         place = _place(path, file, lines, sources)
         yield f"{place}: {key or 'the spec'}: {got}; allowed: {' or '.join(dict.fromkeys(texts))}"
     if len(allowed) > MAX_SHOWN:
-        yield f"… and {len(allowed) - MAX_SHOWN} more"
+        yield f"… and {len(allowed) - MAX_SHOWN} more mistakes"
 
 
 def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[KeyPath, str]) -> str:
-    """What wrote the key: a `--set` of it or of what holds it, else its line, else a `--set` below it."""
+    """Where a key was set: a `--set` of the key or its section, else its line in the file, else a `--set` inside it."""
     prefixes = [path[:size] for size in range(len(path), 0, -1)]
     for prefix in prefixes:
         if prefix in sources:
@@ -216,7 +219,7 @@ def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[Ke
 
 
 def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
-    """Pydantic's location without the names of union members, which are no keys of the file."""
+    """Pydantic's location without the names of union members, which are not keys of the file."""
     path: list[str | int] = []
     here = tree
     for number, part in enumerate(location):
@@ -234,6 +237,7 @@ _TAGS = {"int", "float", "str", "literal['auto']", "constrained-int"}
 
 
 def _allowed(problem: dict[str, Any], path: KeyPath, tree: Any) -> str:
+    """Text after "allowed:" for one of pydantic's errors."""
     context = problem.get("ctx", {})
     match problem["type"]:
         case "extra_forbidden":
@@ -262,14 +266,14 @@ def _allowed(problem: dict[str, Any], path: KeyPath, tree: Any) -> str:
         case "tuple_type":
             return "a list"
         case "too_short":
-            return f"at least {context['min_length']} of them"
+            return f"at least {context['min_length']} values"
         case _:
             message = str(problem["msg"])
             return re.sub(r"^(Input|String|Value|List) should (be|have|match) ", "", message)
 
 
 def _section(path: KeyPath, tree: Any) -> dict[str, Any]:
-    """Fields of the section at a key path; of the alternative that its `type` names, where it is a union."""
+    """Fields of the section at a key path; for a union, of the member that the section's `type` names."""
     fields: dict[str, Any] = dict(JobSpec.model_fields)
     for part in path:
         if part not in fields:
@@ -282,11 +286,12 @@ def _section(path: KeyPath, tree: Any) -> dict[str, Any]:
 
 
 def _types(model: type[BaseModel]) -> tuple[Any, ...]:
-    """Values of `type` that mean this model."""
+    """Values of `type` that select this model."""
     return get_args(model.model_fields["type"].annotation) if "type" in model.model_fields else ()
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Sections that a field's annotation allows."""
     if get_origin(annotation) is Annotated:
         yield from _models(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, types.UnionType):
@@ -301,6 +306,7 @@ def _names(model: type[BaseModel]) -> str:
 
 
 def _at(tree: Any, path: KeyPath) -> tuple[Any, bool]:
+    """The value at a key path, and whether the key exists."""
     for part in path:
         try:
             tree = tree[part]

@@ -1,6 +1,6 @@
-"""The base of every section of a spec: frozen, no unknown keys, fields documented where they stand.
+"""Base of every section of a spec: frozen, refuses unknown keys, each field described by the string below it.
 
-A key given as null counts as not given, so that an override can leave a section of the file out.
+A key whose value is null counts as not given, so that an override can remove a section of the file.
 """
 
 from typing import Annotated, Any
@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Rate = Annotated[float, Field(gt=0, le=10)]
+"""A learning rate."""
 Weight = Annotated[float, Field(ge=0, le=1000)]
+"""The weight of a part of a loss."""
 
 
 class Section(BaseModel):

@@ -1,4 +1,4 @@
-"""`router:` the leaves and what leads to them; one method a file."""
+"""`router:` the leaves, and how texts are routed to them; one file for each method."""
 
 from typing import Annotated
 

@@ -12,42 +12,42 @@ DOCUMENTS_A_LEAF = 16.0
 
 
 class Ehi(Tree):
-    """A tree whose levels share weights; documents and queries are routed one way."""
+    """A tree whose levels share weights; documents and queries are routed in the same way."""
 
     type: Literal["ehi"]
     residual: Literal["relu", "none"] = "relu"
-    """`relu`: k = x + ReLU(U x) before the softmax of each level, as in the paper. `none`: x itself."""
+    """Input to the softmax of each level. `relu`: k = x + ReLU(U x), as in the paper. `none`: x itself."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
-    """`kmeans`: start as spherical k-means (ours). `none`: random, as in the paper."""
+    """First weights of the tree. `kmeans`: those of spherical k-means (ours). `none`: random, as in the paper."""
 
     @property
     def spills(self) -> bool:
-        """Whether it finds a border: no, with two leaves a document every document lies in two."""
+        """Whether only documents near a border get a second leaf: no, with two leaves a document all documents do."""
         return False
 
     @property
     def calibrates(self) -> bool:
-        """Whether it learns how probable an answer is: no."""
+        """Whether the router learns from dev queries how probable an answer is: no."""
         return False
 
     @property
     def reads(self) -> Literal["vectors", "tokens"]:
-        """What routing needs of a text."""
+        """Part of an encoded text that routing needs."""
         return "vectors"
 
-    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  whatever it learns from, it learns jointly
-        """Epochs of each phase of training that is its own: none, it trains together with the encoder."""
+    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  it always learns together with the encoder
+        """Phases in which only the router trains, name -> epochs: none, it trains together with the encoder."""
         return {}
 
-    def lessons(self, queries: int, documents: int) -> int:  # noqa: ARG002  whatever there is, it learns jointly
-        """Queries and documents that teach it after the encoder: none."""
+    def lessons(self, queries: int, documents: int) -> int:  # noqa: ARG002  always none
+        """Number of texts that teach the router after the encoder has trained: none."""
         return 0
 
     def auto_leaves(self, documents: int) -> float:
-        """Leaves where `branching` is auto: 16 documents a leaf up to 25,600 documents, then √N / 10."""
+        """Leaves where `branching` is auto: 16 documents a leaf up to N = 25,600 documents, then √N / 10 a leaf."""
         return documents / max(DOCUMENTS_A_LEAF, math.sqrt(documents) / 10)
 
     def multiply_adds(self, documents: int, dimension: int) -> float:
-        """Multiply-adds of one vector through a router over so many documents, one path followed."""
+        """Multiply-adds of routing one vector along one path of a tree for `documents` documents."""
         wide = self.children(documents) * self.height
         return float(dimension * (dimension * self.height + wide))

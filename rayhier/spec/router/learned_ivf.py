@@ -1,4 +1,4 @@
-"""`router: {type: learned_ivf}` (ours): k-means leaves, and queries taught which of them hold their answers."""
+"""`router: {type: learned_ivf}` (ours): k-means leaves; a router learns which of them hold a query's answers."""
 
 import math
 from typing import Annotated, Literal, Self
@@ -9,42 +9,45 @@ from rayhier.spec.router.tree import Tree
 from rayhier.spec.section import Rate, Section, Weight
 
 FEWEST_SCREENED = 256
+"""Least leaves where an automatic `screen` is used."""
 SCREEN = 48
+"""Dimensions of an automatic `screen`."""
 DOCUMENTS_A_QUERY = 8
-"""Documents at most that teach beside each judged query: they keep the tail in order, more would drown the queries."""
+"""Most documents that teach for each judged query: they keep the tail in order, more would outweigh queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT = 25
 
 
 class Teaching(Section):
-    """How the router learns which leaves hold the answers, after the encoder has trained."""
+    """How the router learns which leaves hold a query's answers, after the encoder has trained."""
 
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Passes over queries and documents."""
+    """Passes over the queries and documents that teach."""
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    """Queries and documents a step, over all workers."""
+    """Queries and documents of a training step, on all workers together."""
     lr: Rate = 1e-3
     """Learning rate of AdamW, falling to zero."""
     neighbours: Annotated[int, Field(ge=0, le=100)] = 10
-    """Exact nearest documents of a query (a document) that count as answers beside the judged ones."""
+    """Exact nearest documents of a query that count as answers, besides its judged documents."""
     judged: Weight = 10.0
-    """Weight of a judged answer; a neighbour's is 1."""
+    """Weight of a judged answer of a query; a nearest neighbour of the query has weight 1."""
     documents: Weight = 0.1
-    """Weight of documents as queries for themselves and their neighbours, where there are judged queries."""
+    """Weight of an answer of a document used as a query: the document itself or one of its neighbours."""
     most: Annotated[int, Field(ge=1)] = 20_000
-    """Documents at most that serve as queries."""
+    """Most documents used as queries."""
 
 
 class LearnedIvf(Tree):
-    """Leaves are k-means cells of the trained vectors, evened by prices; a router is taught which hold the answers."""
+    """Leaves are k-means cells of the trained vectors, evened out by prices; a router learns which hold the answers."""
 
     type: Literal["learned_ivf"]
     rank: Annotated[int, Field(ge=0, le=4096)] = 16
-    """Rows of V in x + U ReLU(V x), by which a query is bent before it is compared with leaves; 0: not at all."""
+    """Rows of V in x + U ReLU(V x), the change to a query's vector before it is compared with leaves; 0: no change."""
     screen: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = "auto"
-    """Dimensions of the first pass over all leaves, of height 1 alone; 0: none. `auto`: 48 from 256 leaves on."""
+    """Dimensions of a first, cheap pass over all leaves, for height 1 alone; 0: no such pass. `auto`: 48 from 256
+    leaves on."""
     teaching: Teaching = Teaching()
-    """What the router learns from judged queries, once there are leaves."""
+    """How the router learns from judged queries, once the leaves exist."""
 
     @model_validator(mode="after")
     def _screen_is_flat(self) -> Self:
@@ -54,40 +57,40 @@ class LearnedIvf(Tree):
 
     @property
     def spills(self) -> bool:
-        """Whether it finds a border, so that `index.spilled` of the documents lie in two leaves."""
+        """Whether only documents near a border get a second leaf: yes, a share of `index.spilled`."""
         return True
 
     @property
     def calibrates(self) -> bool:
-        """Whether it learns from dev queries how probable an answer is, so that each query may have its own beam."""
+        """Whether the router learns from dev queries how probable an answer is, for a beam of each query's own: yes."""
         return True
 
     @property
     def reads(self) -> Literal["vectors", "tokens"]:
-        """What routing needs of a text."""
+        """Part of an encoded text that routing needs."""
         return "vectors"
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Epochs of each phase of training that is its own; documents alone teach nothing that helps queries."""
+        """Phases in which only the router trains, name -> epochs; 0 without judged queries (docs/LOG.md)."""
         return {"router": self.teaching.epochs if supervised else 0}
 
     def lessons(self, queries: int, documents: int) -> int:
-        """Queries and documents that teach it, about, where so many queries are judged."""
+        """Number of texts that teach the router, about, with `queries` judged queries."""
         return queries + min(documents, self.teaching.most, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:
-        """Leaves where `branching` is auto: one for every four documents, up to 25 √N.
+        """Leaves where `branching` is auto: one for every four documents, at most 25 √N for N documents.
 
-        Routing is cheap behind a screen, and small leaves visit fewer documents.
+        The screen makes routing cheap, and with small leaves a search visits fewer documents.
         """
         return min(documents / DOCUMENTS_A_LEAF, LEAVES_A_ROOT * math.sqrt(documents))
 
     def multiply_adds(self, documents: int, dimension: int) -> float:
-        """Multiply-adds of one vector through a router over so many documents, every leaf scored."""
+        """Multiply-adds of routing one vector in a tree for `documents` documents, where every leaf is scored."""
         return float(dimension * (2 * self.rank + self.leaves(documents)))
 
     def screened(self, documents: int) -> int:
-        """Dimensions of the first pass; 0: none."""
+        """Dimensions of the first pass over the leaves; 0: no such pass."""
         if self.screen != "auto":
             return self.screen
         return SCREEN if self.height == 1 and self.leaves(documents) >= FEWEST_SCREENED else 0

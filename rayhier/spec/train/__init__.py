@@ -1,4 +1,4 @@
-"""`train:` how the encoder learns, and with some methods the tree; one method a file."""
+"""`train:` how the encoder learns, and with some methods the tree too; one file for each method."""
 
 from typing import Annotated
 

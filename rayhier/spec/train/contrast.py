@@ -1,4 +1,4 @@
-"""`train: {type: contrast}`: the encoder alone learns, bringing queries to their documents and away from others."""
+"""`train: {type: contrast}`: only the encoder learns, moving queries towards their documents, away from others."""
 
 from typing import Annotated, Literal
 
@@ -9,28 +9,28 @@ from rayhier.spec.train.common import Mining, Training
 
 
 class HardNegatives(Mining):
-    """One mined negative a query, drawn from the best wrong documents."""
+    """One mined negative for each query, drawn from its best wrong documents."""
 
     source: Literal["exact", "none"] = "exact"
-    """`exact`: of all documents, by an exact search (ANCE's). `none`: the other documents of a batch alone."""
+    """`exact`: found among all documents by an exact search (as in ANCE). `none`: only the batch's other documents."""
 
 
 class Contrast(Training):
-    """InfoNCE over the documents of a batch and mined hard negatives; without train judgements nothing is trained."""
+    """InfoNCE over a batch's documents and mined hard negatives; without train judgements nothing is trained."""
 
     type: Literal["contrast"]
     encoder_lr: Rate = 1e-3
     """Learning rate of AdamW (weight decay 0.01, torch's default), falling to zero."""
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
-    """Scores are divided by it before the softmax."""
+    """Number by which scores are divided before the softmax."""
     hard_negatives: HardNegatives = HardNegatives()
-    """Mined negatives."""
+    """Mined hard negatives."""
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns together with the encoder: no, it comes after it."""
+        """Whether the router learns together with the encoder: no, after it."""
         return False
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Epochs of each phase of training: without judged pairs the encoder stays as it came."""
+        """Phases of training, name -> epochs: none without judged pairs, the encoder is not changed then."""
         return {"encoder": self.epochs} if supervised else {}

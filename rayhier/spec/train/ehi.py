@@ -19,23 +19,24 @@ class Loss(Section):
     indexing: Weight = 1.0
     """λ2: triplets on the path embeddings."""
     intra_leaf: Weight = 1.0
-    """λ3: unlike documents must not share a leaf."""
+    """λ3: loss of unlike documents that share a leaf."""
     margin: Annotated[float, Field(ge=0, le=2)] = 0.3
     """γ of both triplet losses."""
     unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
     """τ: documents less similar than this are unlike."""
     intra_leaf_form: Literal["product", "triplet"] = "product"
-    """`product`: Eq. 5 of the paper. `triplet`: the gated triplet of its Algorithm 1."""
+    """Form of the intra-leaf loss. `product`: Eq. 5 of the paper. `triplet`: the gated triplet of its Algorithm 1."""
 
 
 class HardNegatives(Mining):
-    """One mined negative a query, found with the index as it stands."""
+    """One mined negative for each query, found with the current encoder and tree."""
 
     source: Literal["query_leaves", "positive_leaf", "exact", "none"] = "query_leaves"
-    """`query_leaves`: best wrong documents in the leaves of the query (Algorithm 1).
-    `positive_leaf`: in the leaf of the positive (Appendix C.2). `exact`: of all documents (ANCE's, Table 12)."""
+    """Where the best wrong documents are taken from. `query_leaves`: the query's leaves (Algorithm 1).
+    `positive_leaf`: the positive document's leaf (Appendix C.2). `exact`: all documents (ANCE's, Table 12).
+    `none`: nothing is mined."""
     beam: Annotated[int, Field(ge=1, le=1000)] = 4
-    """Leaves of the query that are searched for them; with `query_leaves` alone."""
+    """Leaves of the query that are searched for hard negatives; only with `query_leaves`."""
 
     @model_validator(mode="after")
     def _beam_is_the_query_s(self) -> Self:
@@ -45,27 +46,27 @@ class HardNegatives(Mining):
 
 
 class Ehi(Training):
-    """Triplets on vectors and on paths, and unlike documents driven into different leaves."""
+    """EHI's training: triplets on vectors and on paths; unlike documents are driven into different leaves."""
 
     type: Literal["ehi"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 20
     """Passes over the training pairs."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 64
-    """Pairs a step, over all workers."""
+    """Pairs of a training step, on all workers together."""
     encoder_lr: Rate = 1e-3
     """Learning rate of the encoder (AdamW, weight decay 0.01, torch's default)."""
     router_lr: Rate = 3e-3
     """Learning rate of the router (AdamW, weight decay 0.01, torch's default)."""
     loss: Loss = Loss()
-    """Weights and margins."""
+    """Weights, margins and form of the three losses."""
     hard_negatives: HardNegatives = HardNegatives()
-    """Mined negatives."""
+    """Mined hard negatives."""
 
     @property
     def routes(self) -> bool:
         """Whether the router learns together with the encoder: yes."""
         return True
 
-    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  it learns from documents as from queries
-        """Epochs of each phase of training: one, which also documents alone can teach."""
+    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  documents alone teach it too
+        """Phases of training, name -> epochs: one phase, with judged queries or with documents alone."""
         return {"joint": self.epochs}

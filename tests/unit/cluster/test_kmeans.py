@@ -36,7 +36,7 @@ def test_one_cluster_is_the_mean_direction(vectors):
 
 
 def test_more_clusters_than_vectors_are_refused(vectors):
-    with pytest.raises(ValueError, match="11 clusters of 10 vectors; allowed: at most as many as vectors"):
+    with pytest.raises(ValueError, match="k: got 11 clusters of 10 vectors; allowed: at most one cluster a vector"):
         spherical_kmeans(vectors[:10], 11, seed=0)
 
 

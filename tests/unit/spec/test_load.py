@@ -113,7 +113,7 @@ REFUSED = {
     "float16 training": (
         SMALLEST,
         ["encoder.precision=float16", "encoder.train=all"],
-        ["encoder: got", "allowed: precision float16 with train head"],
+        ["encoder: got", "allowed: float16 only with train head"],
     ),
     "another storage": (SMALLEST, ["workdir=ftp://host/a"], ["workdir: got 'ftp://host/a'; allowed: a path on this"]),
     "no bucket": (
@@ -144,7 +144,11 @@ REFUSED = {
     "--set without =": (SMALLEST, ["train.epochs"], ["--set train.epochs: got", "allowed: KEY=VALUE"]),
     "--set without key": (SMALLEST, ["=3"], ["--set =3: got '=3'; allowed: KEY=VALUE"]),
     "--set with an empty part": (SMALLEST, ["train..epochs=3"], ["--set train..epochs=3: got", "allowed: KEY=VALUE"]),
-    "--set into text": (SMALLEST, ["name.x=3"], ["--set name.x=3: name holds 'a'; allowed: a key below a section"]),
+    "--set into text": (
+        SMALLEST,
+        ["name.x=3"],
+        ["--set name.x=3: name holds 'a', no section; allowed: a key inside a section"],
+    ),
     "--set of an unknown key": (
         SMALLEST,
         ["train.epoch=3"],
@@ -199,7 +203,7 @@ def test_every_mistake_has_its_line(file):
 def test_many_mistakes_stay_on_one_screen(file):
     with pytest.raises(InputError) as caught:
         load(file(SMALLEST + "".join(f"key{number}: x\n" for number in range(100))))
-    assert str(caught.value).splitlines()[-1] == "… and 88 more"
+    assert str(caught.value).splitlines()[-1] == "… and 88 more mistakes"
 
 
 def test_no_such_file(tmp_path):
