@@ -26,11 +26,11 @@ def test_actors_hold_several_parts_and_let_them_go(tmp_path: Path) -> None:
         first = actors.start(Part, [(own, own, vectors) for own in ids])
         second = actors.start(Part, [(ids[1], ids[1], vectors)])
         alone = actors.alone(Part, ids[0], ids[0], vectors)
-        assert (first.call("count"), second.call("count"), alone.call("count")) == ([2, 1], [1], [2])
+        assert (first.call(Part.count), second.call(Part.count), alone.call(Part.count)) == ([2, 1], [1], [2])
         first.close()
-        assert second.call("count") == [1]
+        assert second.call(Part.count) == [1]
         with pytest.raises(KeyError):
-            first.call("count")
+            first.call(Part.count)
         alone.close()
         # What a user can mend reads as it would have in this process.
         with pytest.raises(InputError) as refused:

@@ -19,7 +19,7 @@ from rayhier.storage import current, files
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-STARTED_WITHIN = 90
+STARTED_WITHIN = 180
 JOB_SECONDS = 240
 
 
