@@ -1,1 +1,1 @@
-"""What was gained: measures, curves of recall against documents visited, baselines, report."""
+"""Measure an index: curves of recall against documents visited, baselines, report."""

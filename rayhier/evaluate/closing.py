@@ -1,4 +1,4 @@
-"""What a run ends with on the terminal: a table, five questions with their answers, where the plots are."""
+"""Closing lines of a run on the terminal: tables, five questions with their answers, paths of plots and report."""
 
 from rayhier.evaluate import tables
 from rayhier.evaluate.output import PLOTS
@@ -39,14 +39,16 @@ def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    """What training did to exact search, where both encoders were measured."""
+    """Lines that say how training changed exact search; none unless both encoders were measured."""
     systems, measure = report.systems, spec.evaluate.measures[0]
     if not {"exact", "exact_same_encoder"} <= systems.keys():
         return []
     base, trained = systems["exact"].measures[measure], systems["exact_same_encoder"].measures[measure]
     changes = "".join(f", {tables.said(row)}" for row in report.between("exact_same_encoder", "exact", measure))
     worse = ": training made it worse" if trained < base else ""
-    text = f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} as it came{changes}{worse}"
+    text = (
+        f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} with the base one{changes}{worse}"
+    )
     return ["* a difference whose interval excludes 0", "", text, ""]
 
 

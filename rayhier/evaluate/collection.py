@@ -16,7 +16,7 @@ from rayhier.evaluate.workers import Parts
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents and their vectors, wherever they live."""
+    """Documents and their vectors, in this process or in several."""
 
     parts: Parts[Part]
     counts: list[int] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Collection:
 
     @classmethod
     def of(cls, parts: Parts[Part]) -> "Collection":
-        """Parts, and how much each holds."""
+        """Make a collection of parts; counts the documents of each."""
         return cls(parts, parts.call(Part.count))
 
     @property
@@ -50,7 +50,7 @@ class Collection:
         probe: Callable[[int], Ints],
         routing: Callable[[int], float],
     ) -> System:
-        """Leaves of the parts as a system: `probe` says which leaves [q, β] each query visits."""
+        """A system that scans the parts' leaves: `probe` says which leaves [q, β] each query visits."""
         queries = self.parts.send(query_QM)
 
         def rank(beam: int) -> Ranking:
@@ -63,7 +63,7 @@ class Collection:
         return np.asarray(np.sum(self.parts.call(Part.sizes, leaves), axis=0))
 
     def sample(self, most: int, seed: int) -> Floats:
-        """At most so many vectors: all, or drawn by place in the corpus, whatever its parts."""
+        """At most `most` vectors: all, or a random sample that does not depend on how the corpus is split."""
         n = self.documents
         generator = np.random.default_rng(seed)
         rows = np.arange(n) if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))

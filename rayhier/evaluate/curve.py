@@ -12,12 +12,12 @@ from rayhier.dataset.ranking import Ranking
 
 @dataclass(frozen=True)
 class System:
-    """An index under measurement, asked the queries at hand."""
+    """An index to measure, on a fixed set of queries."""
 
     name: str
     documents: int
     beams: Sequence[int]
-    """Leaves searched, or what else makes a search wider."""
+    """Widths to measure: leaves searched, or for HNSW efSearch."""
     rank: Callable[[int], Ranking]
     """Beam -> what every query finds and what it costs."""
     routing: Callable[[int], float]
@@ -35,7 +35,7 @@ class Point:
     leaves_mean: float
     measures: dict[str, float]
     values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
-    """The measures of every query [q], whose means they are."""
+    """Each measure of every query [q]; `measures` has their means."""
 
     def flat(self) -> dict[str, float]:
         """The point as one mapping: a row of curve.csv."""
@@ -50,7 +50,7 @@ class Point:
 
 
 def beams(leaves: int) -> list[int]:
-    """1…16, then x1.25 up to all leaves.
+    """Beams to measure: 1 to 16, then each 1.25 times the one before, up to all leaves.
 
     >>> beams(40)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 39, 40]
@@ -81,14 +81,14 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """The curve of a system, each point when it is asked for."""
+    """The curve of a system; each point is measured when it is read."""
     return (measure_at(system, judge, beam)[0] for beam in system.beams)
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:
-    """A measure at a fraction visited, linear between measured points; flat beyond them.
+    """A measure at a fraction visited, linear between measured points.
 
-    A curve says nothing left of its first point: NaN there.
+    Beyond the last point it is flat, before the first point it is NaN.
     """
     place = between(curve, visited)
     if place is None:
@@ -98,7 +98,7 @@ def read(curve: Sequence[Point], visited: float, measure: str) -> float:
 
 
 def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values | None:
-    """A measure of every query [q] at a fraction visited, linear between points; None left of the first point."""
+    """A measure of every query [q] at a fraction visited, linear between points; None before the first point."""
     place = between(curve, visited)
     if place is None:
         return None
@@ -107,7 +107,7 @@ def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values 
 
 
 def between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float] | None:
-    """The two points about a fraction visited, and how far it is from the first to the second."""
+    """The two points around a fraction visited, and its place between them from 0 to 1; None before the first point."""
     # A taller tree's beams are not nested: a wider one may visit a little less.
     points = sorted(curve, key=lambda point: point.visited_mean)
     place = int(np.searchsorted([point.visited_mean for point in points], visited, side="right"))
@@ -120,12 +120,12 @@ def between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float
 
 
 def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
-    """One curve of several seeds', point by point."""
+    """The mean of several seeds' curves, point by point."""
     return [mean_point(points) for points in zip(*curves, strict=True)]
 
 
 def mean_point(points: Sequence[Point]) -> Point:
-    """One point of several seeds', means of every query too."""
+    """The mean of several seeds' points, for each query too."""
     flat = [point.flat() for point in points]
     mean = {name: float(np.mean([row[name] for row in flat])) for name in flat[0]}
     return Point(
@@ -142,7 +142,7 @@ def mean_point(points: Sequence[Point]) -> Point:
 def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
     """Least `visited_mean` or `cost_mean`, linear between points, at which a measure reaches a target; NaN if never.
 
-    Reads no further than that.
+    Reads the curve no further than the point that reaches the target.
     """
     before: Point | None = None
     for point in curve:

@@ -33,37 +33,37 @@ from rayhier.storage.pins import reading
 
 T = TypeVar("T")
 LEAVES = {"faiss_ivf_spill": 2}
-"""Lists of a document, where they are not one."""
+"""Lists that a document lies in, for controls where they are more than one."""
 
 
 @dataclass
 class SeedResult:
-    """What one seed's index and its controls measured."""
+    """Measurements of one seed's index and its controls."""
 
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
     exact: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Systems without a curve: measures of a scan of everything."""
+    """Measures of systems without a curve, which score every document."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """Measures of every query, of systems without a curve."""
+    """Measures of every query, for systems without a curve."""
     points: dict[str, Point] = field(default_factory=dict)
-    """Systems with a curve: the router at `search.beam`, controls where they first visit as much."""
+    """Reported point of each system with a curve: the router's at `search.beam`, a control's first to visit as much."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    """What each phase of the training noted."""
+    """Metrics that each phase of the training recorded."""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All seeds."""
+    """Measurements of all seeds."""
 
     documents: int
     queries: int
     lists: dict[str, int]
-    """Lists of each control that has some."""
+    """Number of lists, for each control that has lists."""
     seeds: list[SeedResult]
 
 
@@ -74,17 +74,17 @@ class SeedIndex:
     model: Model
     index: Artifact
     collection: Collection
-    """Documents as the leaf map holds them, every one once."""
+    """Documents of the leaf map, each once."""
     history: dict[str, list[dict[str, float]]]
-    """What each phase of the training noted."""
+    """Metrics that each phase of the training recorded."""
 
     def encode(self, queries: Queries) -> Encoded:
-        """Queries as the seed's router reads them."""
+        """Encode queries for the seed's router."""
         return self.model.encode_stored(queries.vector_QM, lambda: queries.texts)
 
 
 def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
-    """Open what a train and an index step published; shards are read by whoever holds them."""
+    """Open a published model and its index; each worker reads the shards that it holds."""
     shards = LeafMap.open(index.root, BUILT).manifest.shards
     own = [(str(index.folder), numbers) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, own)
@@ -92,7 +92,7 @@ def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers
 
 
 def load_base(corpus: Artifact, vectors: Artifact, workers: Workers) -> Collection:
-    """The corpus under its base encoder."""
+    """Load the corpus with its base encoder's vectors."""
     names = vectors.names("documents/")
     folders = str(corpus.folder), str(vectors.folder)
     own = [(*folders, [names[number] for number in numbers]) for numbers in shares(names, workers.count)]
@@ -100,7 +100,7 @@ def load_base(corpus: Artifact, vectors: Artifact, workers: Workers) -> Collecti
 
 
 def shares(things: Sequence[object], workers: int) -> list[list[int]]:
-    """Places of things, in order, for at most so many workers, none without any.
+    """Split the positions of things, in order, among at most `workers` workers, at least one for each.
 
     >>> shares("abcde", 2)
     [[0, 1, 2], [3, 4]]
@@ -120,7 +120,9 @@ def evaluate(
     workers = workers or LocalWorkers()
     queries = load_queries(corpus, vectors, spec.evaluate.split)
     if not queries:
-        raise InputError(f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements in this corpus")
+        raise InputError(
+            f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements; allowed: a split with judgements"
+        )
     base = load_base(corpus, vectors, workers)
     dev = load_dev(corpus, vectors, base.holdout, base.exact)
     work = _Work(spec, corpus, base, queries, dev, workers)
@@ -133,13 +135,13 @@ def evaluate(
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
-    """Those the spec names, and the control with two leaves where the index has two."""
+    """Baselines that the spec names, and `faiss_ivf_spill` where the index's documents lie in two leaves."""
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two)))
 
 
 class _Work:
-    """The evaluation as it goes: what seeds share is measured once."""
+    """An evaluation in progress; what seeds share is measured once."""
 
     def __init__(
         self,
@@ -159,7 +161,7 @@ class _Work:
         self.results: list[SeedResult] = []
 
     def add(self, seed: int, seed_index: SeedIndex) -> None:
-        """Measure one seed's router first: where it stands decides where the controls are tabled."""
+        """Measure one seed: its router first, since controls are reported where they visit as much as it does."""
         result = SeedResult(seed, history=seed_index.history)
         encoded, collection = seed_index.encode(self.queries), seed_index.collection
         sizes = collection.sizes(ROUTER)
@@ -247,7 +249,7 @@ class _Work:
         return ranking
 
     def _once(self, result: SeedResult, name: str, rank: Callable[[], Ranking]) -> None:
-        """A system that no seed changes: measured with the first, taken over by the others."""
+        """Measure a system that does not depend on the seed, once; later seeds take over the first one's results."""
         if not self.results:
             self._whole(result, name, rank)
             return
@@ -266,7 +268,7 @@ class _Work:
     def _curve(
         self, result: SeedResult, name: str, make: Callable[[], System], as_searched: System | None = None
     ) -> None:
-        """Measure a system's curve, and where it stands: the router there `as_searched`, as the spec has it."""
+        """Measure a system's curve and its reported point; the router's point is that of `as_searched`."""
         began = time.perf_counter()
         system = make()
         curve = list(measure_curve(system, self.judge))

@@ -16,15 +16,15 @@ from rayhier.storage.paths import Location
 
 PLOTS = "plots"
 HOW_TO_READ = (
-    "Visited are the distinct documents scored for a query, counted; values between measured beams are interpolated. "
+    "Visited: distinct documents scored for a query, counted. Values between measured beams are interpolated. "
     "A difference is the mean over queries of one system minus another; its 95% interval comes from "
     "10,000 paired resamples of the queries, and * marks a difference whose interval excludes 0."
 )
 
 REACHED_BY = (
-    "What a system visits until it finds that share of what a scan of everything finds with the same encoder; in "
-    "brackets its cost: dot products per query, rows scanned and routing. Both are shares of the corpus, means over "
-    "queries."
+    "The documents that a system visits to find that share of what exact search with the same encoder finds; in "
+    "brackets its cost: dot products per query, for rows scanned and for routing. Both are shares of the corpus, means "
+    "over queries."
 )
 
 
@@ -42,7 +42,7 @@ def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
 
 
 def as_markdown(spec: JobSpec, report: Report) -> str:
-    """The report for people: one page."""
+    """The report as one page of markdown."""
     router = report.router
     header = ["system", *spec.evaluate.measures, "visited"]
     rows = [
@@ -73,7 +73,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         "",
         *_markdown(header, rows),
         "",
-        "Baselines with a curve stand at their first measured point that visits as much as the router.",
+        "Baselines with a curve are shown at their first measured point that visits as much as the router.",
         *([f"Training changed exact search by {', '.join(changes)}."] if changes else []),
         "",
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in plots.TITLES.items()),
@@ -83,7 +83,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
 
 
 def _measured(spec: JobSpec, report: Report) -> str:
-    """What was measured."""
+    """One paragraph on what was measured: documents, queries, seeds, encoder, leaves."""
     seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
     return (
         f"{report.documents:,} documents ({spec.corpus.type}), {report.queries:,} {spec.evaluate.split} queries, "
@@ -121,7 +121,7 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
 
 
 def _trec(system: str, run: dict[str, dict[str, float]]) -> str:
-    """A run file, scores to the last bit of a float32; blanks, which separate, are percent-encoded inside an id."""
+    """A TREC run file, scores to the last bit of a float32; blanks and % inside an id are percent-encoded."""
     lines = []
     for query, scores in run.items():
         ranked = sorted(scores.items(), key=lambda item: -item[1])

@@ -1,6 +1,6 @@
 """One process's share of a corpus: its documents' vectors, and the leaves that an index or a control puts them into.
 
-No Ray here: parts in one process answer as parts in many do, and `ranking.merge` makes one ranking of theirs.
+Needs no Ray: parts are used alike in one process and in many, and `ranking.merge` joins their rankings.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
 
 ROUTER = "router"
-"""Name of the leaves that a leaf map came with."""
+"""Name of the leaves that the leaf map itself has."""
 
 
 class Part:
@@ -36,7 +36,7 @@ class Part:
 
     @classmethod
     def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str]) -> Self:
-        """The base vectors of some files of a vectors artifact, beside their namesakes in its corpus."""
+        """Load base vectors from some files of a vectors artifact, and ids from the corpus's files of those names."""
         texts, base = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
         table = pa.concat_tables([read_vectors(texts, base, name) for name in names])
         ids, results = (table[name].combine_chunks() for name in ("doc_id", "result_id"))
@@ -44,7 +44,7 @@ class Part:
 
     @classmethod
     def of_shards(cls, index: str, shards: Sequence[int]) -> Self:
-        """The documents and leaves of some shards of a published leaf map, by number."""
+        """Load the documents and leaves of some shards of a published leaf map, by number."""
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         segment, rows = read_segment(leaf_map, [leaf_map.manifest.shards[number] for number in shards])
         first = np.flatnonzero(rows["rank"].to_numpy() == 0)
@@ -55,7 +55,7 @@ class Part:
         return part
 
     def count(self) -> int:
-        """How many documents are here."""
+        """Number of documents in this part."""
         return len(self.doc_ids)
 
     def sample(self, rows: Ints) -> Floats:
@@ -63,11 +63,11 @@ class Part:
         return self.vector_NM[rows]
 
     def sizes(self, name: str) -> Ints:
-        """Rows of each leaf, as far as they lie here."""
+        """Rows of each leaf in this part."""
         return self._segments[name].lists.sizes
 
     def partition(self, name: str, centroids_LM: Floats, leaves: int) -> None:
-        """Put every document into the leaf of its nearest centroid, or into that and SOAR's second."""
+        """Put every document into its nearest centroid's leaf; with two leaves, also into one that SOAR chooses."""
         near_NC = nearest(self.vector_NM, centroids_LM, 1 if leaves == 1 else min(CANDIDATES, len(centroids_LM)))[0]
         result_N = result_numbers(self.doc_ids, self.result_ids)
         ids, vector_NM, leaf_N = self.result_ids, self.vector_NM, near_NC[:, 0]
@@ -82,13 +82,13 @@ class Part:
         self._segments[name] = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies)
 
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """The best k results of each query [q, m] in its leaves [q, β], as far as they lie here."""
+        """The best k results of each query [q, m] among this part's rows in its leaves [q, β]."""
         return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """The best k results of each query [q, m] among all documents here; a shard of second rows alone has none."""
+        """The best k results of each query [q, m] among all documents here; none where only second rows lie here."""
         return exact(query_QM, self.vector_NM, self.doc_ids, self.result_ids, k)
 
     def holdout(self, most: int) -> Holdout:
-        """The documents here, at most so many, that come first by hash of the id."""
+        """The first documents here by hash of the id, at most `most`."""
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, most)

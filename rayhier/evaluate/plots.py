@@ -22,7 +22,7 @@ TITLES = {
 WIDTH, HEIGHT, DPI = 7.0, 4.2, 130
 STYLES = ("-o", "--s", ":^", "-.d", "-x", "--v")
 PHASES = ("-", "--", "-.")
-"""Lines of a training's phases, in their order."""
+"""Line styles of a training's phases, in order."""
 LEVELS = (":", "-", "--")
 
 
@@ -46,7 +46,7 @@ def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
 
 
 def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str) -> None:
-    """One curve a system, mean over seeds; systems without a curve as level lines."""
+    """One curve for each system, mean over seeds; systems without a curve as level lines."""
     for number, name in enumerate(evaluation.seeds[0].curves):
         curves = [result.curves[name] for result in evaluation.seeds]
         x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)

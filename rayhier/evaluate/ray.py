@@ -30,7 +30,7 @@ def build(
 
 
 class Actors:
-    """Workers that are actors, started once and used for all that follows."""
+    """Workers that are Ray actors, started once for a whole evaluation."""
 
     def __init__(self, workers: WorkersSpec) -> None:
         self.count = workers.workers
@@ -50,15 +50,15 @@ class Actors:
             ray.kill(actor)
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> "ActorParts[T]":
-        """One object in each of the first actors."""
+        """Make one object in each of the first actors."""
         number, actors = next(self._numbers), self._pool[: len(arguments)]
         _get([actor.make.remote(number, make, own, {}) for actor, own in zip(actors, arguments, strict=True)])
         return ActorParts(actors, number)
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> "ActorParts[T]":
-        """One object in an actor of its own, which ends with it.
+        """Make one object in an actor of its own, which is killed when the object is closed.
 
-        It asks for no CPU: the pool is idle while it works, and a small cluster has none to spare.
+        This actor asks for no CPU: the pool is idle while it works, and a small cluster has none to spare.
         """
         number, actor = next(self._numbers), self._kind.options(num_cpus=0).remote(self._cpus)
         _get([actor.make.remote(number, make, arguments, named)])
@@ -66,26 +66,26 @@ class Actors:
 
 
 class ActorParts(Generic[T]):
-    """Objects of one number, one in each of some actors."""
+    """Objects that share a number, one in each of several actors."""
 
     def __init__(self, actors: Sequence[Any], number: int, *, own: bool = False) -> None:
         self.actors, self.number, self.own = list(actors), number, own
 
     def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """What a method of each object answers, all at once."""
+        """Call a method of every object, all at once; returns their answers."""
         return _get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """What a method of each object answers to arguments of its own, all at once."""
+        """Call a method of every object, each with its own arguments, all at once; returns their answers."""
         calls = zip(self.actors, arguments, strict=True)
         return _get([actor.call.remote(self.number, method, *own) for actor, own in calls])
 
     def send(self, value: V) -> V:
-        """A reference that actors read from the object store."""
+        """Put a value into the object store; returns the reference that actors read it by."""
         return cast("V", ray.put(value))
 
     def close(self) -> None:
-        """Let go of the objects, and of actors that hold nothing else."""
+        """Drop the objects, and kill the actors that were started for them alone."""
         for actor in self.actors:
             if self.own:
                 ray.kill(actor)
@@ -94,7 +94,7 @@ class ActorParts(Generic[T]):
 
 
 def _get(calls: list[Any]) -> list[Any]:
-    """What the actors answer; a mistake of the user's that one of them finds is raised as it found it."""
+    """Wait for the actors' answers; an InputError that an actor raises is raised again here."""
     try:
         answers: list[Any] = ray.get(calls)
     except ray.exceptions.RayTaskError as error:

@@ -1,4 +1,4 @@
-"""report.json: what an evaluation found, means over seeds and each seed beside them."""
+"""report.json: the results of an evaluation, means over seeds and each seed's own."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -30,13 +30,13 @@ class _Row(BaseModel):
 
 
 class SystemRow(_Row):
-    """What a system found: the router as the spec has it searched, a control where it first visits as much."""
+    """Measures of one system: the router at the spec's beam, a control at its first point that visits as much."""
 
     visited: float
     """Distinct documents scored, as a fraction of the corpus."""
     beam: float | None = None
     leaves: float | None = None
-    """Leaves searched for a query, in the mean; none of a system without a curve, as is `beam`."""
+    """Mean number of leaves searched for a query; absent, like `beam`, for a system without a curve."""
 
 
 class CurveRow(_Row):
@@ -64,7 +64,7 @@ class SeedRow(CurveRow):
 
 
 class MeanRow(CurveRow):
-    """A point, means over seeds, and each seed's."""
+    """A point of a curve: means over seeds, and each seed's own."""
 
     per_seed: list[SeedRow]
 
@@ -85,18 +85,18 @@ class SeedBalance(Balance):
 
 
 class MeanBalance(Balance):
-    """Balance, means over seeds, and each seed's."""
+    """Balance of leaves: means over seeds, and each seed's own."""
 
     per_seed: list[SeedBalance]
 
 
 class Report(BaseModel):
-    """An evaluation."""
+    """Results of an evaluation, as report.json holds them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     router: str
-    """The system that the others are controls of."""
+    """Name of the router's system, which the controls are compared with."""
     documents: int
     queries: int
     systems: dict[str, SystemRow]
@@ -104,7 +104,7 @@ class Report(BaseModel):
     balance: MeanBalance
     significance: list[Difference]
     lists: dict[str, int]
-    """Lists of each control that has some."""
+    """Number of lists, for each control that has lists."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -129,7 +129,7 @@ class Report(BaseModel):
 
     @classmethod
     def read(cls, path: Location) -> Self:
-        """The report at a path."""
+        """Read a report from a JSON file."""
         return cls.model_validate(files.read_json(path))
 
     def write(self, path: Location) -> None:

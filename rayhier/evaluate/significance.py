@@ -20,7 +20,7 @@ INTERVAL = (0.025, 0.975)
 
 
 class Difference(BaseModel):
-    """What one system measures more than another at a share visited: mean over queries, 95% interval."""
+    """Difference of two systems at a share visited, `system` minus `baseline`: mean over queries, 95% interval."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     system: str
@@ -104,7 +104,7 @@ def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Seque
     chunk = max(1, DRAWS // q)
     means = []
     for begin in range(0, RESAMPLES, chunk):
-        # How often each query is drawn says all that a resample is.
+        # A resample is defined by how often each query is drawn.
         drawn_RQ = generator.multinomial(q, np.full(q, 1 / q), size=min(chunk, RESAMPLES - begin))
         means.append(drawn_RQ @ difference_QP / q)
     mean_RP = np.concatenate(means)

@@ -10,9 +10,9 @@ from rayhier.evaluate.significance import Difference
 
 DIGITS = 3
 REACHED = (0.9, 0.95, 0.98)
-"""Shares of what an exact search finds."""
+"""Shares of an exact search's measure that the table of costs is made for."""
 EXACT = {"faiss_ivf": "exact"}
-"""Whose exact search a system is held against, where it is not the trained encoder's."""
+"""Exact search that a system is compared with, where it is not the one with the trained encoder."""
 
 
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
@@ -72,5 +72,5 @@ def _price(points: Sequence[Point], measure: str, goal: float) -> str:
 
 
 def cell(value: float) -> str:
-    """A value, nothing where there is none."""
+    """A value as text, empty for NaN."""
     return "" if np.isnan(value) else f"{value:.{DIGITS}f}"

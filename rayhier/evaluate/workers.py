@@ -16,19 +16,19 @@ class Parts(Protocol[T_co]):
     """Objects of one kind, each in some process."""
 
     def call(self, method: Callable[Concatenate[T_co, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """What a method of each object answers to one and the same arguments."""
+        """Call a method of every object with the same arguments; returns their answers."""
         ...
 
     def each(self, method: Callable[Concatenate[T_co, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """What a method of each object answers to arguments of its own."""
+        """Call a method of every object, each with its own arguments; returns their answers."""
         ...
 
     def send(self, value: V) -> V:
-        """A stand-in for a value that several calls are given, so that it travels once."""
+        """Make a stand-in for a value that several calls take, so that it is sent only once."""
         ...
 
     def close(self) -> None:
-        """Let go of the objects."""
+        """Drop the objects."""
         ...
 
 
@@ -36,21 +36,21 @@ class Workers(Protocol):
     """Processes that hold parts."""
 
     count: int
-    """Processes at most."""
+    """Most processes at once."""
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> Parts[T]:
-        """`make(*…)` for each tuple, at most `count` of them."""
+        """Make one object, `make(*tuple)`, for each tuple of arguments; at most `count` tuples."""
         ...
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Parts[T]:
-        """One object in a process of its own."""
+        """Make one object in a process of its own."""
         ...
 
 
 class Holder:
-    """One process of several: objects by number, whose methods it calls.
+    """Holds objects by number, in one of several processes, and calls their methods.
 
-    An actor imports the module of its class, so it stands here, where little else is imported.
+    An actor imports the module of its class; this module has the class because it imports little else.
     """
 
     def __init__(self, cpus: int) -> None:
@@ -58,7 +58,7 @@ class Holder:
         self.objects: dict[int, Any] = {}
 
     def make(self, number: int, make: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Hold `make(*arguments, **named)`."""
+        """Make an object, `make(*arguments, **named)`, and keep it under its number."""
         self.objects[number] = make(*arguments, **named)
 
     def call(self, number: int, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -66,7 +66,7 @@ class Holder:
         return method(self.objects[number], *arguments, **named)
 
     def drop(self, number: int) -> None:
-        """Let go of an object."""
+        """Drop an object."""
         self.objects.pop(number, None)
 
 
@@ -77,11 +77,11 @@ class LocalParts(Generic[T]):
         self.objects = list(objects)
 
     def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """What a method of each object answers, one after the other."""
+        """Call a method of every object, one after the other; returns their answers."""
         return [method(one, *arguments, **named) for one in self.objects]
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """What a method of each object answers to arguments of its own, one after the other."""
+        """Call a method of every object, each with its own arguments, one after the other; returns their answers."""
         return [method(one, *own) for one, own in zip(self.objects, arguments, strict=True)]
 
     def send(self, value: V) -> V:
@@ -89,20 +89,20 @@ class LocalParts(Generic[T]):
         return value
 
     def close(self) -> None:
-        """Let go of the objects."""
+        """Drop the objects."""
         self.objects.clear()
 
 
 class LocalWorkers:
-    """So many parts, all in this process."""
+    """Workers that keep up to `count` objects, all in this process."""
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> LocalParts[T]:
-        """`make(*…)` for each tuple."""
+        """Make one object, `make(*tuple)`, for each tuple of arguments."""
         return LocalParts([make(*own) for own in arguments])
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> LocalParts[T]:
-        """One object."""
+        """Make one object."""
         return LocalParts([make(*arguments, **named)])

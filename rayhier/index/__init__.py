@@ -1,1 +1,1 @@
-"""Vectors -> leaves -> the leaf map on storage."""
+"""Build and change the leaf map: vectors -> leaves -> files on storage."""

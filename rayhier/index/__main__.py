@@ -1,4 +1,4 @@
-"""`python -m rayhier.index COMMAND WORKDIR …`: what can be done with a leaf map once it is built."""
+"""`python -m rayhier.index COMMAND WORKDIR …`: change, check and export a built index."""
 
 import argparse
 import dataclasses
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 2 for a mistake of the user's, 0 otherwise."""
+    """Run one command; exit code 2 for a user's mistake or a file that cannot be read or written, else 0."""
     given = _parser().parse_args(arguments)
     try:
         print("\n".join(_run(given)))
@@ -34,34 +34,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rayhier.index", description="Change and look after a built index.", allow_abbrev=False
+        prog="python -m rayhier.index", description="Change, check and export a built index.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, says: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
-        made.add_argument("workdir", help="folder, or s3:// or gs:// prefix, a run has built an index in")
+        made.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
         return made
 
-    adding = command("add", "add documents, without training anew")
-    adding.add_argument("file", type=Path, help=".jsonl or .parquet, one row a document; parquet may bring `vector`")
-    adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are there already")
-    adding.add_argument("--id", metavar="NAME", help="column of the id (default: the corpus's)")
+    adding = command("add", "add documents, without training again")
+    adding.add_argument(
+        "file", type=Path, help=".jsonl or .parquet, one document a row; parquet may have a column `vector`"
+    )
+    adding.add_argument("--upsert", action="store_true", help="replace documents whose ids are in the index already")
+    adding.add_argument("--id", metavar="NAME", help="column with the ids (default: the corpus's)")
     deleting = command("delete", "delete documents")
     deleting.add_argument("ids", nargs="*", metavar="ID", help="id of a document")
-    deleting.add_argument("--file", type=Path, help="a file of ids, one a line")
-    command("compact", "gather many files into few, without what was deleted")
-    sweeping = command("vacuum", "remove old versions and what only they need; pinned ones stay")
-    sweeping.add_argument("--keep", type=_positive, default=1, help="newest versions that stay (default 1)")
-    sweeping.add_argument("--hours", type=_hours, default=24.0, help="age of unpublished files that go (default 24)")
-    command("stats", "sizes, balance and drift, and what helps")
-    checking = command("verify", "read every file of every version, and every row of one")
-    checking.add_argument("--version", type=_positive, help="the version (default: the newest)")
+    deleting.add_argument("--file", type=Path, help="file of ids, one on each line")
+    command("compact", "rewrite many files as few, without deleted rows")
+    sweeping = command("vacuum", "remove old versions and the files only they need; versions in use stay")
+    sweeping.add_argument("--keep", type=_positive, default=1, help="number of newest versions to keep (default 1)")
+    sweeping.add_argument(
+        "--hours", type=_hours, default=24.0, help="hours after which files of no version are removed (default 24)"
+    )
+    command("stats", "show sizes, balance and drift, and what to do about them")
+    checking = command("verify", "check every file of every version, and every row of one version")
+    checking.add_argument("--version", type=_positive, help="version whose rows are checked (default: the newest)")
     exporting = command("export", "write one faiss file that plain faiss opens")
-    exporting.add_argument("file", type=_local, help="where to; FILE.rows.parquet beside it names the rows")
+    exporting.add_argument("file", type=_local, help="file to write; FILE.rows.parquet beside it names the rows")
     command("versions", "list versions")
     rolling = command("rollback", "publish an older version again as the newest")
-    rolling.add_argument("version", type=_positive, help="the older version")
+    rolling.add_argument("version", type=_positive, help="number of the older version")
     return parser
 
 
@@ -83,12 +87,12 @@ def _hours(text: str) -> float:
 
 def _local(text: str) -> Path:
     if not text or "://" in text or not Path(text).name or Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: a file of this machine")
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: path of a file on this machine")
     return Path(text)
 
 
 def _run(given: argparse.Namespace) -> list[str]:
-    """Do what is asked; returns the lines to print."""
+    """Run the command; returns the lines to print."""
     from rayhier.index import change
     from rayhier.index.verify import verify
     from rayhier.search.index import index_root, open_leaf_map, reading_leaf_map
@@ -121,7 +125,7 @@ def _run(given: argparse.Namespace) -> list[str]:
                 made = export(kept, given.file, probes)
             return [
                 f"{given.file}: {made.rows:,} rows in {made.lists:,} lists, {made.bytes / 1e6:,.1f} MB",
-                f"{given.file}{ROWS}: which row is which document",
+                f"{given.file}{ROWS}: the document of each row",
                 f"plain faiss with nprobe = {probes}, the spec's beam, finds {made.recall:.1%} of what a scan finds",
             ]
 
@@ -150,11 +154,11 @@ def _compact(spec: JobSpec, there: "LeafMap") -> list[str]:
 
 
 def _ids(given: argparse.Namespace) -> list[str]:
-    """Ids on the command line and in a file."""
+    """Ids from the command line and from `--file`."""
     from rayhier.corpus.check import encodes
 
     if not all(map(encodes, given.ids)):
-        raise InputError("ids: one is no UTF-8; allowed: ids of documents in the index")
+        raise InputError("ids: one is not UTF-8; allowed: ids of documents in the index")
     if given.file is None:
         return list(given.ids)
     try:
@@ -177,10 +181,10 @@ def _stats(manifest: "Manifest") -> list[str]:
     shown = {
         **{name: value for name, value in dataclasses.asdict(found).items() if not isinstance(value, float)},
         "imbalance": f"{found.imbalance:.3f}",
-        "void rows": f"{found.void:.1%}",
+        "removed rows": f"{found.void:.1%}",
         "added rows": f"{found.added:.1%}",
         "mean log-probability": f"{found.log_prob:.3f}",
-        "of added documents": "none" if found.added_log_prob is None else f"{found.added_log_prob:.3f}",
+        "added log-probability": "none" if found.added_log_prob is None else f"{found.added_log_prob:.3f}",
     }
     shown.pop("added_log_prob", None)
     lines = [
@@ -205,7 +209,7 @@ def _rollback(root: Location, given: argparse.Namespace) -> list[str]:
 
     try:
         before = LeafMap.open(root).manifest
-    except InputError:  # it may be what a rollback mends
+    except InputError:  # a rollback may repair it
         before = None
     return _changed(before, change.rollback(root, given.version).manifest)
 
@@ -230,7 +234,7 @@ def _versions(root: Location, _: argparse.Namespace) -> list[str]:
 
 
 REPAIRS = {"vacuum": _vacuum, "versions": _versions, "rollback": _rollback}
-"""Commands that go on where the newest manifest is damaged."""
+"""Commands that also run where the newest manifest is damaged."""
 
 
 if __name__ == "__main__":

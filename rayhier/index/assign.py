@@ -1,4 +1,4 @@
-"""Documents and their trained vectors -> rows of the leaf map: each document in its leaf, or in its two."""
+"""Documents and their trained vectors -> rows of the leaf map: each document in one leaf, or in two."""
 
 from typing import Literal
 
@@ -26,9 +26,9 @@ class Assigner:
         self.leaves, self.spill = spec.leaves_per_document, spec.index.second_leaf
 
     def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
-        """Rows of the leaf map, sorted by leaf then id, for documents as the trained encoder gives them.
+        """Rows of the leaf map, sorted by leaf then id, for documents that the trained encoder encoded.
 
-        Raises InputError where a vector holds what is no number, or the router reads tokens and there are none.
+        Raises InputError where a vector holds NaN or infinity, or the router reads tokens and there are none.
         """
         vector_NM = encoded.numpy
         if self.router.reads == "tokens" and encoded.tokens is None:
@@ -53,7 +53,7 @@ class Assigner:
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
-    """The first leaf of each row [n, r], or where it has two both."""
+    """Column `leaves`: the first leaf of each row [n, r], and the second where it has two."""
     has_NR = np.ones(leaf_NR.shape, dtype=bool)
     has_NR[:, 1:] = two_N[:, None]
     ends = np.concatenate([[0], np.cumsum(has_NR.sum(axis=1))]).astype(np.int32)
@@ -61,13 +61,13 @@ def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
 
 
 def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: Precision = "float32") -> None:
-    """InputError where a vector holds NaN, infinity or what is stored as that: no leaf is its own."""
+    """InputError where a vector holds NaN, infinity or a number that is stored as infinity: it fits no leaf."""
     most = float(np.finfo(precision).max)
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:SHOWN].tolist())
         held = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN or infinity: {shown}"
-        raise InputError(f"{held}; allowed: numbers, which {precision} ends at {most:g}")
+        raise InputError(f"{held}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 
 def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
@@ -77,11 +77,11 @@ def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
 
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, Floats]:
-    """A part's documents, with all they carry, and their base vectors [n, m].
+    """Read a part's documents, with all their columns, and their base vectors [n, m].
 
-    Raises ValueError where the two are not the same documents in the same order.
+    Raises ValueError where the two files do not hold the same documents in the same order.
     """
     documents, stored = files.read_table(corpus), columns.read([vectors], ["doc_id", "vector"])
     if not documents["doc_id"].equals(stored["doc_id"]):
-        raise ValueError("documents and vectors of a part are not the same ids in the same order")
+        raise ValueError("documents and vectors of a part do not have the same ids in the same order")
     return documents, columns.matrix(stored["vector"])

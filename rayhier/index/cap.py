@@ -1,4 +1,4 @@
-"""A hard cap on leaves: an over-full one keeps its most probable rows, the others go to their next-best leaf with room.
+"""A hard cap on leaf sizes: a leaf keeps its most probable rows, the rest go to their next-best leaf with room.
 
 Shapes: A rows of one part, L leaves, C candidate leaves.
 """
@@ -18,11 +18,11 @@ from rayhier.spec import InputError
 from rayhier.storage import columns
 
 MOVED = 4096
-"""Rows whose next-best leaves are looked for together."""
+"""Rows whose next-best leaves are computed together."""
 
 
 def most_rows(rows: int, leaves: int, factor: float) -> int:
-    """Of a leaf.
+    """Most rows that a leaf may hold: `factor` times the mean, rounded up.
 
     >>> most_rows(rows=1000, leaves=100, factor=1.25)
     13
@@ -33,14 +33,14 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
 def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
     """Rows of each part (columns doc_id, leaf, rank, log_prob) that leaves of these sizes have no room for.
 
-    A leaf keeps its most probable rows, equals by id. In memory at once: the rows of over-full leaves.
+    A leaf keeps its most probable rows, ties by id. Memory holds the rows of over-full leaves at once.
     """
     over_L = size_L > room_L
     own = [_held(part, number, over_L) for number, part in enumerate(parts)]
     best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
     held = pa.concat_tables(own).sort_by(best)
     leaf_A, part_A, row_A = (held[name].to_numpy() for name in ("leaf", "part", "row"))
-    place_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A)  # within its leaf, the most probable first
+    place_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A)  # place within its leaf, most probable first
     gone_A = place_A >= room_L[leaf_A]
     return [row_A[gone_A & (part_A == number)] for number in range(len(own))]
 
@@ -52,7 +52,7 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 
 
 def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """A part with some of its rows in their next-best leaf that has room; what they take there is counted in `room_L`.
+    """Move some rows of a part to their next-best leaf with room; `room_L` is reduced by what they take.
 
     No document lies twice in one leaf. Raises InputError where no leaf has room.
     """

@@ -1,8 +1,8 @@
 """Adding, replacing and deleting documents of a published leaf map: new files, then one new manifest.
 
-Nothing that was published is touched, so readers of older versions go on undisturbed, and a change that fails leaves
-files that no manifest names. Another writer may publish in the meantime: what a change means is then worked out once
-more for the newest version, or refused where it no longer goes with it.
+No published file is changed, so readers of older versions are not disturbed, and a change that fails leaves only files
+that no manifest names. Where another writer publishes in the meantime, the change is applied again to the newest
+version, or refused where it no longer fits it.
 """
 
 import contextlib
@@ -25,23 +25,23 @@ from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
 Documents = tuple[pa.Table, Encoded]
-"""Rows as the corpus has them, and as the trained encoder gives them."""
+"""Documents with the corpus's columns, and their texts as the trained encoder encodes them."""
 SHOWN = 5
 AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float) -> LeafMap:
-    """A version with more documents; InputError where one of them is there already."""
+    """Publish a version with more documents; InputError where an id is in the index already."""
     return _put(root, assign, batches, factor, replace=False)
 
 
 def upsert(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float) -> LeafMap:
-    """A version with these documents, in place of those with the same ids."""
+    """Publish a version with these documents, which replace those with the same ids."""
     return _put(root, assign, batches, factor, replace=True)
 
 
 def delete(root: Location, ids: Sequence[str]) -> LeafMap:
-    """A version without these documents; InputError where one of them is not there."""
+    """Publish a version without these documents; InputError where an id is not in the index."""
     named = pa.array(sorted(set(ids)), pa.string())
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")
@@ -56,7 +56,7 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
 
 
 def rollback(root: Location, version: int) -> LeafMap:
-    """A new version that is what an older one was."""
+    """Publish an older version again, as the newest."""
     with pinned(root, version):
         return leaf_map.again(root, version)
 
@@ -89,7 +89,7 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor:
 
 @contextlib.contextmanager
 def _writing(root: Location) -> Iterator[LeafMap]:
-    """The newest version; while the block lasts, what it needs and what is written beside it is kept from vacuum."""
+    """Open the newest version; inside the block, vacuum keeps its files and those that a writer adds."""
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         yield newest
 
@@ -97,7 +97,7 @@ def _writing(root: Location) -> Iterator[LeafMap]:
 def _write_shards(
     newest: LeafMap, filling: Filling, batches: Iterable[Documents], shards: list[Shard], *, replace: bool
 ) -> pa.Array:
-    """A file of rows for each batch, noted in `shards` as soon as it is there; returns the ids of all."""
+    """Write a file of rows for each batch, noted in `shards` once written; returns the ids of all documents."""
     token, checked = uuid.uuid4().hex[:12], 0
     named: list[pa.Array] = []
 
@@ -109,7 +109,7 @@ def _write_shards(
 
     for number, (documents, encoded) in enumerate(_checked(newest.manifest, batches)):
         named.append(_ids(documents))
-        if len(named) >= 2 * checked:  # the whole id column is read for it: after 1, 2, 4, 8 … batches
+        if len(named) >= 2 * checked:  # reads the whole id column, so only after 1, 2, 4, 8 … batches
             checked = check()
         table = filling.take(documents, encoded, named[-1])
         shards.append(write_rows(newest.root, f"data/added-{token}-{number:05d}.parquet", table))
@@ -128,7 +128,7 @@ def _checked(manifest: Manifest, batches: Iterable[Documents]) -> Iterator[Docum
 
 
 def _ids(documents: pa.Table) -> pa.Array:
-    """Ids of a batch, sorted; InputError where one stands there twice."""
+    """Ids of a batch, sorted; InputError where one is there twice."""
     _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
     return documents[key_of(documents.column_names)].combine_chunks().unique().sort()
 
@@ -146,7 +146,7 @@ def _check_new(now: LeafMap, ids: pa.Array) -> None:
 
 def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
     found = find(now, ids)
-    _refuse(unknown(found, ids), f"not in the index (version {now.manifest.version})", "ids of documents in it")
+    _refuse(unknown(found, ids), f"not in the index (version {now.manifest.version})", "ids of documents in the index")
     return found
 
 
@@ -162,7 +162,7 @@ def _write_ids(root: Location, ids: pa.Array) -> files.File:
 
 
 def _without(manifest: Manifest, found: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
-    """A manifest without the rows found, which a file of ids makes void."""
+    """A manifest without the rows found; the file of ids marks them as removed."""
     removed = Removal(file=file, ids=ids, rows=found.num_rows, since=manifest.version + 1)
     counts = np.array(manifest.counts) - per_leaf(found, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(found["rank"], 0)).as_py() or 0)
@@ -178,7 +178,7 @@ def _without(manifest: Manifest, found: pa.Table, file: files.File, ids: int, ch
 
 
 def _with(manifest: Manifest, shards: Sequence[Shard], version: int, change: leaf_map.Change) -> Manifest:
-    """A manifest with more shards, which belong to `version`."""
+    """A manifest with more shards, added by `version`."""
     counts = np.array(manifest.counts)
     for shard in shards:
         counts[shard.leaves] += np.diff(shard.offsets)

@@ -1,4 +1,4 @@
-"""Many files into few again: rows that count, gathered anew into shards of contiguous leaves."""
+"""Compaction: rows that were not removed, rewritten as a few shards of contiguous leaves."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
 
 
 def instead(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
-    """The change that puts shards in the place of all that an older version consists of.
+    """The change that replaces all files of an older version by new shards.
 
-    What was added or removed since stays beside them. InputError where another compaction or a rollback took some of
-    the older version's files away meanwhile.
+    What was added or removed since stays. InputError where another compaction or a rollback took some of the older
+    version's files away in the meantime.
     """
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
@@ -23,8 +23,8 @@ def instead(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Mani
         brought_back = not all(one.acts_on(shard) for one in later for shard in dated)
         if brought_back or not old <= {file.name for file in now.files}:
             raise InputError(
-                f"compact: version {now.version} ({now.change}) no longer consists of what was compacted, version "
-                f"{base.version}; nothing was changed; run it again"
+                f"compact: version {now.version} ({now.change}) no longer has all files of version {base.version}, "
+                "which was compacted; nothing was changed; run compact again"
             )
         return now.model_copy(
             update={

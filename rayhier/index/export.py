@@ -17,26 +17,26 @@ from rayhier.storage import columns, files
 from rayhier.storage.leaf_map import LeafMap, key_of
 
 ROWS = ".rows.parquet"
-"""What faiss' ids stand for, beside the file."""
+"""Suffix of the file that names the document of each faiss id."""
 ASKED, NEAREST = 100, 10
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """Size of an exported file, and the recall of plain faiss on it."""
 
     rows: int
     lists: int
     bytes: int
     recall: float
-    """Of the ten rows nearest to some of its own vectors: those that plain faiss finds in the lists nearest to them."""
+    """Share that plain faiss finds of the ten rows nearest to each of some stored vectors, at the given probes."""
 
 
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Exported:
-    """Write an inner-product IVF of every row, float16 or float32 as they are stored, and `PATH.rows.parquet`.
+    """Write an inner-product IVF of every row, in float16 or float32 as stored, and `PATH.rows.parquet`.
 
     A row's id is its number; the table beside says which document (`id`), leaf and rank it is. A document in two leaves
-    is two rows. Plain faiss is to probe so many lists. Raises InputError where the memory at hand does not hold it.
+    is two rows. Recall is measured with `probes` lists. Raises InputError where memory is too small for it.
     """
     manifest = leaf_map.manifest
     m, leaves = manifest.dimension, len(manifest.counts)
@@ -73,7 +73,7 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Exported:
 
 
 def _recall(index: Any, query_QM: Floats, probes: int) -> float:
-    """Against a scan of every list; 1 of an index that is empty."""
+    """Recall at `probes` lists against a scan of every list; 1 for an empty index."""
     if not len(query_QM):
         return 1.0
 
@@ -89,11 +89,13 @@ def _recall(index: Any, query_QM: Floats, probes: int) -> float:
 def _check_memory(needed: int) -> None:
     free = available()
     if needed > free:
-        raise InputError(f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free")
+        raise InputError(
+            f"export: needs {needed >> 20:,} MiB of memory; {free >> 20:,} MiB are free; use a machine with more"
+        )
 
 
 def available() -> int:
-    """Bytes of memory to be had, what the system holds of files and would give back included, where it says so."""
+    """Bytes of free memory, with file caches that the system can release where it reports them."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10

@@ -1,4 +1,4 @@
-"""How full leaves become while documents are put into a version, and where those go whose leaf is full."""
+"""Fill leaves with new documents, and move those whose leaf is full to the next-best leaf with room."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,23 +11,23 @@ from rayhier.storage.leaf_map import LeafMap
 
 
 class Filling:
-    """Rows of each leaf: those of a version, and those of the documents taken so far.
+    """Counts rows of each leaf: those of a version, and those of the documents taken so far.
 
     No leaf grows beyond `factor` times the mean. Documents that replace others count twice until they are looked up,
-    which reads the whole id column: that is done where a leaf might be full. Writers at once each count alone.
+    which reads the whole id column and is done only where a leaf might be full. Concurrent writers count separately.
     """
 
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
         self._base, self._assign, self._factor, self._replace = base, assign, factor, replace
         self._size_L = np.array(base.manifest.counts)
-        # Rows there are at least, and ids whose older rows may still be counted.
+        # Least number of rows, and ids whose older rows may still be counted.
         self._least = int(self._size_L.sum())
         self._doubtful: list[pa.Array] = []
         self.moved = 0
-        """Rows that found their leaf full and lie in a next-best one."""
+        """Rows moved to a next-best leaf because their own was full."""
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """The rows of documents with these ids, routed; InputError where no leaf has room."""
+        """Route documents with these ids; returns their rows. InputError where no leaf has room."""
         table = self._assign(documents, encoded)
         count_L = self._counts(table)
         if self._replace:
@@ -38,7 +38,7 @@ class Filling:
         over_L = count_L > room_L
         if over_L.any():
             (rows,) = cap.excess([table], count_L, room_L)
-            # What is over-full is filled by its own rows; the others have room for what is left over.
+            # Over-full leaves are filled by their own rows; only the others have room for moved rows.
             table = cap.move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
             count_L, self.moved = self._counts(table), self.moved + len(rows)
         self._size_L += count_L
@@ -50,7 +50,7 @@ class Filling:
         return np.array(leaf_counts(table["leaf"].to_numpy(), len(self._size_L)))
 
     def _room(self, count_L: np.ndarray) -> np.ndarray:
-        """Rows that each leaf may take, of a batch that brings so many."""
+        """Rows of a batch that each leaf may take; `count_L` are the rows that the batch has for it."""
         rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
         return np.asarray(np.maximum(cap.most_rows(rows, len(self._size_L), self._factor) - self._size_L, 0))
 

@@ -12,13 +12,13 @@ FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8()
 
 
 def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
-    """Rows that count of documents with these ids: `id`, `leaf`, `rank`. One shard's ids are in memory at a time."""
+    """Rows `id`, `leaf`, `rank` of documents with these ids, without removed rows. Holds one shard's ids in memory."""
     none = pa.table([[], [], []], schema=FOUND)
     return pa.concat_tables([none, *(table.filter(pc.is_in(table["id"], ids)) for table in scan(leaf_map))])
 
 
 def scan(leaf_map: LeafMap) -> Iterator[pa.Table]:
-    """The same of all documents, shard by shard; shards that hold none are left out."""
+    """Rows of all documents, `id`, `leaf` and `rank`, shard by shard; empty shards are left out."""
     for shard in leaf_map.manifest.shards:
         if shard.rows:
             table = leaf_map.read(shard, [leaf_map.key(shard), "leaf", "rank"], verify=False)
@@ -26,11 +26,11 @@ def scan(leaf_map: LeafMap) -> Iterator[pa.Table]:
 
 
 def unknown(found: pa.Table, ids: pa.Array) -> list[str]:
-    """Ids that were looked up in vain."""
+    """Ids that were looked up but not found."""
     missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, found["id"].combine_chunks()))).to_pylist()
     return missing
 
 
 def per_leaf(found: pa.Table, leaves: int) -> np.ndarray:
-    """Rows by leaf [leaves]."""
+    """Number of rows found in each leaf [leaves]."""
     return np.bincount(found["leaf"].to_numpy(), minlength=leaves)

@@ -1,4 +1,4 @@
-"""Rows of a range of leaves, out of routed parts or of a version, into a shard: what needs no torch, nor imports it."""
+"""Gather rows of a range of leaves, from routed parts or a version, into a shard. Does not import torch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,38 +18,38 @@ class Source(Protocol):
 
     @property
     def digests(self) -> list[str]:
-        """SHA-256 of every file that says which rows those are."""
+        """SHA-256 of every file that the rows come from."""
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Those that lie in a range of leaves."""
+        """Rows that lie in a range of leaves."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Routed parts."""
+    """Rows of routed parts of the corpus."""
 
     paths: list[Location]
     digests: list[str]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Part by part."""
+        """Rows that lie in a range of leaves, part by part."""
         wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
         return (files.read_table(path, filters=wanted) for path in self.paths)
 
 
 @dataclass(frozen=True)
 class Published:
-    """A version of a leaf map."""
+    """Rows of a version of a leaf map."""
 
     leaf_map: LeafMap
 
     @property
     def digests(self) -> list[str]:
-        """Of its rows, and of the ids removed from them."""
+        """SHA-256 of the version's files: rows, and ids of removed documents."""
         return [file.sha256 for file in self.leaf_map.manifest.files]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Those that count, file by file."""
+        """Rows that were not removed and lie in a range of leaves, file by file."""
         return (self.leaf_map.read(shard, leaves=leaves, verify=False) for shard in self.leaf_map.manifest.shards)
 
 

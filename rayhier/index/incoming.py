@@ -1,4 +1,4 @@
-"""Documents that are added: read from a user's file, checked as the corpus stage checks them, and encoded."""
+"""Documents to add: read from a user's file, checked like those of a corpus, and encoded."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -20,16 +20,16 @@ from rayhier.spec.corpus import Columns, CorpusSpec
 from rayhier.storage.source import PARQUET
 
 BATCH = 4096
-"""Documents in memory at a time; of larger files each batch becomes a file of the leaf map."""
+"""Documents in memory at a time; each batch of a larger file becomes a file of the leaf map."""
 SHOWN = 3
 VECTOR = "vector"
 LENGTH = 0.01
-"""What a unit vector's may differ by: float16 rounds."""
+"""How far a unit vector's length may be from 1: float16 rounds."""
 
 Encode = Callable[[Sequence[str]], Encoded]
-"""Texts as the trained encoder gives them."""
+"""Texts -> what the trained encoder makes of them."""
 Row = tuple[Entry, Any]
-"""A document, and its vector where the file brings it."""
+"""A document, and its vector where the file has one."""
 
 
 def batches(
@@ -37,9 +37,9 @@ def batches(
 ) -> Iterator[Documents]:
     """Documents of a `.jsonl` or `.parquet` file, batch by batch, with their vectors.
 
-    Columns are called what the corpus calls them, `key` names the id's otherwise. A parquet file may bring `vector`, of
-    the trained encoder, which is then taken as it is: for cosine a `unit` vector. InputError where a row would not be
-    accepted: which, and why.
+    Columns have the corpus's names; `key` names another id column. A parquet file may have a column `vector`, made by
+    the trained encoder and stored unchanged; `unit` requires length 1, for cosine. InputError says which rows are
+    refused, and why.
     """
     layout = Layout.of(corpus)
     columns = getattr(corpus, "columns", Columns(id="_id" if corpus.type == "beir" else "id"))
@@ -50,7 +50,9 @@ def batches(
         table = layout.table([entry for entry, _ in held])
         given = [vector for _, vector in held if vector is not None]
         if given and layout.passages is not None:
-            raise InputError(f"{path}: brings vectors, but documents of this index are cut into passages")
+            raise InputError(
+                f"{path}: has vectors, but documents of this index are cut into passages; allowed: no vectors"
+            )
         yield table, Encoded.of(_matrix(path, given, len(held), unit=unit)) if given else encode(document_texts(table))
 
 
@@ -67,7 +69,7 @@ def _rows(path: Path, rules: Rules) -> Rows[Row]:
 
 
 def _check(path: Path, rows: Rows[Row]) -> None:
-    """InputError where a row is refused: before any of the others is encoded."""
+    """Check all rows before any is encoded; InputError where a row is refused."""
     bad, said = 0, []
     for number, row in enumerate(rows, 1):
         if isinstance(row, Rejected):

@@ -36,7 +36,7 @@ from rayhier.storage.pins import pinned, reading
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
-"""Of a row group of a routed part: the gathering of a shard reads those that hold its leaves."""
+"""Rows of a row group of a routed part: gathering a shard reads only the row groups that hold its leaves."""
 
 
 class RoutePart:
@@ -111,11 +111,11 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
-    """Gather a leaf map anew, without what removals made void; a version that differs in nothing a search can see."""
+    """Publish a version with the same documents in few files, without removed rows; searches find the same."""
     with reading(root) as there, pinned(root, there.manifest.version, writes=True):
         base = there.manifest
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
-        for file in base.files:  # once, as each file is read by many shards' gathering
+        for file in base.files:  # checked once here, as gathering reads each file for many shards
             check(root, file, MEND)
         shards = _gather(spec, root, Published(there), base.counts, size, name, root / "work" / name)
         made = leaf_map.commit(root, instead(base, shards))
@@ -126,7 +126,7 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
 def _route(
     spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt, documents: int
 ) -> tuple[Parts, list[int]]:
-    """Route what is not routed yet; returns the routed parts and the rows of every leaf."""
+    """Route the parts that are not routed yet; returns all routed parts and the number of rows of every leaf."""
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
     arguments = {
@@ -159,7 +159,7 @@ def _route(
 def _cap(
     spec: JobSpec, model: Artifact, attempt: Attempt, parts: Parts, counts: Sequence[int]
 ) -> tuple[Parts, list[int], int]:
-    """Empty over-full leaves into their neighbours; returns parts, rows of every leaf, and how many rows moved."""
+    """Move rows out of over-full leaves; returns the parts, the rows of every leaf, and how many rows moved."""
     size_L = np.array(counts)
     most = cap.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
     if size_L.max(initial=0) <= most:
@@ -178,17 +178,17 @@ def _cap(
     for path in made.paths:
         after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
     moved = sum(map(len, gone))
-    say(f"  {moved:,} rows found their leaf full ({most:,} rows) and lie in a next-best one")
+    say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return made, after.tolist(), moved
 
 
 def _gather(
     spec: JobSpec, root: Location, source: Source, counts: list[int], size: int, name: str, folder: Location
 ) -> list[Shard]:
-    """Write the shards `name` of rows that are so many bytes; those that `folder` notes as written are left alone."""
+    """Write the shards `name`; `size` is the bytes of all rows. Shards noted in `folder` as written are kept."""
     rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
     plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
-    # A shard of the same name may have been made of parts that were then routed again, elsewhere and otherwise.
+    # A shard of the same name may hold rows of parts that were routed again since, with another result.
     made_of = hashlib.sha256(json.dumps([cuts, counts, source.digests]).encode()).hexdigest()
 
     def done(key: str) -> Entry | None:
@@ -208,15 +208,15 @@ def _gather(
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:
-    """A table in pieces, to be row groups."""
+    """A table in slices that become row groups."""
     return [table.slice(begin, ROUTED_ROWS) for begin in range(0, table.num_rows, ROUTED_ROWS)]
 
 
 def _whole(place: Location, found: int, expected: int, what: str) -> None:
     if found != expected:
-        raise InputError(f"{place}: {found} of {expected} {what} are noted as done; nothing is published; run again")
+        raise InputError(f"{place}: {found} of {expected} {what} are done; nothing was published; run it again")
 
 
 def part_key(name: str) -> str:
-    """The ledger's name of a routed part."""
+    """Key of a routed part in the ledger."""
     return f"routed-{Path(name).stem}"

@@ -13,7 +13,7 @@ from rayhier.storage.paths import Location
 
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20
-"""Of a shard as it lies on storage, about, where their number is `auto`."""
+"""Approximate size of a shard on storage where `index.shards` is `auto`."""
 FEWEST = 4
 
 
@@ -34,7 +34,7 @@ def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
 
 
 def shard_count(spec: JobSpec, size: int) -> int:
-    """Of a leaf map whose rows are so many bytes on storage."""
+    """Number of shards of a leaf map whose rows take `size` bytes on storage."""
     return max(FEWEST, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
 
 
@@ -46,7 +46,7 @@ def write_shard(
     counts: Sequence[int],
     since: int = 1,
 ) -> Shard:
-    """Gather rows, in any order, that lie in a range of leaves into the file `root/name`.
+    """Write the rows of a range of leaves, given in any order, to the file `root/name`.
 
     Raises RuntimeError where a leaf does not hold as many rows as were counted for it.
     """
@@ -60,7 +60,7 @@ def write_shard(
 
 
 def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Shard:
-    """Rows of a leaf map, in any order, as the shard `root/name`."""
+    """Write rows of a leaf map, given in any order, as the shard `root/name`."""
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]

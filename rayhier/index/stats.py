@@ -1,4 +1,4 @@
-"""How a leaf map has drifted from what its model was trained for, and what helps."""
+"""How far a leaf map has drifted from what its model was trained on, and what to do about it."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -8,11 +8,11 @@ import numpy as np
 from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
-"""Shares of void and of added rows, and files of added rows, beyond which a compaction pays."""
+"""Shares of removed and of added rows, and files of added rows, above which to compact."""
 IMBALANCE, SURPRISE, FEWEST = 2.0, 1.0, 100
-"""Imbalance, and nats that new documents, as soon as there are so many, are less probable in their leaf than old ones,
-beyond which to train again. Documents of the same kind are already 0.6 to 0.7 less probable in leaves that were not
-made of them (docs/growing.md)."""
+"""Above which to train again: imbalance, and nats by which new documents, once there are FEWEST, are less probable in
+their leaf than old ones. Even documents of the same kind are 0.6 to 0.7 nats less probable in leaves that were trained
+without them (docs/growing.md)."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Stats:
     leaves: int
     empty: int
     imbalance: float
-    """L Σn² / (Σn)², of rows."""
+    """L Σn² / (Σn)² for n rows in each of L leaves; 1 is even."""
     void: float
-    """Share of stored rows that removals made void."""
+    """Share of stored rows that belong to removed documents."""
     added: float
     """Share of stored rows that came after the build or the last compaction."""
     files: int
@@ -35,14 +35,14 @@ class Stats:
     added_documents: int
     bytes: int
     log_prob: float
-    """Mean log-probability of a document in its first leaf: of the build's or compaction's documents."""
+    """Mean log-probability of documents in their first leaf, for those of the build or the last compaction."""
     added_log_prob: float | None
-    """The same of documents added since."""
+    """Mean log-probability of documents in their first leaf, for those added since."""
     moved: int
 
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
-        """Of a version."""
+        """Compute the numbers from a version's manifest."""
         base = [shard for shard in manifest.shards if not is_added(shard)]
         added = [shard for shard in manifest.shards if is_added(shard)]
         stored = sum(shard.rows for shard in manifest.shards)
@@ -66,10 +66,12 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """What to do, and why; nothing where all is well."""
+        """Lines that say what to do, and why; none where there is nothing to do."""
         said = []
         if self.void > TOMBSTONES:
-            said.append(f"compact: {self.void:.0%} of the stored rows are void (above {TOMBSTONES:.0%})")
+            said.append(
+                f"compact: {self.void:.0%} of the stored rows are of removed documents (above {TOMBSTONES:.0%})"
+            )
         if self.added > ADDED:
             said.append(f"compact: {self.added:.0%} of the rows lie outside the sorted shards (above {ADDED:.0%})")
         if self.added_files > FILES:
@@ -83,7 +85,7 @@ class Stats:
 
 
 def is_added(shard: Shard) -> bool:
-    """Whether it holds what came after the build or the last compaction."""
+    """Whether a shard was added after the build or the last compaction."""
     return shard.file.name.startswith("data/added-")
 
 

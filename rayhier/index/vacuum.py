@@ -1,4 +1,4 @@
-"""Removing what no version that is kept or read needs any more."""
+"""Remove files that no version needs that is kept or being read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
 FOLDERS = ("data/", "removed/", "work/")
-"""Where files lie that only manifests, or work that is under way, name."""
+"""Folders whose files are named only by manifests, or by work in progress."""
 HOURS = 24.0
-"""Age at which a file that no manifest names is no longer one that a writer is about to publish."""
+"""Age in hours beyond which a file that no manifest names is taken for abandoned, not for a writer's."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What was removed."""
+    """What a vacuum removed."""
 
     versions: list[int]
     held: list[int]
-    """Older versions that stay, since someone reads them or writes beside them."""
+    """Older versions that stay, since readers or writers use them."""
     files: int
     bytes: int
 
@@ -28,9 +28,9 @@ class Swept:
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     """Remove all but the newest `keep` versions and those that are pinned, then files that none of the rest needs.
 
-    Files that no manifest ever named stay while someone writes, and while they are younger than `hours`. Manifests go
-    first, and what is left is read again before any file goes, so that a version that is pinned or published meanwhile
-    is whole. InputError where the manifest of a version that stays is damaged; older ones may be.
+    Files that no manifest ever named stay while someone writes, and while they are younger than `hours`. Manifests are
+    removed first, and the rest are read again before any file is removed, so that a version that is pinned or published
+    meanwhile stays whole. InputError where the manifest of a version that stays is damaged.
     """
     there = leaf_map.versions(root)
     older = set(there[:-keep])
@@ -38,11 +38,11 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     doomed = older - pins.held(root)
     for version in doomed:
         leaf_map.remove_version(root, version)
-    # Who pinned one between the two looks reads on.
+    # A version pinned between the two checks is published again.
     for version in doomed & pins.held(root) & every.keys():
         leaf_map.publish(root, every[version])
         doomed.remove(version)
-    # Files, then writers, then manifests: whose files are in the list is still writing, or has published them.
+    # Read files, then writers, then manifests: the writer of a listed file still writes, or has published it.
     listed, writing = files.below(root), pins.writing(root)
     needed = _needed(root, every)
     named = {file.name for manifest in every.values() for file in manifest.files}
@@ -52,7 +52,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
             continue
         try:
             found = (root / name).stat()
-        except FileNotFoundError:  # a writer's, under its last name by now, or another vacuum's
+        except FileNotFoundError:  # a writer renamed it, or another vacuum removed it
             continue
         if name in named or (not writing and leaf_map.now() - found.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
@@ -62,7 +62,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
 
 
 def _manifests(root: Location, there: Sequence[int], older: set[int]) -> dict[int, Manifest]:
-    """Of all versions; older ones are left out where they are damaged, or gone by now."""
+    """Manifests of all versions; older ones that are damaged or gone by now are left out."""
     found = {}
     for version in there:
         try:
@@ -75,7 +75,7 @@ def _manifests(root: Location, there: Sequence[int], older: set[int]) -> dict[in
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
     """Files of every version that is there now, or that someone pinned before it was removed."""
-    # Pins first: who unpins after this has published before manifests are listed.
+    # Pins first: whoever unpins after this has published before manifests are listed.
     pinned = [before[version] for version in pins.held(root) if version in before]
     there = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
     return {file.name for manifest in (*there, *pinned) for file in manifest.files}

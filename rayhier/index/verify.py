@@ -1,4 +1,4 @@
-"""Whether a leaf map is whole: every byte of every version, and in one version every document once in each leaf."""
+"""Check a leaf map: every byte of every version, and in one version every document once in each of its leaves."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +15,10 @@ from rayhier.storage.pins import reading
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
-    """Read every file of every version, then every row of one, the newest where none is given; the versions read.
+    """Check every file of every version, then every row of `version`, by default the newest; returns the versions.
 
-    Raises InputError, which names the file, where anything is not as it was published. Holds a shard in memory, and
-    16 bytes of every document.
+    Raises InputError, which names the file, where anything is not as it was published. Holds one shard in memory, and
+    16 bytes for every document.
     """
     whole, checked = [], set[str]()
     for number in leaf_map.versions(root):
@@ -29,7 +29,7 @@ def verify(root: Location, version: int | None = None) -> list[int]:
                         check(root, file, MEND)
                         checked.add(file.name)
         except InputError:
-            if number in leaf_map.versions(root):  # else a vacuum took it
+            if number in leaf_map.versions(root):  # else a vacuum removed it
                 raise
         else:
             whole.append(number)
@@ -39,7 +39,7 @@ def verify(root: Location, version: int | None = None) -> list[int]:
 
 
 def _check_rows(there: LeafMap) -> None:
-    """InputError where rows are not sorted as the manifest says, or a document lies there twice, or half."""
+    """InputError where rows are not as the manifest says, or a document is there twice or has no first row."""
     manifest = there.manifest
     counts = np.zeros(len(manifest.counts), dtype=np.int64)
     seen: dict[int, list[ids.Digests]] = {0: [], 1: []}
@@ -52,13 +52,13 @@ def _check_rows(there: LeafMap) -> None:
     place = f"{there.root}: version {manifest.version}"
     if counts.tolist() != manifest.counts:
         leaf = int(np.flatnonzero(counts != manifest.counts)[0])
-        raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, {manifest.counts[leaf]} in the manifest")
+        raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, but {manifest.counts[leaf]} in the manifest")
     first, second = (np.sort(np.concatenate([ids.NONE, *held])) for held in seen.values())
     for rank, sorted_N in ((0, first), (1, second)):
         if np.any(sorted_N[1:] == sorted_N[:-1]):
             raise InputError(f"{place}: a document has two rows of rank {rank}")
     if len(first) != manifest.documents:
-        raise InputError(f"{place}: {len(first)} documents, {manifest.documents} in the manifest")
+        raise InputError(f"{place}: {len(first)} documents, but {manifest.documents} in the manifest")
     if not np.isin(second, first, assume_unique=True).all():
         raise InputError(f"{place}: a document has a second row and no first")
 

@@ -1,1 +1,1 @@
-"""The one retrieval path of evaluation and serving: route, scan leaves, rank."""
+"""Search an index: route, scan leaves, rank. Evaluation and serving share this path."""

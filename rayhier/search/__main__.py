@@ -10,23 +10,23 @@ from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
 SHOWN, LEAVES, MOST = 100, 10, 10_000
-"""Characters of a hit's line, leaves that are named, and what -k and --beam may be."""
+"""Characters of a printed line, leaves that are named, and the largest -k and --beam."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print hits with leaf, score, title and declared fields, and how many documents were visited."""
     parser = argparse.ArgumentParser(prog="python -m rayhier.search", description="Search a built index.")
-    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, a run has built an index in")
-    parser.add_argument("question", help="what to look for")
-    parser.add_argument("-k", type=_count, default=10, help="results (default 10)")
-    parser.add_argument("--beam", type=_count, default=None, help="leaves visited (default: the spec's)")
+    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
+    parser.add_argument("question", help="the question, as text")
+    parser.add_argument("-k", type=_count, default=10, help="number of results (default 10)")
+    parser.add_argument("--beam", type=_count, default=None, help="most leaves to visit (default: the spec's)")
     given = parser.parse_args(arguments)
     try:
         from rayhier.corpus.check import encodes
         from rayhier.search.searcher import Searcher
 
         if not encodes(given.question):
-            raise InputError("question: got bytes that are no UTF-8; allowed: any text")
+            raise InputError("question: got bytes that are not UTF-8; allowed: any text")
         if not given.question.strip():
             raise InputError("question: got no words; allowed: one or more")
         searcher = Searcher.open(locate(given.workdir))
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fields_line(fields: Mapping[str, Any]) -> str:
-    """The declared fields that a document has, on one line; "" where it has none.
+    """Format a document's declared fields on one line; "" where it has none.
 
     >>> fields_line({"year": 2021, "lang": "en", "by": "Ann Lee", "open": True, "price": None})
     'year=2021 lang=en by="Ann Lee" open=true'
@@ -56,7 +56,7 @@ def fields_line(fields: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    """A text as it stands, where that cannot be misread, anything else as JSON."""
+    """A simple text unquoted; anything else as JSON, which cannot be misread."""
     plain = isinstance(value, str) and value.isprintable() and value and not {" ", '"'} & set(value)
     return str(value) if plain else json.dumps(value, ensure_ascii=not str(value).isprintable())
 

@@ -1,4 +1,4 @@
-"""What a search answers with: results of each query with their texts, and what they cost."""
+"""Answers of a search: each query's results with their texts, and what finding them cost."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ class Hit:
     """One result of a query."""
 
     id: str
-    """Id of the document; of the whole one where the corpus is cut into passages."""
+    """Id of the document; of the whole document where the corpus is cut into passages."""
     score: float
     leaf: int
     title: str
@@ -39,7 +39,7 @@ class Answer:
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:
-    """Each query's answer, with the leaves [q, β] it visited; `total` documents in the corpus, leaf -1 is none."""
+    """Each query's answer, with the leaves [q, β] that it visited, -1 for none; the corpus has `total` documents."""
     documents = ranking.documents.to_pylist()
     return [
         Answer(

@@ -1,12 +1,12 @@
 """How faiss holds the vectors of a leaf: what a codec costs in memory, and what it loses.
 
     flat     4 bytes a dimension, as float32
-    fp16     2 bytes; of a leaf map that stores float16 nothing is lost, and a scan reads half as much
+    fp16     2 bytes; lossless for a leaf map that stores float16, and a scan reads half as much as with flat
     int8     1 byte, between the least and the greatest value of a dimension
     pq       4 bits for each 4 dimensions, scanned in the processor's registers (André et al., 2015)
     rabitq   1 bit a dimension and a few numbers a vector (Gao and Long, 2024)
 
-What loses something is scored again: `again` times as many rows as are wanted, by their stored vectors.
+Codecs that lose precision score rows again by their stored vectors: `AGAIN` times as many rows as results wanted.
 """
 
 import errno
@@ -21,17 +21,17 @@ from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.spec.search import Codec
 
 AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 4, "pq": 16, "rabitq": 32}
-"""Rows scored again for each that is wanted; 0 where there is no need."""
+"""Rows scored again for each result wanted; 0 for codecs that need no second scoring."""
 FEWEST = 1_000
-"""Vectors below which there is nothing to learn a code from; they are held as fp16."""
+"""Fewest vectors that a code is learned from; fewer are held as fp16."""
 SAMPLE = 100_000
-"""Vectors that a code is learned from."""
+"""Most vectors that a code is learned from."""
 PQ_DIMENSIONS = 4
 SEED = 0
 
 
 def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int64], leaves: int) -> Any:
-    """A faiss index of so many inverted lists, row for row, of vectors of 16 bits or of 32.
+    """Build a faiss index with `leaves` inverted lists from vectors of 16 or 32 bits; row n has id n.
 
     rabitq codes a vector against its leaf's mean.
     """
@@ -40,7 +40,7 @@ def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int6
     if codec == "rabitq":
         quantizer.add(leaf_means(vectors_NM, leaf_N, leaves))
     index: Any = _empty(codec if len(vectors_NM) >= FEWEST or codec == "flat" else "fp16", quantizer, m, leaves)
-    # faiss holds no reference: what it reads needs a name that outlives the call.
+    # faiss keeps no reference: arrays that it reads need a name that outlives the call.
     if not index.is_trained:
         rows = np.random.default_rng(SEED).permutation(len(vectors_NM))[:SAMPLE]
         sample = np.ascontiguousarray(vectors_NM[np.sort(rows)], dtype=np.float32)
@@ -56,10 +56,10 @@ def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int6
 
 
 def write(index: Any, path: Path) -> None:
-    """An index as a file; OSError, with the path, where that cannot be written."""
+    """Write an index to a file; OSError with the path where it cannot be written."""
     try:
         faiss.write_index(index, str(path))
-    except RuntimeError as error:  # faiss' own says where in its sources, then what happened
+    except RuntimeError as error:  # faiss' message has the place in its sources, then what happened
         said = str(error).rpartition("failed: ")[2]
         raise OSError(errno.EIO, f"cannot be written ({said}); is there space left?", str(path)) from None
 

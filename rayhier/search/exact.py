@@ -1,4 +1,4 @@
-"""Exact search: every document scored, no index in sight."""
+"""Exact search: every document is scored, without an index."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from rayhier.dataset.ranking import Ranking, once, whole_scan
 def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa.Array, k: int) -> Ranking:
     """The best k results of each query [q, m] among documents with vectors [n, m], by inner product."""
     q, n = len(query_QM), len(vector_NM)
-    if not n:  # faiss searches nothing in nothing
+    if not n:  # faiss cannot search an empty index
         return whole_scan(np.zeros((q, 0), np.float32), np.zeros((q, 0), np.int64), result_ids, 0)
     index = faiss.IndexFlatIP(vector_NM.shape[1])
     index.add(np.ascontiguousarray(vector_NM))
@@ -26,7 +26,7 @@ def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa
 def best_results(
     fetch_rows: Callable[[int], tuple[Floats, Ints]], result_N: Ints | None, rows: int, k: int
 ) -> tuple[Floats, Ints]:
-    """The best k results of a search over `rows` rows that is asked for so many, each result once.
+    """The best k results, each once, of a search over `rows` rows; `fetch_rows(n)` returns its best n rows.
 
     `result_N` numbers the result each row belongs to; None where every row is its own.
     """

@@ -12,20 +12,20 @@ from rayhier.storage.paths import Location
 
 
 def index_root(workdir: Location, now: Current) -> Location:
-    """Where the versions of the leaf map lie; InputError where what its record lists is not what was published."""
+    """Folder of the leaf map's versions; InputError where a file that its record lists is not as published."""
     index = current.artifact(workdir, now, "index")
     index.verify(without=CHANGING)
     return index.root
 
 
 def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
-    """The leaf map at a version, the newest where none is given, verified but for the shards."""
+    """Open the leaf map at a version, by default the newest, verified except for its shards."""
     return _of_model(LeafMap.open(index_root(workdir, now), version), now)
 
 
 @contextlib.contextmanager
 def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
-    """The leaf map at a version, the newest where none is given, kept from vacuum as long as the block lasts."""
+    """Open the leaf map at a version, by default the newest; vacuum keeps it while the block runs."""
     with pins.reading(index_root(workdir, now), version) as leaf_map:
         yield _of_model(leaf_map, now)
 

@@ -1,4 +1,4 @@
-"""Leaf scanning: faiss inverted lists that a router, not a quantizer, chooses among.
+"""Scan leaves: faiss inverted lists, chosen by a router instead of a quantizer.
 
 Shapes: N rows, M embedding size, Q queries, B leaves probed (beam), K results, R leaves a document.
 """
@@ -17,23 +17,23 @@ from rayhier.dataset.ranking import at, once
 from rayhier.search import codecs
 
 COUNTED = 4_000_000
-"""Rows that are counted together."""
+"""Rows that are counted at once, about."""
 FEWEST_A_THREAD = 4
-"""Queries that are worth a thread."""
+"""Fewest queries for each thread."""
 
 
 class Places:
-    """Where some leaves come among themselves: those that one file holds, say."""
+    """Maps leaf numbers to positions among some leaves, for instance those that one file holds."""
 
     def __init__(self, leaf_L: Ints) -> None:
-        """Leaves, ascending."""
-        # The first and the last stay -1: they are where every leaf below and beyond points.
+        """Take the leaves, in ascending order."""
+        # The first and the last entry stay -1: leaves below and above the range are looked up there.
         self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
         self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
         self._place[leaf_L - self._before] = np.arange(len(leaf_L))
 
     def __call__(self, leaves: Ints) -> Ints:
-        """The place of each leaf, -1 of one that is not among them."""
+        """The position of each leaf; -1 for a leaf that is not among them."""
         return np.asarray(self._place[np.clip(leaves - self._before, 0, len(self._place) - 1)])
 
 
@@ -48,9 +48,9 @@ class LeafLists:
         list_N: Ints | None = None,
         place: Places | None = None,
     ) -> None:
-        """Lists of so many rows [l]; they hold the leaves that have a place, or list i leaf i.
+        """Wrap lists of `size_L` rows [l]; list i holds leaf i, or the leaf whose position in `place` is i.
 
-        Row n lies in list `list_N[n]`; where that is not given, the rows of one list follow those of another.
+        Row n lies in list `list_N[n]`; where `list_N` is None, rows are in the order of lists.
         """
         self.sizes, self.copies = size_L, copies
         self.index, self._place = index, place
@@ -61,7 +61,7 @@ class LeafLists:
 
     @classmethod
     def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
-        """Vectors [n, m] in leaves, in memory and as they are."""
+        """Build lists in memory from uncompressed vectors [n, m], each in a leaf."""
         size_L = np.bincount(leaf_N, minlength=n_leaves).astype(np.int64)
         return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves), size_L, copies, leaf_N)
 
@@ -73,7 +73,7 @@ class LeafLists:
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
         """Scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
 
-        Where the leaves hold fewer than k, the rest is row -1 and score -inf. Leaf -1 is none.
+        Where the leaves hold fewer than k, the rest is row -1 and score -inf. Leaf -1 means no leaf.
         """
         list_QB = self._lists(leaves_QB)
         if self.copies is None:
@@ -86,20 +86,20 @@ class LeafLists:
             fetch *= 2
 
     def scan_rows(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        """Scores and rows [q, k] of the best rows in each query's leaves [q, β], also several of one result."""
+        """Scores and rows [q, k] of the best rows in each query's leaves [q, β]; a result may have several rows."""
         return self._best(query_QM, self._lists(leaves_QB), k)
 
     def count(self, leaves_QB: Ints, elsewhere_QB: Ints) -> tuple[Ints, Ints]:
         """Distinct documents scored for each query [q] in its leaves [q, β], and rows scored: counted, not estimated.
 
-        A document does not count that another of the query's leaves, `elsewhere` [q, β], holds at a lower rank.
+        A document is not counted where another of the query's leaves, `elsewhere` [q, β], holds it at a lower rank.
         """
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
         return scanned_Q - (0 if self._again is None else self._again.count(list_QB, elsewhere_QB)), scanned_Q
 
     def _lists(self, leaves_QB: Ints) -> Ints:
-        """The lists that hold these leaves, -1 where none does."""
+        """The list of each leaf; -1 where no list holds it."""
         return leaves_QB if self._place is None else self._place(leaves_QB)
 
     def _scanned(self, list_QB: Ints) -> Ints:
@@ -107,7 +107,7 @@ class LeafLists:
 
     def _best(self, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
         if list_QB.shape[1] > len(self.sizes):
-            # faiss takes no more columns than there are lists: those that are here first.
+            # faiss takes no more columns than lists: put the lists that exist first.
             order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, : len(self.sizes)]
             list_QB = at(list_QB, order_QB)
         self.index.nprobe = list_QB.shape[1]
@@ -135,7 +135,7 @@ class LeafLists:
 
 
 def _in_threads(index: Any, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-    """A scan by as many threads as faiss may use: left to itself, it takes one for lists that are named to it."""
+    """Scan with as many threads as faiss may use; faiss itself uses one where the lists are given."""
     threads = min(faiss.omp_get_max_threads(), len(query_QM) // FEWEST_A_THREAD)
     if threads < 2:
         return ivf_tools.search_preassigned(index, query_QM, k, list_QB)  # type: ignore[no-any-return]
@@ -147,22 +147,22 @@ def _in_threads(index: Any, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Fl
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    # One thread each of OpenMP's, which is told so in the thread itself.
+    # One OpenMP thread in each; OpenMP's limit is set per thread, so from inside it.
     return ThreadPoolExecutor(threads, "leaves", lambda: faiss.omp_set_num_threads(1))
 
 
 @dataclass(frozen=True)
 class _Again:
-    """Rows of rank above 0, by list: they are no new document where a leaf of lower rank is probed too."""
+    """Rows of rank above 0, by list: not counted where the document's leaf of lower rank is probed too."""
 
     begin_L: Ints
-    """Where each list's rows begin in `lower_AR`, and their number last."""
+    """Where each list's rows begin in `lower_AR`; the last entry is the number of rows."""
     leaves: int
-    """Leaves of lower rank, each once."""
+    """Number of distinct leaves of lower rank."""
     place: Places
-    """Theirs among themselves."""
+    """Positions of those leaves."""
     lower_AR: Ints
-    """Those of a row, by their place; -1 where there are fewer."""
+    """Positions of each row's leaves of lower rank; -1 where a row has fewer."""
 
     @classmethod
     def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int) -> "_Again":
@@ -186,7 +186,7 @@ class _Again:
         query_P, probe_P = np.nonzero(size_QB)
         if not len(query_P):
             return np.zeros(q, dtype=np.int64)
-        # A query's row of a flat table; its last column is where -1 of the next row points, and stays False.
+        # One row a query in a flat table. Position -1 points to the last column of the row before, which stays False.
         probed = np.zeros(q * width, dtype=bool)
         probed[self.place(leaves_QB) + width * np.arange(q)[:, None]] = True
         probed[width - 1 :: width] = False

@@ -1,4 +1,4 @@
-"""A trained model, open: from texts, or from stored base vectors, to the leaves they go to."""
+"""A trained model, opened: maps texts, or stored base vectors, to the leaves that they go to."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -20,7 +20,7 @@ from rayhier.storage.current import Current
 from rayhier.storage.paths import Location
 
 HEAD_ROWS = 16_384
-"""Vectors that a head maps together."""
+"""Vectors that a head maps at once."""
 
 
 class Model:
@@ -29,12 +29,12 @@ class Model:
     def __init__(
         self, router: Router, text_encoder: Callable[[], TextEncoder], spec: JobSpec, head: ResidualHead | None = None
     ) -> None:
-        """A router, and what opens the whole encoder; `head` where stored base vectors need nothing else."""
+        """Take a router and a function that opens the encoder; `head` where it alone maps stored base vectors."""
         self.router, self.spec, self._open, self._head = router, spec, text_encoder, head
 
     @classmethod
     def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:
-        """A published model; its transformer is loaded when it is first needed, its router lies on a device."""
+        """Open a published model; its transformer is loaded at first use, its router is put on `device`."""
         folder = model.local("encoder")
         head = load_head(folder) if spec.encoder.train == "head" else None
         router = load_router(model.local("router"), device)
@@ -42,13 +42,13 @@ class Model:
 
     @classmethod
     def of_workdir(cls, workdir: Location, now: Current) -> Self:
-        """The model that a workdir's `current.json` names, every file of it verified."""
+        """Open the model that a workdir's `current.json` names, every file verified."""
         artifact = current.artifact(workdir, now, "model")
         artifact.verify()
         return cls.open(artifact, now.spec)
 
     def load(self) -> Self:
-        """Load the whole encoder now, rather than with the first text."""
+        """Load the whole encoder now, not at the first text."""
         _ = self.text_encoder
         return self
 
@@ -59,7 +59,7 @@ class Model:
 
     @property
     def open_encoder(self) -> TextEncoder | None:
-        """The whole trained encoder where stored base vectors cannot stand for it; None where a head suffices."""
+        """The whole trained encoder, or None where stored base vectors and the head are enough."""
         return None if self._reads_stored else self.text_encoder
 
     @property
@@ -68,7 +68,7 @@ class Model:
 
     @cached_property
     def search_router(self) -> Router:
-        """The router as the spec's searches take it; InputError where it was not taught what the spec wants of it."""
+        """The router as the spec's `search.beam` needs it; InputError where it was not trained for that."""
         beam = self.spec.search.beam
         if not isinstance(beam, MassBeam):
             return self.router
@@ -78,13 +78,13 @@ class Model:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Texts as the router reads them, unit vectors for cosine."""
+        """Encode texts for the router; unit vectors where similarity is cosine."""
         return self.text_encoder.encode_for(self.router.reads, texts)
 
     def encode_stored(
         self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
     ) -> Encoded:
-        """Texts whose base vectors [n, m] are stored, as the router reads them; of their `tokens` where there are."""
+        """Encode texts for the router, from stored base vectors [n, m] where they suffice, else from `tokens` or texts."""
         if self._reads_stored:
             return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
         encoder = self.text_encoder
@@ -104,6 +104,6 @@ class Model:
 
 @torch.inference_mode()
 def map_vectors(head: ResidualHead, base_NM: Floats) -> Floats:
-    """Trained vectors [n, m] of base vectors [n, m], in batches."""
+    """Map base vectors [n, m] to trained vectors [n, m], in batches."""
     parts = [head(part) for part in torch.split(torch.from_numpy(base_NM), HEAD_ROWS)]
     return torch.cat(parts).numpy()

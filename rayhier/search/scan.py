@@ -1,4 +1,4 @@
-"""The one scan: best documents of each query in the leaves it visits, over all segments that hold some of them.
+"""Scan leaves: the best documents of each query in the leaves that it visits, over all segments that hold them.
 
 Evaluation scans segments in memory, search and serving scan mapped ones, opened when a query first needs them.
 
@@ -24,11 +24,11 @@ from rayhier.spec.search import Codec
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 KEPT = 6
-"""Rows of a query, in those that are wanted, that are kept before the worst are let go."""
+"""Rows kept of a query, as a multiple of those wanted, before the worst are dropped."""
 
 
 class LeafScan:
-    """Leaves of an index, in segments: all of them, or a range."""
+    """Scans the leaves of an index, all or a range, which lie in segments."""
 
     def __init__(self, slots: "Sequence[Slot]", codec: Codec, leaves: range) -> None:
         self._slots, self.codec, self.leaves = list(slots), codec, leaves
@@ -41,9 +41,9 @@ class LeafScan:
         leaves: range | None = None,
         cache_bytes: float = math.inf,
     ) -> Self:
-        """One version of a leaf map, or a range of its leaves, mapped; lists as stored where no codec is named.
+        """Map one version of a leaf map, or a range of its leaves; without `codec`, lists keep the stored precision.
 
-        What is kept on this machine for it and others stays within `cache_bytes`, but for what is mapped.
+        Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
         """
         manifest = leaf_map.manifest
         own: Codec = codec or ("fp16" if manifest.vectors == "float16" else "flat")
@@ -57,7 +57,7 @@ class LeafScan:
 
     @classmethod
     def memory(cls, segment: MemorySegment) -> Self:
-        """One segment in memory that holds every leaf."""
+        """Scan one segment in memory, which holds every leaf."""
         leaves = range(len(segment.lists.sizes))
         return cls([Slot(leaves, lambda: segment)], "flat", leaves)
 
@@ -68,13 +68,13 @@ class LeafScan:
                 _ = slot.segment.lists
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """The best k results of each query [q, m] in its leaves [q, β], as far as they lie here; leaf -1 is none."""
+        """The best k results of each query [q, m] among its leaves [q, β] that lie here; -1 means no leaf."""
         fetch = k * max(1, codecs.AGAIN[self.codec])
         first = self.candidates(query_QM, leaves_QB, k, fetch)
         score_QK, row_QK, documents = self._results(first.rows, k)
         tables, short_A = [documents], np.flatnonzero(~first.whole_Q & _lacks(row_QK, k))
         while len(short_A):
-            fetch *= 2  # many of their rows are of few results
+            fetch *= 2  # many rows belong to few results
             more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch)
             score_AK, row_AK, documents = self._results(more.rows, k)
             begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
@@ -86,9 +86,9 @@ class LeafScan:
         return Ranking(score_QK, row_QK, pa.concat_tables(tables), first.visited_Q, first.scanned_Q, leaves_Q)
 
     def candidates(self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None) -> "Candidates":
-        """The best rows of each query in each segment with some of its leaves, at least k of them where there are.
+        """The best rows of each query over the segments that hold its leaves, at least k where there are as many.
 
-        A result comes once in each segment. Where a codec loses something, the best `fetch` rows are scored again.
+        A result has one row in each segment. Where a codec loses precision, the best `fetch` rows are scored again.
         """
         again = codecs.AGAIN[self.codec] > 0
         fetch = fetch or k * max(1, codecs.AGAIN[self.codec])
@@ -102,11 +102,11 @@ class LeafScan:
                 continue
             segment, lists = slot.segment, slot.segment.lists
             most = min(fetch, int(lists.sizes.sum()))
-            if not most:  # all that it held was removed
+            if not most:  # all its rows were removed
                 continue
-            asks = slice(None) if len(ask_A) == q else ask_A  # what all ask is not copied
+            asks = slice(None) if len(ask_A) == q else ask_A  # not copied where all queries need the segment
             query_AM, own_AB, every_AB = query_QM[asks], own_QB[asks], leaves_QB[asks]
-            # Which passage of a document is the best, only the stored vectors say.
+            # Only the stored vectors tell which passage of a document is the best.
             scan = lists.scan_rows if again and segment.holds_passages else lists.scan
             score, row = scan(query_AM, own_AB, most)
             best.put(number, ask_A, score, row)
@@ -121,7 +121,7 @@ class LeafScan:
         return Candidates(rows, visited_Q, scanned_Q, whole_Q)
 
     def _exact(self, query_QM: Floats, rows: "Rows") -> "Rows":
-        """Rows scored by their stored vectors, best first; of each result in a segment its best row alone."""
+        """Score rows by their stored vectors, best first; keeps only the best row of each result in a segment."""
         score_QT, result_QT, before = np.full_like(rows.score_QT, -np.inf), np.full_like(rows.row_QT, -1), 0
         for number in np.unique(rows.segment_QT[rows.row_QT >= 0]).tolist():
             query_A, place_A = np.nonzero(rows.segment_QT == number)
@@ -136,13 +136,13 @@ class LeafScan:
         return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
 
     def _results(self, rows: "Rows", k: int) -> tuple[Floats, Ints, pa.Table]:
-        """Scores and rows [q, k] of a table, and the table: the best k results, or as many as there are, ties by id."""
+        """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents."""
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
             some = rows.first(taken)
             table, place_QT = self._take(some)
             number_N = by_name(table[ID])
-            # The last number is where row -1 points.
+            # The appended number is the one that row -1 looks up.
             order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
             score_QK, place_QK = once(at(some.score_QT, order), at(place_QT, order), number_N, k)
             # A result may lie in several segments.
@@ -151,7 +151,7 @@ class LeafScan:
             taken *= 2
 
     def _take(self, rows: "Rows") -> tuple[pa.Table, Ints]:
-        """A table of the documents that rows are of, and where in it each row's is."""
+        """A table of the rows' documents, and the place in it of each row's document."""
         place_QT, tables, begin = np.full(rows.row_QT.shape, -1), [pa.table({ID: pa.array([], pa.string())})], 0
         for number in np.unique(rows.segment_QT[rows.segment_QT >= 0]).tolist():
             here = rows.segment_QT == number
@@ -163,18 +163,18 @@ class LeafScan:
 
 
 class Slot:
-    """A segment and its leaves, opened by whoever needs it first."""
+    """A segment and its leaves; opened at first use."""
 
     def __init__(self, leaves: Sequence[int], open_: Callable[[], Segment]) -> None:
         self._open, self._lock = open_, threading.Lock()
         self._segment: Segment | None = None
         self.place = Places(np.array(leaves, dtype=np.int64))
-        """Where a leaf comes among those of the segment; -1 of one that is not there."""
+        """Position of a leaf among those of the segment; -1 for a leaf that is not there."""
         self.holds_leaves = len(leaves) > 0
 
     @property
     def segment(self) -> Segment:
-        """The segment, open; InputError where its file is not as it was published."""
+        """The segment, open; InputError where its file is not as published."""
         if self._segment is None:
             with self._lock:
                 self._segment = self._segment or self._open()
@@ -191,13 +191,13 @@ class Rows:
 
     @classmethod
     def none(cls, q: int, columns: int = 0) -> Self:
-        """No row of any query, in so many columns."""
+        """Rows of q queries that all have none: every column is empty."""
         shape = q, columns
         return cls(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1), np.full(shape, -1))
 
     @classmethod
     def beside(cls, parts: "Sequence[Rows]") -> "Rows":
-        """All rows of several parts, best first."""
+        """Join the rows of several parts, best first."""
         score_QT, segment_QT, row_QT = (
             np.concatenate([getattr(part, name) for part in parts], axis=1)
             for name in ("score_QT", "segment_QT", "row_QT")
@@ -205,7 +205,7 @@ class Rows:
         return cls(score_QT, segment_QT, row_QT).at(np.argsort(-score_QT, axis=1, kind="stable"))
 
     def among(self, q: int, ask_A: Ints) -> "Rows":
-        """These rows, which are those of some queries, among all q."""
+        """Spread these rows, of the queries `ask_A`, over all q queries; the others have none."""
         every = Rows.none(q, self.row_QT.shape[1])
         every.score_QT[ask_A], every.segment_QT[ask_A], every.row_QT[ask_A] = (
             self.score_QT,
@@ -215,15 +215,15 @@ class Rows:
         return every
 
     def at(self, place_QK: Ints) -> "Rows":
-        """Rows at some places [q, k]."""
+        """Rows at the given places [q, k]."""
         return Rows(at(self.score_QT, place_QK), at(self.segment_QT, place_QK), at(self.row_QT, place_QK))
 
     def first(self, count: int) -> "Rows":
-        """The first so many rows of every query."""
+        """The first `count` rows of every query."""
         return Rows(self.score_QT[:, :count], self.segment_QT[:, :count], self.row_QT[:, :count])
 
     def without(self, gone_QT: Bools) -> "Rows":
-        """No row where `gone` [q, t]."""
+        """Drop the rows where `gone` [q, t] is true."""
         no_score = np.float32(-np.inf)
         return Rows(
             np.where(gone_QT, no_score, self.score_QT),
@@ -238,23 +238,23 @@ class Candidates:
 
     rows: Rows
     visited_Q: Ints
-    """Distinct documents scored here that no other leaf of the query holds at a lower rank."""
+    """Distinct documents scored here, except those that another leaf of the query holds at a lower rank."""
     scanned_Q: Ints
     """Rows scored here."""
     whole_Q: Bools
-    """Whether there are no more rows of other results."""
+    """Whether a query's rows are complete: no further row has another result."""
 
 
 class _Best:
-    """The best rows of every query over the segments they are put from, of which no more are kept than are wanted."""
+    """Collects the best rows of every query over segments, and drops rows beyond those wanted."""
 
     def __init__(self, q: int, wanted: int) -> None:
         self._wanted, self._parts = wanted, [Rows.none(q)]
         self.cut_Q = np.zeros(q, dtype=bool)
-        """Whether rows of a query were let go."""
+        """Whether rows of a query were dropped."""
 
     def put(self, segment: int, ask_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
-        """Add rows [a, k] of some of the queries in a segment."""
+        """Add rows [a, k] that a segment has for the queries `ask_A`."""
         part = Rows(score_AK, np.where(row_AK < 0, -1, segment), row_AK)
         self._parts.append(part if len(ask_A) == len(self.cut_Q) else part.among(len(self.cut_Q), ask_A))
         if sum(held.row_QT.shape[1] for held in self._parts) > KEPT * self._wanted:
@@ -274,6 +274,6 @@ def _lacks(row_QK: Ints, k: int) -> Bools:
 
 
 def _widen(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
-    """An array [q, at least width], filled up on the right."""
+    """Pad an array on the right to at least `width` columns."""
     missing = max(0, width - value_QK.shape[1])
     return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling) if missing else value_QK

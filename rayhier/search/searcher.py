@@ -17,7 +17,7 @@ from rayhier.storage.paths import Location
 
 
 class Searcher:
-    """An index, open for questions; what keeps its version from vacuum ends when it is closed or forgotten."""
+    """An open index that answers queries; vacuum keeps its version until it is closed or garbage-collected."""
 
     def __init__(
         self, model: Model, leaves: LeafScan, manifest: Manifest, pins: contextlib.ExitStack | None = None
@@ -27,9 +27,9 @@ class Searcher:
 
     @classmethod
     def open(cls, workdir: Location) -> Self:
-        """The index that `current.json` names, its version kept from vacuum until the searcher is closed or forgotten.
+        """Open the index that `current.json` names; vacuum keeps its version until the searcher is closed.
 
-        InputError where there is none or a file is not what was published.
+        InputError where there is no index, or a file is not as published.
         """
         now = current.read(workdir)
         with contextlib.ExitStack() as pins:
@@ -38,20 +38,20 @@ class Searcher:
             return cls(model, open_leaves(now.spec, leaf_map), leaf_map.manifest, pins.pop_all())
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
-        """The best `k` documents of each query among its `beam` densest leaves, or fewer where the spec spares some."""
+        """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's."""
         search = self.model.spec.search
         visits = beam or search.leaves_visited(len(self.manifest.counts), self.manifest.rows)
         return self.search_encoded(self.model.encode(queries), k or search.k, visits)
 
     def search_vectors(self, query_QM: Floats, k: int, beam: int) -> list[Answer]:
-        """The best `k` documents of each trained query vector [q, m] among its `beam` densest leaves.
+        """The best `k` documents of each trained query vector [q, m] in the leaves that it visits, at most `beam`.
 
         InputError where the router reads tokens.
         """
         return self.search_encoded(Encoded.of(query_QM), k, beam)
 
     def search_encoded(self, encoded: Encoded, k: int, beam: int) -> list[Answer]:
-        """The best `k` documents of each encoded query among its `beam` densest leaves."""
+        """The best `k` documents of each encoded query in the leaves that it visits, at most `beam`."""
         leaves_QB, _ = self.model.route(encoded, beam)
         ranking = self.leaves.scan(encoded.numpy, leaves_QB, k)
         return answers(ranking, leaves_QB, self.manifest.documents)

@@ -1,9 +1,9 @@
 """Rows of a leaf map that lie together: their inverted lists, and everything else by row; in memory, or mapped.
 
-A mapped segment is one file of a leaf map as a search needs it: faiss lists and rows in files of this machine, made
-once, from the file's verified bytes, and kept by its checksum, its codec and the rows that later versions removed from
-it: whoever opens it again reads only what a query touches, and so may search what no memory holds. The lists of `pq`
-alone are read whole; they are the smallest but one.
+A mapped segment is one file of a leaf map in the form that a search needs: faiss lists and rows in local files. They
+are made once from the file's verified bytes, and cached by its checksum, the codec and the rows that later versions
+removed. A search then reads only what a query touches, so an index may be larger than memory. Only the lists of `pq`
+are read whole; they are the second smallest.
 """
 
 import json
@@ -36,7 +36,7 @@ INNER = ("doc_id", "parent", "rank", "leaves", "log_prob", "vector")
 
 
 class Segment(Protocol):
-    """Rows, in leaves."""
+    """Rows of a leaf map, in inverted lists by leaf."""
 
     @property
     def lists(self) -> LeafLists:
@@ -44,10 +44,10 @@ class Segment(Protocol):
 
     @property
     def holds_passages(self) -> bool:
-        """Whether several of its vectors may be of one result."""
+        """Whether several rows may belong to one result."""
 
     def take(self, rows: Ints) -> pa.Table:
-        """Column `id`, and what else results show, of some rows."""
+        """Column `id`, and the other columns that results show, of some rows."""
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
@@ -60,17 +60,17 @@ class MemorySegment:
     lists: LeafLists
     vector_NM: Floats
     table: pa.Table
-    """Column `id` and what else results show, row for row."""
+    """Column `id` and the other columns that results show, row for row."""
     holds_passages: bool = False
 
     @classmethod
     def of(cls, ids: pa.Array, vector_NM: Floats, leaf_N: Ints, leaves: int, copies: Copies | None) -> Self:
-        """Vectors [n, m] of results with these ids, each in a leaf."""
+        """Make a segment of vectors [n, m], each in a leaf, and the ids of their results."""
         lists = LeafLists.build(vector_NM, leaf_N, leaves, copies)
         return cls(lists, vector_NM, pa.table({ID: ids}), holds_passages=copies is not None)
 
     def take(self, rows: Ints) -> pa.Table:
-        """Column `id`, and what else results show, of some rows."""
+        """Column `id`, and the other columns that results show, of some rows."""
         return self.table.take(pa.array(rows))
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
@@ -79,9 +79,9 @@ class MemorySegment:
 
 
 def read_segment(leaf_map: LeafMap, shards: Sequence[Shard]) -> tuple[MemorySegment, pa.Table]:
-    """Shards in memory without their texts, and the columns `doc_id`, `id` and `rank` of every row.
+    """Read shards into memory without their texts; also returns the columns `doc_id`, `id` and `rank` of every row.
 
-    InputError where a file is not the listed one.
+    InputError where a file is not as the manifest lists it.
     """
     table = pa.concat_tables([leaf_map.read(shard, without=("title", "text")) for shard in shards])
     leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
@@ -93,15 +93,15 @@ def read_segment(leaf_map: LeafMap, shards: Sequence[Shard]) -> tuple[MemorySegm
 
 @dataclass(frozen=True)
 class MappedSegment:
-    """A folder of mapped files, which stay on this machine as long as it lives."""
+    """A folder of mapped files, which stay on this machine while this object lives."""
 
     lease: Lease
 
     @classmethod
     def open(cls, leaf_map: LeafMap, shard: Shard, codec: Codec, limit: float = math.inf) -> Self:
-        """The rows of a shard that count at the map's version; InputError where the file is not the listed one.
+        """Map a shard's rows at the map's version; InputError where the file is not as the manifest lists it.
 
-        Where they are not on this machine yet, others go until all are at most `limit` bytes, or are mapped.
+        Files made for it may displace others: all stay within `limit` bytes, except those that are mapped.
         """
         void_V = leaf_map.void(shard)
         made_of = f"mapped {FORMAT} {codec} {shard.file.sha256} {void_V.tolist()}"
@@ -109,12 +109,12 @@ class MappedSegment:
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """Folder of the mapped files."""
         return self.lease.folder
 
     @cached_property
     def table(self) -> pa.Table:
-        """Every column of its rows but their vectors."""
+        """All columns of the rows, without the vectors."""
         return pa.ipc.open_file(pa.memory_map(str(self.folder / ROWS))).read_all()
 
     @cached_property
@@ -126,7 +126,7 @@ class MappedSegment:
 
     @cached_property
     def holds_passages(self) -> bool:
-        """Whether several of its vectors may be of one result."""
+        """Whether several rows may belong to one result."""
         return "parent" in self.table.column_names
 
     @cached_property
@@ -154,7 +154,7 @@ class MappedSegment:
         return self._array("vectors")
 
     def _array(self, name: str) -> Any:
-        """Mapped; None where there was no need of it."""
+        """Map the array of this name; None where the segment has none."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
 
@@ -165,14 +165,14 @@ def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
     rows = table.drop_columns(["vector"])
     if codecs.AGAIN[codec]:
         np.save(folder / "vectors.npy", vector_NM)
-    del table  # with which a shard's vectors would lie in memory twice
+    del table  # it would hold a shard's vectors in memory a second time
     codecs.write(codecs.fill(codec, vector_NM, list_N, len(leaf_L)), folder / LISTS)
     copies = copies_of(rows, rank_N.astype(np.int64))
     if copies is not None:
         np.save(folder / "result.npy", copies.result_N)
     if copies is not None and copies.lower_NR is not None:
         np.save(folder / "lower.npy", copies.lower_NR)
-    # In one piece: rows are taken from it twenty times as fast as from a hundred.
+    # One chunk: taking rows is twenty times as fast as with a hundred.
     rows = rows.drop_columns(["leaves"]).combine_chunks()
     with pa.OSFile(str(folder / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
         writer.write_table(rows)
@@ -180,7 +180,7 @@ def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
 
 
 def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
-    """Which rows of a leaf map are of one result; None where every row is its own."""
+    """Which rows of a leaf map belong to one result; None where each row is its own result."""
     several = bool((rank_N > 0).any())
     if not several and "parent" not in table.column_names:
         return None
@@ -190,7 +190,7 @@ def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
 
 
 def _lower(leaves: pa.ChunkedArray, rank_N: Ints) -> Ints:
-    """The first `rank` leaves of each row's list, filled up with -1: [n, most rank]."""
+    """The first `rank` leaves of each row's `leaves`, padded with -1: [n, highest rank]."""
     lists = leaves.combine_chunks()
     begin = lists.offsets.to_numpy()[:-1] - lists.offsets[0].as_py()
     flat = lists.flatten().to_numpy()

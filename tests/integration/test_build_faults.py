@@ -90,7 +90,7 @@ def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "enter", forgets)
         assert build(built, work) == 2
-    assert f"{what} are noted as done; nothing is published; run again" in capsys.readouterr().err
+    assert f"{what} are done; nothing was published; run it again" in capsys.readouterr().err
     assert leaf_map_of(work).manifest == before
     assert build(built, work) == 0
     assert leaf_map_of(work).manifest.documents == before.documents

@@ -58,7 +58,7 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
         capsys, "add", work, write(tmp_path / "changed.jsonl", [changed]), "--upsert"
     )
     assert "version 4 (delete): 268 documents (-2)" in ok(capsys, "delete", work, "d7", "n4")
-    assert "void rows" in ok(capsys, "stats", work)
+    assert "removed rows" in ok(capsys, "stats", work)
     before = {hit.id: hit.score for hit in Searcher.open(work).search(["moss moss moss stone"], 268, 8)[0].hits}
     assert "d3" in before
     assert not {"d7", "n4"} & before.keys()
@@ -127,7 +127,7 @@ BAD = {
     "strings": (["add", "{work}", "{tmp}/strings.parquet"], "vector: holds str; allowed: lists of numbers"),
     "lists of strings": (["add", "{work}", "{tmp}/words.parquet"], "allowed: lists of numbers"),
     "lists of lists": (["add", "{work}", "{tmp}/nested.parquet"], "vector: holds lists of lists; allowed"),
-    "no UTF-8": (["delete", "{work}", "\udcff"], "ids: one is no UTF-8"),
+    "no UTF-8": (["delete", "{work}", "\udcff"], "ids: one is not UTF-8"),
     "no id column": (["add", "{work}", "{tmp}/noid.parquet"], "has no column '_id'"),
     "unknown": (["delete", "{work}", "nobody"], "ids: 1 not in the index (version 1): 'nobody'"),
     "no ids": (["delete", "{work}"], "ids: got none"),

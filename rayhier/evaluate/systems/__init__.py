@@ -1,1 +1,1 @@
-"""Controls: what an index is measured beside, one a file."""
+"""Systems to measure, one in each file: the index itself and the baselines that it is compared with."""

@@ -17,7 +17,7 @@ from rayhier.storage.paths import locate
 
 
 class Bm25:
-    """bm25s with its own defaults: Lucene's formula, k1 1.5, b 0.75; words of two letters on, no English stop words."""
+    """bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75; words of 2 letters or more, no English stop words."""
 
     def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, texts: Sequence[str]) -> None:
         self.result_ids, self.result_N = result_ids, result_numbers(doc_ids, result_ids)

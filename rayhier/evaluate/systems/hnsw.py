@@ -45,8 +45,8 @@ class Hnsw:
         return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), scanned_Q=distances_Q)
 
     def _one(self, query_1M: Floats, effort: int, k: int) -> tuple[Floats, Ints, int]:
-        """One query, because faiss counts over all that it is asked at once."""
-        library: Any = faiss  # its types leave these out
+        """Search one query: faiss counts distances over all queries of a call together."""
+        library: Any = faiss  # faiss' type hints lack these names
         stats, parameters = library.cvar.hnsw_stats, library.SearchParametersHNSW(efSearch=effort)
 
         def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
@@ -61,13 +61,13 @@ class Hnsw:
 
 
 def whole(index: str) -> Part:
-    """Every shard of a leaf map as it was built."""
+    """Load all shards of a leaf map, in its first version, as one part."""
     shards = LeafMap.open(Artifact.open(locate(index)).root, BUILT).manifest.shards
     return Part.of_shards(index, range(len(shards)))
 
 
 def efforts(documents: int) -> list[int]:
-    """Values of efSearch: from 16 on, half an octave apart, to all documents or 4,096.
+    """Values of efSearch to measure: from 16, each √2 times the one before, to all documents or 4,096.
 
     >>> efforts(50)
     [16, 23, 32, 45, 50]

@@ -1,4 +1,4 @@
-"""K-means IVF, with one list a document or two, and how many lists it takes to be cheapest."""
+"""The k-means IVF baseline, each document in one list or in two, and the choice of the cheapest number of lists."""
 
 import numpy as np
 
@@ -15,15 +15,15 @@ TUNED_MEASURE = "R@100"
 TUNED_SHARE = 0.95
 DEPTH = 100
 SAMPLE = 256
-"""Points a list that k-means sees, faiss's own limit."""
+"""Most points for each list that k-means is trained on, faiss's own limit."""
 
 
 def faiss_ivf(
     name: str, collection: Collection, query_QM: Floats, k: int, lists: int, seed: int, leaves: int = 1
 ) -> System:
-    """Spherical k-means lists, probed by nearest centroid, as `IndexIVFFlat` does; routing costs its centroids.
+    """Spherical k-means lists, probed by nearest centroid like `IndexIVFFlat`; routing costs a dot product a list.
 
-    With two leaves a document lies in a second list too, which SOAR chooses.
+    Where `leaves` is 2, a document lies also in a second list, which SOAR chooses.
     """
     centroids = spherical_kmeans(collection.sample(SAMPLE * lists, seed), lists, seed)
     collection.parts.call(Part.partition, name, centroids, leaves)
@@ -43,7 +43,7 @@ def tuned_lists(name: str, collection: Collection, dev: Queries, seed: int, leav
 
 
 def list_choices(documents: int) -> list[int]:
-    """Powers of two from 16 to N/8; where there are none, as many as N/8 allows.
+    """Powers of two from 16 to N/8; where there are none, N/8 rounded down, at least 1.
 
     >>> list_choices(1000)
     [16, 32, 64]

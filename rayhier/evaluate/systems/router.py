@@ -9,7 +9,7 @@ from rayhier.model.router import Router, route_all
 
 
 def router_system(name: str, collection: Collection, router: Router, queries: Encoded, k: int) -> System:
-    """A router over the leaves it filled; routing costs its multiply-adds, in dot products."""
+    """A router over the leaves it filled; routing costs the router's multiply-adds, as dot products."""
     dimension = queries.vectors.shape[1]
 
     def probe(beam: int) -> Ints:

@@ -13,7 +13,7 @@ from rayhier.evaluate.systems.hnsw import whole
 
 WIDTH = 1024
 CELLS = 20_000_000
-"""Scores that one call may answer with."""
+"""Most scores that one call returns."""
 
 
 class ScannTree:
@@ -28,8 +28,8 @@ class ScannTree:
         self.result_ids, self.result_N = result_ids, result_N
         self.count = len(vector_NM)
         self.width = min(WIDTH, self.count)
-        """Asked for at a time; grows as soon as it is filled."""
-        # An extra: the plan refuses where it is missing.
+        """Results asked for in one call; doubled when a call fills it."""
+        # An optional package: the plan refuses specs that need it where it is missing.
         from scann.scann_ops.py import scann_ops_pybind
 
         builder = scann_ops_pybind.builder(np.ascontiguousarray(vector_NM), self.width, "dot_product")

@@ -128,7 +128,7 @@ def test_what_float16_cannot_hold_is_refused(router, vectors, documents):
     vectors[7, 3] = 1e5
     assert Assigner(router, job(vectors="float32"))(documents, Encoded.of(vectors)).num_rows >= len(vectors)
     with pytest.raises(
-        InputError, match=r"1 of 40 hold NaN or infinity: .*; allowed: numbers, which float16 ends at 65504"
+        InputError, match=r"1 of 40 hold NaN or infinity: .*; allowed: numbers of at most 65504, the limit of float16"
     ):
         Assigner(router, job(vectors="float16"))(documents, Encoded.of(vectors))
 
@@ -152,7 +152,7 @@ def test_other_documents_or_another_order_are_refused(tmp_path, documents, vecto
     files.write_parquet(tmp_path, "documents.parquet", [documents], documents.schema)
     for other in (stored(documents, vectors).take(list(range(N))[::-1]), stored(documents, vectors).slice(1)):
         files.write_parquet(tmp_path, "vectors.parquet", [other], other.schema)
-        with pytest.raises(ValueError, match="not the same ids in the same order"):
+        with pytest.raises(ValueError, match="do not have the same ids in the same order"):
             read_part(tmp_path / "documents.parquet", tmp_path / "vectors.parquet")
 
 

@@ -155,7 +155,7 @@ def test_counts_that_are_not_the_files_are_told(index):
 def test_a_lost_document_is_told(index):
     newest = LeafMap.open(index.root).manifest
     forged(index, documents=newest.documents + 1)
-    with pytest.raises(InputError, match=f"{newest.documents} documents, {newest.documents + 1} in the manifest"):
+    with pytest.raises(InputError, match=f"{newest.documents} documents, but {newest.documents + 1} in the manifest"):
         verify(index.root)
 
 
