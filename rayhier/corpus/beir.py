@@ -1,4 +1,4 @@
-"""BEIR folders: JSON lines and judgements under names that everybody knows."""
+"""BEIR folders: JSON lines and judgements under BEIR's file names."""
 
 from rayhier.corpus.check import Rules
 from rayhier.corpus.lines import LinesReader, json_lines
@@ -7,5 +7,5 @@ from rayhier.storage import listing
 
 
 def reader(spec: Beir) -> LinesReader:
-    """Reads a BEIR folder; InputError where a file is missing."""
+    """Make the reader of a BEIR folder; InputError where a file is missing."""
     return json_lines(listing.find(spec), Rules(spec.limits, Columns(id="_id"), spec.fields))

@@ -1,4 +1,4 @@
-"""What is accepted of a source, row by row, and why the rest is rejected."""
+"""Checks of a source, row by row: which rows are accepted, and why the others are rejected."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ from rayhier.spec.corpus import Columns, FieldType, Limits
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
-"""Bytes. The readers of lines stop here, so that one endless line cannot fill the memory."""
+"""Longest line in bytes. Readers of lines stop here, so that one endless line cannot fill the memory."""
 SHOWN = 80
-"""Characters of a rejected row."""
+"""Characters of a rejected row that are kept."""
 HEADER = ("query-id", "corpus-id", "score")
 
 T = TypeVar("T")
 
 
 class Reason(StrEnum):
-    """Why a row was rejected, as rejected.parquet and record.json say it."""
+    """Why a row was rejected, in the words of rejected.parquet and record.json."""
 
     LINE_TOO_LONG = "line too long"
     INVALID_UTF8 = "invalid UTF-8"
@@ -47,7 +47,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Rules:
-    """How a row becomes a document or a query."""
+    """Limits, column names and declared fields by which a row becomes a document or a query."""
 
     limits: Limits
     columns: Columns
@@ -56,15 +56,15 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row that is not accepted, as rejected.parquet has it."""
+    """A rejected row, as written to rejected.parquet."""
 
     reason: Reason
     value: str
-    """How it begins."""
+    """Beginning of the row, or of its id."""
 
 
 def beginning(value: object) -> str:
-    r"""The first 80 characters of a value, on one line: what does not print, or is no UTF-8, is escaped.
+    r"""The first 80 characters of a value, on one line; unprintable characters and invalid UTF-8 are escaped.
 
     >>> print(beginning(b"caf\xe9\tau lait\n"))
     caf\xe9\tau lait
@@ -78,7 +78,7 @@ def beginning(value: object) -> str:
 
 
 class RowError(ValueError):
-    """A row that is not accepted."""
+    """Raised for a row that must be rejected, with the reason."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -87,16 +87,16 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document, or a query, whose title is empty."""
+    """A document or a query; the title of a query is empty."""
 
     key: str
     """doc_id or query_id."""
     title: str
     text: str
     cut: bool
-    """Title or text was longer than the limit and lost its end."""
+    """Whether title or text was longer than its limit and lost its end."""
     values: tuple[Any, ...] = ()
-    """Of the declared fields, in their order; None where the row has none."""
+    """Values of the declared fields, in the order of the spec; None where the row has no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +110,23 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Parsed(Generic[T]):
-    """Rows of one file or one range of it, by 1-based line."""
+    """Rows of one file, or of one range of a file, with their 1-based line numbers."""
 
     lines: int
-    """Blank ones included."""
+    """Number of lines, blank ones included."""
     read: int
-    """Rows: lines that are neither blank nor a header."""
+    """Number of rows: lines that are neither blank nor a header."""
     accepted: list[tuple[int, T]]
     rejected: list[tuple[int, Rejected]]
 
 
 def digest(text: str) -> bytes:
-    """16 bytes that stand for an id or a text."""
+    """BLAKE2b hash of an id or a text, 16 bytes."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ...] = ()) -> Entry:
-    """Cut title and text to their limits. RowError where neither has anything but blanks."""
+    """Make an entry with title and text cut to their limits; RowError where both are blank."""
     cut = len(title) > limits.title or len(text) > limits.text
     kept = Entry(key, title[: limits.title], text[: limits.text], cut, values)
     if not kept.title.strip() and not kept.text.strip():
@@ -135,9 +135,9 @@ def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ..
 
 
 def document(row: Mapping[str, Any], rules: Rules) -> Entry:
-    """A document under the names of `rules.columns`, with its declared fields.
+    """Make a document from the columns that `rules.columns` names, with its declared fields.
 
-    Title and text may be missing or null, but a document of which both are blank is rejected as empty.
+    Title or text may be missing or null, but a document is rejected as empty where both are blank.
     """
     names = rules.columns
     values = tuple(_value(row.get(name), kind) for name, kind in rules.fields.items())
@@ -146,12 +146,12 @@ def document(row: Mapping[str, Any], rules: Rules) -> Entry:
 
 
 def query(row: Mapping[str, Any], rules: Rules) -> Entry:
-    """A query: an id and a text. A blank text is rejected as empty."""
+    """Make a query from an id and a text; a blank text is rejected as empty."""
     return entry(_key(row, rules.columns.id, rules.limits), "", _string(row, rules.columns.text), rules.limits)
 
 
 def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
-    """A judgement whose grade is a whole number of 32 bits."""
+    """Make a judgement; RowError where the grade is not a whole number of 32 bits."""
     grade = grade.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", grade) or abs(int(grade)) >= 2**31:
         raise RowError(Reason.WRONG_TYPE)
@@ -159,7 +159,7 @@ def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
 
 
 def judgement_row(row: Mapping[str, Any]) -> Judgement:
-    """A judgement under BEIR's names: ids as text or whole numbers, a grade that is a whole number."""
+    """Make a judgement from BEIR's columns: ids as text or whole numbers, the grade a whole number."""
     query_id, doc_id = (_id(row, name) for name in HEADER[:2])
     grade = row.get(HEADER[2])
     if isinstance(grade, float) and grade.is_integer():
@@ -170,7 +170,7 @@ def judgement_row(row: Mapping[str, Any]) -> Judgement:
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:
-    """Counts for record.json, commonest reason first; accepted + rejected = read."""
+    """Counts for record.json, most frequent reason first; accepted + rejected = read."""
     if accepted + sum(rejected.values()) != read:
         raise RuntimeError(f"{accepted} accepted and {dict(rejected)} rejected, but {read} read")
     reasons = sorted(rejected.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -178,7 +178,7 @@ def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, An
 
 
 def split(line: bytes, columns: int) -> list[str]:
-    """Values of a line, split by tabs; RowError where there are not so many."""
+    """Split a line at tabs; RowError where the number of values is not `columns`."""
     found = decode(line).rstrip("\r\n").split("\t")
     if len(found) != columns:
         raise RowError(Reason.WRONG_COLUMNS)
@@ -186,7 +186,7 @@ def split(line: bytes, columns: int) -> list[str]:
 
 
 def decode(line: bytes) -> str:
-    """A line's text; RowError where it is none."""
+    """Decode a line; RowError where it is too long or not valid UTF-8."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:
@@ -196,7 +196,7 @@ def decode(line: bytes) -> str:
 
 
 def json_row(line: bytes) -> dict[str, Any]:
-    """A line's JSON object; RowError where it is none."""
+    """Parse a line as a JSON object; RowError where it is not one."""
     text = decode(line)
     try:
         value = json.loads(text)
@@ -208,7 +208,7 @@ def json_row(line: bytes) -> dict[str, Any]:
 
 
 def _string(row: Mapping[str, Any], name: str) -> str:
-    """A value of the row, "" where it is missing or null."""
+    """Text of a column, "" where it is missing or null; RowError where it is not valid text."""
     value = row.get(name)
     if value is None:
         return ""
@@ -220,7 +220,7 @@ def _string(row: Mapping[str, Any], name: str) -> str:
 
 
 def _id(row: Mapping[str, Any], name: str) -> str:
-    """An id, which may be a whole number too."""
+    """Id of a row as text; a whole number is accepted too."""
     value = row.get(name)
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else _string(row, name)
 
@@ -235,7 +235,7 @@ def _key(row: Mapping[str, Any], name: str, limits: Limits) -> str:
 
 
 def _value(value: Any, kind: FieldType) -> Any:
-    """A declared field's value, None where it is missing; RowError where it is of another type."""
+    """Value of a declared field, None where it is missing; RowError where it has another type."""
     if value is None:
         return None
     if not _is_a(value, kind):
@@ -244,7 +244,10 @@ def _value(value: Any, kind: FieldType) -> Any:
 
 
 def _is_a(value: Any, kind: FieldType) -> bool:
-    """A whole number is a float too; a truth value is no number; what parquet or JSON could not hold is nothing."""
+    """Whether a value has a field's type.
+
+    An int is a float too, a bool is no number; NaN, infinity, an `int` beyond 64 bits and invalid text fit no type.
+    """
     if kind == "string":
         return isinstance(value, str) and encodes(value)
     if kind == "bool" or isinstance(value, bool):
@@ -255,7 +258,7 @@ def _is_a(value: Any, kind: FieldType) -> bool:
 
 
 def encodes(text: str) -> bool:
-    """Whether a text can be written as UTF-8: JSON and the shell may give halves of characters."""
+    """Whether a text can be written as UTF-8; unpaired surrogates, which JSON and the shell can yield, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Whether the jobs' later stages can work with what a corpus turned out to hold."""
+"""Check, once a corpus is read, that the job's later stages can work with it."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from rayhier.spec.corpus import (
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """InputError, naming the key, where the spec asks for what the corpus lacks. `counts` as in its record.json."""
+    """Raise InputError, naming the key, where the corpus lacks what the spec needs; `counts` as in record.json."""
     if counts["documents"]["accepted"] == 0:
         raise InputError(
             f"corpus.{_key(spec.corpus)}: no document accepted ({_rejected(counts['documents'])}); "
@@ -25,7 +25,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         )
     for name, filled in counts["fields"].items():
         if filled == 0:
-            raise InputError(f"corpus.fields.{name}: no document has it; allowed: keys that documents have")
+            raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
     spec.check_leaves(counts["rows"])
     if spec.train.objective == "supervised" and counts["splits"]["train"]["relevant"] == 0:
         raise InputError(
@@ -35,31 +35,31 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
         judged = [split for split in ("dev", "test") if counts["splits"][split]["relevant"]]
         raise InputError(
-            f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgement above 0 there "
+            f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgement above 0 in that split "
             f"({_rejected(counts['judgements'][spec.evaluate.split])}); "
-            f"allowed here: {', '.join(judged) or 'none, it has judgements for neither dev nor test'}"
+            f"allowed here: {', '.join(judged) or 'none, neither dev nor test has a judgement above 0'}"
         )
 
 
 def allowed(spec: CorpusSpec) -> str:
-    """What a document of a source looks like."""
+    """Describe the documents that a source must hold, for messages."""
     match spec:
         case Beir():
-            return 'UTF-8, one object a line, {"_id": "…", "title": "…", "text": "…"}'
+            return 'UTF-8, one JSON object per line, {"_id": "…", "title": "…", "text": "…"}'
         case Jsonl():
             names = spec.columns
-            return f'UTF-8, one object a line, {{"{names.id}": "…", "{names.title}": "…", "{names.text}": "…"}}'
+            return f'UTF-8, one JSON object per line, {{"{names.id}": "…", "{names.title}": "…", "{names.text}": "…"}}'
         case MsMarco():
             return "UTF-8, 2 columns split by tabs: id, text"
         case PythonDocs():
-            return "a Python with sources"
+            return "a Python whose standard library has its .py files"
         case _:
             names = getattr(spec, "columns", Columns())
             return f"rows with {names.id}, {names.title} and {names.text}"
 
 
 def _key(spec: CorpusSpec) -> str:
-    """The key that names the documents, and its value."""
+    """Key of the spec that names the documents, and its value."""
     match spec:
         case Beir():
             return f"path: {spec.path}/corpus.jsonl"

@@ -1,4 +1,7 @@
-"""Data sets in BEIR's layout on the Hugging Face hub or in a folder, streamed: no second copy, no code of theirs."""
+"""Data sets in BEIR's layout on the Hugging Face hub or in a folder, streamed without a second copy.
+
+No code of a data set is run.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -21,23 +24,23 @@ class Repository:
     """A data set of the hub at one commit, or a folder."""
 
     key: str
-    """Of the spec."""
+    """Key of the spec that names the repository, for messages."""
     path: str
     commit: str | None
     """None for a folder."""
 
     @classmethod
     def find(cls, key: str, path: str, revision: str | None) -> "Repository":
-        """InputError where there is no such folder and no such data set.
+        """Find a folder, or else a data set of the hub; InputError where there is neither.
 
-        The hub is asked even where the commit is known: one that is away says so here at once, and
-        `datasets` would only after many attempts.
+        The hub is called even where the commit is known: if it cannot be reached, this call fails at once, but
+        `datasets` only after many attempts.
         """
         folder: Path | None = hub_data.folder(key, path)
         return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
 
     def load(self, config: str | None) -> Mapping[str, Any]:
-        """Iterable data sets by split; InputError where there is no such configuration."""
+        """Open a configuration: iterable data sets by split; InputError where there is no such configuration."""
         try:
             import datasets
         except ImportError:
@@ -53,7 +56,7 @@ class Repository:
         return loaded
 
     def rows(self, config: str | None, loaded: Any) -> Iterator[dict[str, Any]]:
-        """Rows of a loaded split; InputError where a file is damaged or the hub falls silent."""
+        """Rows of a loaded split; InputError where a file is damaged or the hub stops answering."""
         import datasets
 
         try:
@@ -87,7 +90,7 @@ class HubReader:
         yield Stream(self.spec.queries_config, checked(rows, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Judgements of a split, under the names that splits have on the hub."""
+        """Judgements of a split; the first name in NAMES that the repository has is read."""
         config = self.spec.judgements_config
         loaded = self.qrels.load(config)
         for name in NAMES[split]:
@@ -96,7 +99,7 @@ class HubReader:
                 return
 
     def _rows(self, config: str, columns: tuple[str, ...], fields: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Rows of every split of a configuration, the first of which shows that no column is missing."""
+        """Rows of every split of a configuration; InputError where the first row of a split lacks a column."""
         wanted = {f"corpus.columns.{name}": getattr(self.rules.columns, name) for name in columns}
         wanted |= {f"corpus.fields.{name}": name for name in fields}
         for split in self.texts.load(config).values():

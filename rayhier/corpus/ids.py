@@ -1,4 +1,4 @@
-"""Sets of ids held as 16-byte digests: 16 bytes a document is all that the driver keeps of a corpus."""
+"""Sets of ids as 16-byte digests, so that the driver keeps only 16 bytes per document of a corpus."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ import pyarrow as pa
 from rayhier.corpus.check import DIGEST_BYTES, digest
 
 Digests = npt.NDArray[np.bytes_]
-"""[n] digests, dtype S16: numpy drops trailing zero bytes only where it hands one out, never when comparing."""
+"""[n] digests, dtype S16. numpy drops trailing zero bytes of an element that is read, but not in comparisons."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NONE: Digests = np.empty(0, f"S{DIGEST_BYTES}")
 
 
 def array(column: pa.ChunkedArray) -> Digests:
-    """A fixed-size binary column without nulls as [n] digests."""
+    """Convert a fixed-size binary column without nulls to [n] digests."""
     chunks = [_chunk(chunk) for chunk in column.chunks]
     return np.concatenate([NONE, *chunks])
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:
-    """Positions, ascending, of every digest that stands at an earlier position too.
+    """Ascending positions of digests that also occur at an earlier position.
 
     >>> later(np.array([b"a", b"b", b"a"], "S16"))
     array([2])
@@ -33,7 +33,7 @@ def later(digests: Digests) -> npt.NDArray[np.intp]:
 
 
 class Known:
-    """`key in known` for the ids of these digests, in log n."""
+    """Membership test for ids, `key in known`, by binary search in their digests."""
 
     def __init__(self, digests: Digests) -> None:
         self._sorted = np.sort(digests)

@@ -1,4 +1,4 @@
-"""Data sets of the package ir_datasets, which brings its own files."""
+"""Data sets of the package ir_datasets, which downloads and reads its own files."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class IrReader:
-    """An opened data set: `ir_datasets`' own objects, by id."""
+    """An opened data set and its splits, each as (id, object of `ir_datasets`)."""
 
     dataset: tuple[str, Any]
     splits: dict[str, tuple[str, Any]]
     rules: Rules
 
     def documents(self) -> Stream[Entry]:
-        """All documents; those without a plain text give their default text."""
+        """All documents; one without a field `text` is read by its `default_text()`."""
         name, opened = self.dataset
         rows = (_row(one.doc_id, one) for one in _guarded(name, opened.docs_iter()))
         return Stream(name, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Queries, split by split; of an id that serves two splits, once."""
+        """Queries, split by split; a data set that serves two splits is read once."""
         for name, opened in dict(self.splits.values()).items():
             rows = (_row(one.query_id, one) for one in _guarded(name, opened.queries_iter()))
             yield Stream(name, checked(rows, lambda row: check.query(row, self.rules)))
@@ -52,17 +52,17 @@ def reader(spec: IrDatasets) -> IrReader:
     given = {split: name for split, name in spec.splits.model_dump().items() if name}
     dataset = _load("corpus.dataset", spec.dataset)
     if not dataset.has_docs():
-        raise InputError(f"corpus.dataset: {spec.dataset} has no documents; allowed: an id that has")
+        raise InputError(f"corpus.dataset: {spec.dataset} has no documents; allowed: an id with documents")
     splits = {split: (name, _load(f"corpus.splits.{split}", name)) for split, name in given.items()}
     for split, (name, opened) in splits.items():
         if not opened.has_queries() or not opened.has_qrels():
-            raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id that has both")
+            raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")
     rules = Rules(spec.limits, Columns(), {})
     return IrReader((spec.dataset, dataset), splits or _splits(spec.dataset, dataset), rules)
 
 
 def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
-    """Splits by name, those judged; a data set that is judged itself, and has no test split, is its own."""
+    """Judged splits by name; without one for test, the data set itself is test where it has judgements."""
     found = {}
     for split, endings in NAMES.items():
         for ending in endings:
@@ -78,7 +78,9 @@ def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
 def _load(key: str, name: str) -> Any:
     found = _find(name)
     if found is None:
-        raise InputError(f"{key}: got {name!r}, which ir_datasets does not know; allowed: an id of ir_datasets list")
+        raise InputError(
+            f"{key}: got {name!r}, which ir_datasets does not know; allowed: an id that `ir_datasets list` prints"
+        )
     return found
 
 
@@ -101,7 +103,7 @@ def _row(key: str, one: Any) -> dict[str, Any]:
 
 
 def _guarded(name: str, rows: Iterable[T]) -> Iterator[T]:
-    """The same rows; a download or a file that fails becomes InputError."""
+    """Yield the rows; a failed download or a damaged file becomes InputError."""
     try:
         yield from rows
     except (OSError, RuntimeError, ValueError) as error:

@@ -7,5 +7,5 @@ from rayhier.storage import listing
 
 
 def reader(spec: Jsonl) -> LinesReader:
-    """Reads the files that a spec names; InputError where one is missing."""
+    """Make the reader of the files that a spec names; InputError where one is missing."""
     return json_lines(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields))

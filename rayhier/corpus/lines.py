@@ -1,4 +1,4 @@
-"""Files of lines read as bytes, so that a broken line is one rejected row and nothing more."""
+"""Text files with one row per line, read as bytes, so that a broken line costs one rejected row only."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Format(Generic[T]):
-    """What a line of a file holds."""
+    """Format of a file's lines."""
 
     parse: Callable[[bytes], T]
-    """RowError where it does not."""
+    """Function that parses a line; raises RowError where the line has another format."""
     allowed: str
-    """In words."""
+    """Description of a valid line, for messages."""
     header: tuple[str, ...] = ()
-    """Values that a file's first line may hold instead."""
+    """Column names that the first line may hold instead of a row."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LinesReader:
     judgement: Format[Judgement]
 
     def ranges(self) -> list[Range]:
-        """Pieces of about the same size: at least 1 MiB, at most 1,024 of a file, at least one a file."""
+        """Byte ranges of all files of documents; see `pieces` for their sizes."""
         found: list[Range] = []
         for one in self.listing.documents:
             cuts = pieces(one.path.stat().st_size)
@@ -58,19 +58,19 @@ class LinesReader:
             yield whole(one, self.query)
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """The file of a split."""
+        """Judgements of a split, from its file."""
         if split in self.listing.judgements:
             yield whole(self.listing.judgements[split], self.judgement)
 
 
 def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
-    """All rows of a file."""
+    """Stream of all rows of a file."""
     raw = rows(lines(file.path, 0, file.path.stat().st_size), form.header)
     return Stream(file.name, checked(raw, form.parse), file.path, form.allowed)
 
 
 def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
-    """Lines of so many columns split by tabs; another number is rejected."""
+    """Format of lines with `columns` values separated by tabs; any other number is rejected."""
     return Format(
         lambda line: parse(check.split(line, columns)),
         f"{columns} columns split by tabs: {allowed}",
@@ -79,22 +79,24 @@ def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: t
 
 
 JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
-"""As BEIR has them; its header is optional."""
+"""Format of judgements in BEIR's layout; the header is optional."""
 
 
 def json_lines(listing: Listing, rules: Rules) -> LinesReader:
-    """Documents and queries as JSON objects, judgements as BEIR has them."""
+    """Make a reader of documents and queries as JSON objects, and of judgements in BEIR's layout."""
     keys = rules.columns
     return LinesReader(
         listing,
-        Format(lambda line: check.document(check.json_row(line), rules), f"an object with {keys.id} and {keys.text}"),
-        Format(lambda line: check.query(check.json_row(line), rules), f"an object with {keys.id} and {keys.text}"),
+        Format(
+            lambda line: check.document(check.json_row(line), rules), f"a JSON object with {keys.id} and {keys.text}"
+        ),
+        Format(lambda line: check.query(check.json_row(line), rules), f"a JSON object with {keys.id} and {keys.text}"),
         JUDGEMENTS,
     )
 
 
 def refusal(path: Path, allowed: str) -> InputError:
-    """What a file gets of which no row has the right columns."""
+    """Error for a file in which no row has the right number of columns; shows the first line that is not blank."""
     number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
     text = first.decode("utf-8", "replace").rstrip("\r\n")
     shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
@@ -105,7 +107,7 @@ def refusal(path: Path, allowed: str) -> InputError:
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
-    """Cover a file of `size` bytes with [begin, end): at least 1 MiB each, at most 1,024 of them, at least one."""
+    """Cover a file of `size` bytes with 1 to 1,024 ranges [begin, end) of at least 1 MiB; the last may be smaller."""
     step = max(SMALLEST_RANGE, -(-size // MOST_RANGES))
     return [(begin, min(begin + step, size)) for begin in range(0, max(size, 1), step)]
 
@@ -117,14 +119,14 @@ def rows(raw: Iterable[bytes], header: tuple[str, ...] = ()) -> Iterator[bytes |
 
 
 def values(line: bytes) -> tuple[str, ...]:
-    """What stands between the tabs of a line, whether or not it is proper text."""
+    """Values between the tabs of a line, even where the line is not valid UTF-8."""
     return tuple(line.decode("utf-8-sig", "replace").rstrip("\r\n").split("\t"))
 
 
 def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
     """Lines that begin in [begin, end), the newline included.
 
-    One longer than LONGEST_LINE comes as its first LONGEST_LINE + 1 bytes.
+    A line longer than LONGEST_LINE is cut to its first LONGEST_LINE + 1 bytes.
     """
     with path.open("rb") as opened:
         position = begin
@@ -139,7 +141,7 @@ def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
 
 
 def _skip(readline: Callable[[int], bytes], most: int) -> int:
-    """Read up to the end of the line, or a little past `most` bytes; returns the bytes read."""
+    """Skip to the end of the line, or a little past `most` bytes; returns the number of bytes read."""
     skipped = 0
     while skipped <= most and (chunk := readline(SKIP)):
         skipped += len(chunk)

@@ -10,7 +10,7 @@ QRELS = "query id, 0, passage id and grade, split by tabs or blanks"
 
 
 def reader(spec: MsMarco) -> LinesReader:
-    """Reads the published files; InputError where one is missing."""
+    """Make the reader of the published files; InputError where one is missing."""
     rules = Rules(spec.limits, Columns(), {})
 
     def document(row: list[str]) -> Entry:
@@ -28,7 +28,7 @@ def reader(spec: MsMarco) -> LinesReader:
 
 
 def judgement(line: bytes) -> Judgement:
-    """A line of a TREC qrels file; its second column means nothing. RowError where there are not four."""
+    """Parse a line of a TREC qrels file; the second column is ignored. RowError where it has not four columns."""
     columns = check.decode(line).split()
     if len(columns) != 4:
         raise RowError(check.Reason.WRONG_COLUMNS)

@@ -18,10 +18,10 @@ from rayhier.storage.listing import Listing, NamedFile
 from rayhier.storage.source import PARQUET, unreadable
 
 RANGE_BYTES = 16 << 20
-"""Of rows as they lie in memory, about: a range is one row group, or as many small ones as stay below."""
+"""Approximate bytes of a range, uncompressed: one row group, or as many small row groups as fit."""
 BATCH_ROWS = 1_000
 BUFFER_BYTES = 1 << 20
-"""Read at a time, so that a row group as large as its file does not lie in memory whole."""
+"""Bytes read at a time, so that a row group as large as its file is never in memory as a whole."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ParquetReader:
     rules: Rules
 
     def ranges(self) -> list[Range]:
-        """Row groups of about 16 MiB each; InputError where a file lacks a column."""
+        """Ranges of row groups, about 16 MiB each; InputError where a file lacks a column."""
         found: list[Range] = []
         for one in self.listing.documents:
             self._check(one, self.rules.fields, title=True)
@@ -55,7 +55,7 @@ class ParquetReader:
             yield Stream(one.name, checked(raw, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """The file of a split: parquet, or tab-separated as BEIR has them."""
+        """Judgements of a split, from a parquet file or a tab-separated file in BEIR's layout."""
         one = self.listing.judgements.get(split)
         if one is None:
             return
@@ -66,7 +66,7 @@ class ParquetReader:
         yield Stream(one.name, checked(read(one.path, HEADER), check.judgement_row))
 
     def _check(self, file: NamedFile, fields: Iterable[str], title: bool) -> None:
-        """Title may be missing, but not where the spec calls it something else."""
+        """InputError where a file lacks a column; the title may be missing unless the spec renames it."""
         wanted = ["id", "text", *(["title"] if title and self.rules.columns.title != "title" else [])]
         for name in wanted:
             check_columns(f"corpus.columns.{name}", file.path, [getattr(self.rules.columns, name)])
@@ -75,12 +75,12 @@ class ParquetReader:
 
 
 def reader(spec: Parquet) -> ParquetReader:
-    """Reads the files that a spec names; InputError where one is missing."""
+    """Make the reader of the files that a spec names; InputError where one is missing."""
     return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields))
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of a file, or of some row groups, a thousand in memory at a time; columns it lacks are left out.
+    """Rows of a file, or of some row groups, a thousand in memory at a time; missing columns are left out.
 
     Raises InputError where the file is damaged.
     """
@@ -92,7 +92,7 @@ def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
-    """InputError where a file lacks a column."""
+    """Raise InputError where a file lacks a column."""
     held = _open(path).schema_arrow.names
     for name in names:
         if name not in held:
@@ -101,7 +101,7 @@ def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
 
 
 def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Row groups [begin, end) whose bytes together stay below RANGE_BYTES, or one larger group.
+    """Ranges [begin, end) of row groups with at most RANGE_BYTES together, or of one larger group.
 
     >>> pieces([9 << 20, 9 << 20, 1, 1])
     [(0, 1), (1, 4)]
@@ -123,13 +123,13 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _sizes(path: Path) -> list[int]:
-    """Bytes of each row group, decompressed."""
+    """Uncompressed bytes of each row group."""
     held = _open(path).metadata
     return [held.row_group(number).total_byte_size for number in range(held.num_row_groups)]
 
 
 def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; what pyarrow says of a damaged one becomes InputError."""
+    """Yield the batches; an error of pyarrow becomes InputError."""
     try:
         yield from batches
     except (pa.ArrowException, OSError) as error:

@@ -1,7 +1,8 @@
-"""Documents range by range: each becomes a part file, and in scratch the fates of its rows.
+"""Documents, range by range: each range becomes a part file, and a file of fates in the scratch folder.
 
-The fates are the truth of what was accepted: the driver finds ids that recur across parts there, drops
-them from the later parts, and counts. Making or settling again, after a crash, gives the same bytes.
+A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver finds ids that
+recur across parts, drops them from the later parts, and counts. Repeating `make` or `settle` after a crash gives the
+same bytes.
 """
 
 from collections import Counter, defaultdict
@@ -27,39 +28,39 @@ from rayhier.storage.paths import Location
 
 GROUP_ROWS = 10_000
 CHUNK_DOCUMENTS = 1_000
-"""Documents of a part in memory at a time."""
+"""Documents that are converted to a table at a time."""
 FATES = pa.schema(
     [("line", pa.int64()), ("value", pa.string()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())]
 )
-"""One row a row read, accepted ones first, in the order of the part file; `reason` is null where accepted.
+"""Columns of a file of fates: one row per row read, accepted rows first, in the order of the part file.
 
-`value` is how the id of an accepted row begins, or the whole of a rejected one.
+`reason` is null for an accepted row; `value` is the beginning of its id, or of a rejected row.
 """
 
 
 @dataclass(frozen=True)
 class Part:
-    """A finished range."""
+    """A finished range: its part file and its fates are written."""
 
     source: str
     lines: int
     read: int
     documents: File | None
-    """None where nothing was accepted."""
+    """Part file; None where no row was accepted."""
     fates: Location
 
 
 @dataclass
 class Fates:
-    """What became of the rows of one part, while it is read."""
+    """Fates of one part's rows, collected while the part is read."""
 
     lines: int = 0
     accepted: list[tuple[int, str, bytes, bool]] = field(default_factory=list)
-    """Line, how the id begins, its digest, whether it was cut."""
+    """Accepted rows: line, beginning of the id, digest of the id, whether title or text was cut."""
     rejected: list[tuple[int, Rejected]] = field(default_factory=list)
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
-        """The accepted rows, everything noted."""
+        """Yield the accepted rows, and note the fate of every row."""
         for one in rows:
             self.lines += 1
             if isinstance(one, Rejected):
@@ -69,7 +70,7 @@ class Fates:
                 yield one
 
     def table(self) -> pa.Table:
-        """As FATES."""
+        """Table of all fates, with the schema FATES."""
         rows: list[tuple[Any, ...]] = [(*one, None) for one in self.accepted]
         rows += [(line, one.value, None, False, str(one.reason)) for line, one in self.rejected]
         values = list(zip(*rows, strict=True)) or [()] * len(FATES)
@@ -78,16 +79,16 @@ class Fates:
 
 @dataclass
 class Settled:
-    """All parts of a source, each id once."""
+    """All parts of a source, after ids that recur were dropped, and the counts."""
 
     digests: ids.Digests
-    """Of all accepted ids; one that recurs stands more than once."""
+    """Digests of all ids that parts accepted; an id in several parts occurs several times."""
     documents: list[File] = field(default_factory=list)
     rejected: list[pa.Table] = field(default_factory=list)
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """By file, why rows were rejected."""
+    """Number of rejected rows by file and reason."""
     read: Counter[str] = field(default_factory=Counter)
-    """By file."""
+    """Number of rows read, by file."""
     accepted: int = 0
     cut: int = 0
 
@@ -97,12 +98,12 @@ class Settled:
         return count(self.read.total(), self.accepted, reasons) | {"cut": self.cut}
 
     def misshapen(self) -> list[str]:
-        """Files of which no row has the right number of columns."""
+        """Files in which no row has the right number of columns."""
         return [name for name, rows in self.read.items() if rows and self.reasons[name][Reason.WRONG_COLUMNS] == rows]
 
 
 def finished(span: Range, root: Location) -> Part | None:
-    """The part of a range that an earlier task or run finished."""
+    """The part of a range, if an earlier task or run has finished it."""
     entry = _ledger(root).done(_name(span))
     if entry is None:
         return None
@@ -112,9 +113,9 @@ def finished(span: Range, root: Location) -> Part | None:
 
 
 def make(span: Range, rows: Rows[Entry], root: Location, layout: Layout) -> int:
-    """Write the part of a range's rows, each id once; returns the documents accepted.
+    """Write the part of a range's rows, each id once; returns the number of accepted documents.
 
-    Holds a thousand documents in memory, and of each id 16 bytes and how it begins.
+    Keeps about GROUP_ROWS rows in memory, and the digest and the beginning of every id.
     """
     fates = Fates()
     file = write_documents(root, span.part, fates.keep(distinct(rows, set())), layout)
@@ -126,7 +127,7 @@ def make(span: Range, rows: Rows[Entry], root: Location, layout: Layout) -> int:
 
 
 def settle(root: Location, parts: Sequence[Part], layout: Layout) -> Settled:
-    """Take ids that recur across parts out of the later parts, and count."""
+    """Drop ids that recur across parts from the later parts, and count all rows."""
     digests = [_digests(part) for part in parts]
     settled = Settled(np.concatenate([ids.NONE, *digests]))
     again = ids.later(settled.digests)
@@ -146,7 +147,7 @@ def settle(root: Location, parts: Sequence[Part], layout: Layout) -> Settled:
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: Layout) -> File | None:
-    """The part file of these documents; None where there are none."""
+    """Write the part file of some documents; None where there are none."""
     name = f"documents/part-{part:05d}.parquet"
     first = list(islice(documents, CHUNK_DOCUMENTS))
     if not first:
@@ -162,7 +163,7 @@ def write_documents(root: Location, part: int, documents: Iterator[Entry], layou
 
 
 def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of at least GROUP_ROWS, but the last."""
+    """Join tables until each has at least GROUP_ROWS rows; only the last may have fewer."""
     held: list[pa.Table] = []
     for table in tables:
         held.append(table)
@@ -174,7 +175,7 @@ def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices of a table, to be its row groups."""
+    """Slices of a table, GROUP_ROWS rows each, to be written as row groups."""
     for begin in range(0, table.num_rows, GROUP_ROWS):
         yield table.slice(begin, GROUP_ROWS)
 
@@ -185,7 +186,7 @@ def _digests(part: Part) -> ids.Digests:
 
 
 def _marked(part: Part, positions: npt.NDArray[np.intp]) -> pa.Table:
-    """The fates of a part whose documents at these positions recur."""
+    """Fates of a part, with the documents at these positions marked as duplicates."""
     fates = files.read_table(part.fates)
     gone = np.zeros(len(fates), dtype=bool)
     gone[positions] = True
@@ -194,7 +195,7 @@ def _marked(part: Part, positions: npt.NDArray[np.intp]) -> pa.Table:
 
 
 def _count(settled: Settled, part: Part, fates: pa.Table, line: int) -> None:
-    """Add the fates of a part whose lines follow `line` of its file."""
+    """Add the fates of a part to the totals; the part begins after line number `line` of its file."""
     accepted = fates.filter(pc.is_null(fates["reason"]))
     rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
     names = [part.source] * len(rejected)
@@ -207,7 +208,7 @@ def _count(settled: Settled, part: Part, fates: pa.Table, line: int) -> None:
 
 
 def _drop(root: Location, file: File, gone: ids.Digests, layout: Layout) -> File | None:
-    """The part file without the ids of these digests, whether or not an earlier run took them out."""
+    """Rewrite a part file without the ids of these digests, unless an earlier run did; None where no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
     own = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=gone.dtype)

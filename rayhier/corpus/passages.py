@@ -1,4 +1,4 @@
-"""Documents as rows of the corpus: each one row, or one row a passage."""
+"""Documents as rows of the corpus: one row per document, or one row per passage."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class Layout:
         return "doc_id" if self.passages is None else schemas.PARENT.name
 
     def table(self, documents: Sequence[Entry]) -> pa.Table:
-        """Rows of these documents, in their order."""
+        """Table of the documents' rows, in the order given."""
         if self.passages is None:
             rows = [[one.key, one.title, one.text, *one.values] for one in documents]
         else:
@@ -52,15 +52,15 @@ class Layout:
 def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
     """A row for each passage: `ID#0001`, title, text, ID and the fields.
 
-    Every passage is numbered, that of a short document too: what stands before the last `#` is always the
-    parent's id, so that no two can be the same.
+    Every passage is numbered, also the only one of a short document: the text before the last `#` is always the
+    parent's id, so that no two passages have the same id.
     """
     for number, text in enumerate(windows(document.text, passages), 1):
         yield [f"{document.key}#{number:04d}", document.title, text, document.key, *document.values]
 
 
 def windows(text: str, passages: Passages) -> Iterator[str]:
-    """Windows of so many words, each a stride after the one before, until the text's end is in one.
+    """Windows of `words` words, each `stride` words after the one before, until a window reaches the text's end.
 
     >>> list(windows("a b c d e f", Passages(words=3, stride=2)))
     ['a b c', 'c d e', 'e f']

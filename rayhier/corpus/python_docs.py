@@ -31,40 +31,40 @@ SKIPPED = frozenset(
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
-"""Characters. A longer first sentence gives way to its first line."""
+"""Most characters of a summary; of a longer first sentence only the first line is taken."""
 
 Defined = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """One docstring and where it stands."""
+    """One docstring, and where it was found."""
 
     source: str
-    """File, below the folder of the library."""
+    """Path of the file, relative to the library's folder."""
     line: int
     name: str
-    """Qualified name, `asyncio.events.AbstractEventLoop.call_soon`; `#2` is the second of one name."""
+    """Qualified name, e.g. `asyncio.events.AbstractEventLoop.call_soon`."""
     text: str
 
 
 @dataclass(slots=True)
 class Pairs:
-    """Documents and their queries, in the same order, and what was rejected as (file, line, why)."""
+    """Documents and their queries, in the same order, and rejected docstrings as (file, line, reason)."""
 
     read: int = 0
-    """Docstrings, and files that do not parse."""
+    """Number of docstrings, plus the files that do not parse."""
     documents: list[Entry] = field(default_factory=list)
     queries: list[Entry] = field(default_factory=list)
     rejected: list[tuple[str, int, Rejected]] = field(default_factory=list)
 
     def judgements(self) -> list[Judgement]:
-        """Each query's own document."""
+        """One judgement per query: the document from the same docstring."""
         return [Judgement(query.key, one.key, 1) for query, one in zip(self.queries, self.documents, strict=True)]
 
 
 def pairs(library: Path, limits: Limits) -> Pairs:
-    """Everything below a folder of Python files, sorted by file. A file that does not parse is one rejected row."""
+    """Pairs from all Python files below a folder, sorted by file. A file that does not parse is one rejected row."""
     found = Pairs()
     texts: set[bytes] = set()
     names: Counter[str] = Counter()
@@ -117,7 +117,10 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """(document, query) of a docstring. RowError where they would not make a fair question."""
+    """(document, query) of a docstring; RowError where the query would be no fair test.
+
+    The second docstring of the same name gets the id `name#2`, and so on.
+    """
     summary, rest = divide(docstring.text)
     if not rest:
         raise RowError(Reason.SUMMARY_ONLY)
@@ -134,7 +137,7 @@ def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, 
 
 
 def divide(docstring: str) -> tuple[str, str]:
-    """(summary, rest): the first sentence of the first paragraph on one line, and all that follows."""
+    """(summary, rest): the first sentence of the first paragraph, on one line, and all text after it."""
     text = docstring.strip()
     paragraph = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     sentence = re.search(SENTENCE_END, paragraph)
@@ -153,7 +156,7 @@ def _walk(node: Defined, name: str, source: str) -> Iterator[Docstring]:
 
 
 def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Classes and functions inside, also below `if` and `try`, but not those inside one another."""
+    """Classes and functions directly inside a node, also below `if` and `try`, without those nested in them."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield child
@@ -162,5 +165,5 @@ def _definitions(node: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast
 
 
 def _normal(text: str) -> str:
-    """For comparing: case, blanks and a final stop make no difference."""
+    """Normalise a text for comparison: lower case, single blanks, no punctuation at the end."""
     return " ".join(text.casefold().split()).rstrip(".!?:;, ")

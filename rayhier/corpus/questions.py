@@ -20,20 +20,20 @@ Files = Sequence[tuple[str, Parsed[T]]]
 
 @dataclass(frozen=True)
 class Questions:
-    """What was read, by file."""
+    """Queries and judgements that were read, by file."""
 
     queries: Files[Entry]
     judgements: Mapping[str, Files[Judgement]]
-    """By split."""
+    """Judgements by split."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
-        """All queries."""
+        """Accepted queries of all files."""
         return [one for _, parsed in self.queries for _, one in parsed.accepted]
 
     @property
     def accepted_judgements(self) -> dict[str, list[Judgement]]:
-        """All judgements, by split."""
+        """Accepted judgements of all files, by split."""
         return {
             split: [one for _, parsed in by_file for _, one in parsed.accepted]
             for split, by_file in self.judgements.items()
@@ -60,7 +60,7 @@ class Questions:
 def read(reader: Reader, documents: Container[str]) -> Questions:
     """Read queries, each id once, then judgements, each pair once in its split.
 
-    Raises InputError for a file of which no row has the right number of columns.
+    Raises InputError for a file in which no row has the right number of columns.
     """
     seen: set[bytes] = set()
     queries = [(one.source, _whole(one, collect(distinct(one.rows, seen)))) for one in reader.queries()]

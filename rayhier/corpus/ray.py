@@ -24,9 +24,9 @@ from rayhier.storage.listing import SPLITS
 from rayhier.storage.paths import Location, locate
 
 PART_DOCUMENTS = 1_000
-"""Of python_docs, whose documents are read in seconds and split by number."""
+"""Documents per part of a python_docs corpus, which is read in seconds."""
 PART_ROWS = 10_000
-"""Of sources that only iterate."""
+"""Rows per part of a source that can only be iterated (ir_datasets, huggingface)."""
 
 
 class MakePart:
@@ -36,7 +36,7 @@ class MakePart:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Make the part of the range `row`; returns how many documents it holds, or what is wrong with the file."""
+        """Make the part of the range `row`; returns its number of documents, or the error message."""
         span = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
         try:
             made = parts.make(span, self.reader.documents(span), self.root, self.layout)
@@ -46,7 +46,7 @@ class MakePart:
 
 
 def build(spec: JobSpec, attempt: Attempt) -> Output:
-    """Read, check and write the corpus of a spec. InputError where the spec asks for what it does not hold."""
+    """Read, check and write the corpus of a spec. InputError where it lacks what the spec needs."""
     layout = Layout.of(spec.corpus)
     match spec.corpus:
         case PythonDocs():
@@ -67,7 +67,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
 
 
 def _ranged(spec: Listed, workers: Workers, root: Location) -> Found:
-    """A set of files, range by range."""
+    """Read a source of files, range by range, on Ray's workers."""
     reader, layout = sources.ranged(spec), Layout.of(spec)
     spans = reader.ranges()
     settled = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
@@ -78,7 +78,7 @@ def _ranged(spec: Listed, workers: Workers, root: Location) -> Found:
 
 
 def _parts(reader: Ranged, spans: Sequence[Range], layout: Layout, workers: Workers, root: Location) -> list[Part]:
-    """The parts of all ranges, those made by an earlier run included."""
+    """Make the missing parts; returns the parts of all ranges, those of an earlier run included."""
     missing = [span for span in spans if parts.finished(span, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
     documents = 0
@@ -100,7 +100,7 @@ def _finished(span: Range, root: Location) -> Part:
 
 
 def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Found:
-    """What only iterates, read by this process in parts of so many rows; finished ones are read past."""
+    """Read a source that can only be iterated, in this process; rows of finished parts are skipped."""
     reader, layout = sources.iterated(spec), Layout.of(spec)
     documents = reader.documents()
     made: list[Part] = []
@@ -117,7 +117,7 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Found:
 
 
 def _found(reader: Reader, settled: Settled) -> Found:
-    """Documents that lie in parts, with the queries and judgements of the same source."""
+    """Combine the settled documents with the queries and judgements of the same source."""
     read = questions.read(reader, ids.Known(settled.digests))
     return Found(
         documents=settled.documents,

@@ -1,4 +1,4 @@
-"""What every source hands over: rows, checked one by one, of a file, a range of it, or whatever iterates."""
+"""Interface of all sources: rows of a file, of a range of a file, or of an iterator, checked one by one."""
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ Raw = TypeVar("Raw")
 T = TypeVar("T")
 
 Rows = Iterator[T | Rejected | None]
-"""For each line of a file, from the first: what it holds, why it is rejected, or None where it is no row at all."""
+"""For each line, in order: the parsed row, why it is rejected, or None for a line that is no row (blank, header)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The documents of one part.
+    """The range of a source that becomes one part.
 
-    [begin, end) are bytes of a file of lines, row groups of a parquet file, or rows of what only iterates.
+    [begin, end) counts bytes of a file of lines, row groups of a parquet file, or rows of an iterated source.
     """
 
     part: int
     source: str
-    """Name of the file in rejected.parquet."""
+    """Name of the file or data set in rejected.parquet."""
     path: str
     begin: int
     end: int
@@ -34,12 +34,12 @@ class Stream(Generic[T]):
     """Rows that are read in one go."""
 
     source: str
-    """Name of the file in rejected.parquet."""
+    """Name of the file or data set in rejected.parquet."""
     rows: Rows[T]
     path: Path | None = None
-    """The file, where it is one of lines."""
+    """Path of the file, if it is a file of lines."""
     allowed: str = ""
-    """What a line must hold."""
+    """Description of a valid line, for messages."""
 
 
 class Reader(Protocol):
@@ -62,20 +62,20 @@ class Ranged(Reader, Protocol):
         ...
 
     def documents(self, span: Range) -> Rows[Entry]:
-        """Those of one range."""
+        """Documents of one range."""
         ...
 
 
 class Iterated(Reader, Protocol):
-    """A source whose documents come one after another."""
+    """A source whose documents can only be iterated, by one process."""
 
     def documents(self) -> Stream[Entry]:
-        """All of them."""
+        """All documents."""
         ...
 
 
 def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
-    """Parse row by row; what `parse` refuses with RowError becomes its reason."""
+    """Parse row by row; where `parse` raises RowError, the row becomes Rejected with that reason."""
     for one in raw:
         try:
             yield None if one is None else parse(one)
@@ -84,7 +84,7 @@ def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
 
 
 def distinct(rows: Rows[Entry], seen: set[bytes]) -> Rows[Entry]:
-    """Reject entries whose id stands in `seen`, as digests; adds those that stay."""
+    """Reject entries whose id has its digest in `seen`; the digests of the others are added to `seen`."""
     for one in rows:
         if not isinstance(one, Entry):
             yield one
@@ -98,7 +98,7 @@ def distinct(rows: Rows[Entry], seen: set[bytes]) -> Rows[Entry]:
 def known(
     rows: Rows[Judgement], queries: Container[str], documents: Container[str], seen: set[bytes]
 ) -> Rows[Judgement]:
-    """Reject judgements of unknown queries or documents, and pairs that stand in `seen`; adds those that stay."""
+    """Reject judgements of unknown queries or documents, and pairs in `seen`; the others are added to `seen`."""
     for one in rows:
         if not isinstance(one, Judgement):
             yield one
@@ -118,7 +118,7 @@ def _shown(one: Judgement) -> str:
 
 
 def collect(rows: Rows[T]) -> Parsed[T]:
-    """All rows in memory, accepted and rejected, by line."""
+    """Read all rows into memory, accepted and rejected, with their lines."""
     accepted: list[tuple[int, T]] = []
     rejected: list[tuple[int, Rejected]] = []
     line = 0

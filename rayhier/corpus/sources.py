@@ -1,4 +1,4 @@
-"""From a spec's source to what reads it: the one place where the types of source are told apart."""
+"""Choose the reader for a spec's source: the only place that distinguishes types of source."""
 
 from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet
 from rayhier.corpus.rows import Iterated, Ranged
@@ -6,7 +6,7 @@ from rayhier.spec.corpus import Beir, HuggingFace, IrDatasets, Jsonl, Listed, Ms
 
 
 def ranged(spec: Listed) -> Ranged:
-    """The reader of a set of files; InputError where one is missing."""
+    """Make the reader of a source of files; InputError where one is missing."""
     match spec:
         case Beir():
             return beir.reader(spec)
@@ -19,7 +19,7 @@ def ranged(spec: Listed) -> Ranged:
 
 
 def iterated(spec: IrDatasets | HuggingFace) -> Iterated:
-    """The reader of what only iterates; InputError where it cannot be opened."""
+    """Make the reader of a source that can only be iterated; InputError where it cannot be opened."""
     match spec:
         case IrDatasets():
             return ir_datasets.reader(spec)

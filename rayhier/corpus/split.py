@@ -1,4 +1,4 @@
-"""Which split a query belongs to, where the source does not say: by a hash of its id, the same on every machine."""
+"""Choose the split of a query, where the source has no splits, by a hash of its id: equal on every machine."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ def fraction(key: str) -> float:
 
 
 def cut_dev(train: Sequence[Judgement]) -> tuple[list[Judgement], list[Judgement]]:
-    """Train without a tenth of its queries, and that tenth, with all their judgements: (train, dev).
+    """(train, dev): move about a tenth of train's queries, with all their judgements, to dev.
 
-    Of two queries or more at least one is dev's, and at least one train's.
+    Of two queries or more, each split gets at least one.
     """
     queries = sorted({one.query_id for one in train}, key=fraction)
     below = sum(fraction(query_id) < DEV for query_id in queries)
@@ -26,7 +26,7 @@ def cut_dev(train: Sequence[Judgement]) -> tuple[list[Judgement], list[Judgement
 
 
 def assign(key: str) -> str:
-    """Split of a query of a source that has none: 80% train, 10% dev, 10% test."""
+    """Split of a query whose source has no splits: 80% train, 10% dev, 10% test."""
     place = fraction(key)
     if place < DEV:
         return "dev"

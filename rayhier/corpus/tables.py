@@ -1,4 +1,4 @@
-"""What the driver writes beside the documents: queries, judgements, rejected rows; and the counts of all of it."""
+"""Tables that the driver writes beside the documents: queries, judgements, rejected rows; and all counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ REJECTED = "rejected.parquet"
 
 @dataclass(frozen=True)
 class Found:
-    """A source, read and checked. Documents lie in files by now; queries and judgements are held here."""
+    """A source, read and checked: documents in part files, queries and judgements in memory."""
 
     documents: Sequence[File]
     queries: Sequence[Entry]
     judgements: Mapping[str, Sequence[Judgement]]
-    """As published: before a dev split is cut."""
+    """Judgements by split, as published: before a dev split is cut from train."""
     rejected: Sequence[pa.Table]
     counts: dict[str, Any]
-    """documents, queries and judgements, each read = accepted + rejected."""
+    """Counts of documents, queries and judgements; in each, read = accepted + rejected."""
 
 
 def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[Judgement]]:
-    """Train, dev and test; where dev has none, it is cut from train."""
+    """Judgements of train, dev and test; where dev has none, it is cut from train."""
     found = {split: judgements.get(split, ()) for split in SPLITS}
     if not found["dev"]:
         found["train"], found["dev"] = cut_dev(found["train"])
@@ -41,7 +41,7 @@ def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
-    """Queries, judgements and those above 0, of each split."""
+    """Number of queries, of judgements, and of judgements above 0, in each split."""
     return {
         split: {
             "queries": len({one.query_id for one in rows}),
@@ -53,7 +53,7 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
 
 
 def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> dict[str, Any]:
-    """Rows of the part files (passages, where they are declared), and how many have each declared field."""
+    """Number of rows in the part files (passages, where declared), and of rows that have each declared field."""
     rows, filled = 0, dict.fromkeys(fields, 0)
     for file in documents:
         held = files.read_metadata(root / file.name)
@@ -67,7 +67,7 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
 
 
 def rejected(rows: Iterable[tuple[str, int, Rejected]]) -> pa.Table:
-    """Rejected rows: file, line, reason, how the row begins."""
+    """Table of rejected rows: file, line, reason, beginning of the row."""
     listed = [(source, line, str(one.reason), one.value) for source, line, one in rows]
     return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
 
@@ -83,7 +83,7 @@ def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason
 
 
 def write(root: Location, found: Found, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
-    """Write everything but the documents."""
+    """Write queries, judgements and rejected rows; returns the files."""
     queries = pa.table(
         [[one.key for one in found.queries], [one.text for one in found.queries]], schema=schemas.QUERIES
     )
@@ -100,7 +100,7 @@ def write(root: Location, found: Found, judgements: Mapping[str, Sequence[Judgem
 
 
 def lines(counts: Mapping[str, Any]) -> list[str]:
-    """The counts as people read them."""
+    """Lines to print that report the counts."""
     rows = {"documents": counts["documents"], "queries": counts["queries"]}
     rows |= {f"{split} judgements": counts["judgements"][split] for split in SPLITS}
     said = [f"  {name}: {_line(row)}" for name, row in rows.items() if row["read"]]

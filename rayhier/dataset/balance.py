@@ -1,4 +1,4 @@
-"""How evenly documents lie in leaves."""
+"""How evenly documents are spread over leaves."""
 
 import numpy as np
 

@@ -12,17 +12,17 @@ from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
-"""Ids of the whole documents that rows belong to -> whether each row is kept."""
+"""Filter of rows: ids of the whole documents that rows belong to -> whether each row is kept."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Which rows belong together, where a document has several: in several leaves, or in several passages."""
+    """Which rows belong to the same document, where it lies in several leaves or is cut into passages."""
 
     result_N: Ints
-    """Number of the result a row belongs to; a search returns each result once, by its best row."""
+    """Number [n] of the result that each row belongs to; a search returns each result once, by its best row."""
     lower_NR: Ints | None = None
-    """Leaves in which a row's document lies with a lower rank, -1 where there are fewer: [n, r - 1]."""
+    """Other leaves [n, r - 1] of the row's document that rank before the row's own leaf, -1 where there are fewer."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,23 @@ class Documents:
     ids: list[str]
     vector_NM: Floats
     parents: list[str] | None = None
-    """Where the documents are passages: the whole document of each, which is what is judged."""
+    """Id of each passage's whole document, which judgements name; None where documents are not cut into passages."""
 
     @property
     def results(self) -> list[str]:
-        """What each row is a result for."""
+        """Id of the result that each row belongs to: the row's own id, or that of its whole document."""
         return self.ids if self.parents is None else self.parents
 
     @property
     def copies(self) -> Copies | None:
-        """Which rows are of one result; None where every row is its own."""
+        """Which rows belong to the same result; None where every row is a result of its own."""
         if self.parents is None:
             return None
         return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
-    """Ids and base vectors of all documents, or of those chosen; their parents where they are passages."""
+    """Load ids and base vectors of all documents, or of those that `choice` keeps, and the parents of passages."""
     names, vector_PNM = [], []
     for name in vectors.names("documents/"):
         part = read_vectors(corpus, vectors, name)
@@ -62,7 +62,7 @@ def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = 
 
 
 def together(part_PNM: list[Floats]) -> Floats:
-    """Matrices below each other; each goes as its rows are copied, so that they never lie in memory twice."""
+    """Stack matrices and empty the list: each is freed once copied, so that memory never holds all of them twice."""
     every_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
     end = len(every_NM)
     while part_PNM:
@@ -75,14 +75,14 @@ def together(part_PNM: list[Floats]) -> Floats:
 def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
     """`doc_id`, `result_id` and `vector` of one file of the vectors artifact.
 
-    Raises ValueError where the corpus's file of that name has not the same documents in the same order.
+    Raises ValueError where the corpus has passages, and its file of that name other documents or another order.
     """
     table = columns.read([vectors.path(name)], ["doc_id", "vector"])
     return table.append_column("result_id", result_ids(corpus, name, table["doc_id"]))
 
 
 def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """What the documents of one file are results for: themselves, or the whole ones they are passages of."""
+    """Ids of the results that one file's rows belong to: the rows' own ids, or those of the passages' documents."""
     path = corpus.path(name)
     if "parent" not in files.read_metadata(path).schema.to_arrow_schema().names:
         return doc_ids
@@ -93,25 +93,25 @@ def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.Chun
 
 
 def result_numbers(doc_ids: pa.Array, results: pa.Array) -> Ints | None:
-    """Number of the result each row belongs to; None where every row is its own."""
+    """Number [n] of the result that each row belongs to; None where every row is a result of its own."""
     if results.equals(doc_ids):
         return None
     return np.asarray(results.dictionary_encode().indices.to_numpy(), dtype=np.int64)
 
 
 def document_text(title: str, text: str) -> str:
-    """What is encoded of a document: title, then text, as BEIR does."""
+    """Text of a document to encode: title, then text, as BEIR does."""
     return f"{title} {text}".strip()
 
 
 def document_texts(documents: pa.Table) -> list[str]:
-    """What is encoded of each row of a documents table."""
+    """Text to encode of each row of a documents table."""
     pairs = zip(documents["title"].to_pylist(), documents["text"].to_pylist(), strict=True)
     return [document_text(title, text) for title, text in pairs]
 
 
 def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
-    """What is encoded of some documents, or of all, in the order of the corpus."""
+    """Load the texts to encode of the documents with these ids, in the order of the corpus."""
     names, wanted = corpus.names("documents/"), pa.array(ids, pa.string())
     parts = (columns.read([corpus.path(name)], ["doc_id", "title", "text"]) for name in names)
     table = pa.concat_tables(part.filter(pc.is_in(part["doc_id"], wanted)) for part in parts)
@@ -119,7 +119,7 @@ def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
 
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
-    """What is encoded of these documents, in their order; one file of the corpus in memory at a time."""
+    """Load the texts to encode of documents, in the order of `ids`; one file of the corpus is in memory at a time."""
     wanted = pa.array(ids, pa.string())
     texts: dict[str, str] = {}
     for name in corpus.names("documents/"):

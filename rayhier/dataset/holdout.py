@@ -1,4 +1,4 @@
-"""Documents held out to stand in for dev queries: the first by hash of the id, whatever order they come in."""
+"""Documents held out as substitutes for dev queries: the first by hash of the id, whatever the corpus's order."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -21,17 +21,17 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class Holdout:
-    """Held-out documents by rising hash: hashes [h], ids and results [h], base vectors [h, m]."""
+    """Held-out documents by ascending hash: hashes [h], ids and results [h], base vectors [h, m]."""
 
     hash_H: npt.NDArray[np.uint64]
     ids: list[str]
     results: list[str]
-    """What each is a result for: itself, or the whole document it is a passage of."""
+    """Id of the result that each one belongs to: its own, or that of its whole document where it is a passage."""
     vector_HM: Floats
 
     @classmethod
     def of(cls, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, most: int) -> "Holdout":
-        """The documents, at most so many, that come first by hash of the id."""
+        """Hold out the first documents by hash of the id, at most `most`."""
         hashes = hash_ids(doc_ids.to_pylist())
         first = np.argsort(hashes, kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))
@@ -39,7 +39,7 @@ class Holdout:
 
     @staticmethod
     def merge(parts: Sequence["Holdout"], most: int) -> "Holdout":
-        """The first of several parts' by hash, at most so many."""
+        """Merge the held-out documents of several parts: the first by hash, at most `most`."""
         hashes = np.concatenate([part.hash_H for part in parts])
         ids, results = ([one for part in parts for one in getattr(part, name)] for name in ("ids", "results"))
         first = np.argsort(hashes, kind="stable")[:most]
@@ -47,7 +47,7 @@ class Holdout:
         return Holdout(hashes[first], [ids[row] for row in first], [results[row] for row in first], vectors[first])
 
     def queries(self, near: Ranking) -> Queries:
-        """These documents as queries; relevant are the ten nearest others in a ranking of eleven nearest for each."""
+        """Use the documents as queries; relevant are the ten nearest others of the eleven nearest that `near` ranks."""
         grades = {}
         for name, own, rows in zip(self.ids, self.results, near.row_QK, strict=True):
             others = [other for other in near.ids[rows[rows >= 0]].tolist() if other != own]
@@ -61,7 +61,7 @@ def load_dev(
     holdout: Callable[[], Holdout],
     nearest: Callable[[Floats, int], Ranking],
 ) -> Queries:
-    """The dev queries; where none has an answer, held-out documents that look for their nearest neighbours.
+    """Load the dev queries; where none has a relevant document, held-out documents that search for their neighbours.
 
     `nearest` ranks all documents for vectors [h, m] by an exact search.
     """
@@ -73,15 +73,15 @@ def load_dev(
 
 
 def holdout_rows(ids: Sequence[str]) -> Ints:
-    """Rows of a tenth of the documents, at most 1,000, by hash of the id."""
+    """Rows of the held-out documents: the first `holdout_size` by hash of the id."""
     return np.argsort(hash_ids(ids), kind="stable")[: holdout_size(len(ids))]
 
 
 def holdout_size(documents: int) -> int:
-    """A tenth of the documents, at least one, at most 1,000."""
+    """Number of documents to hold out: a tenth, at least one, at most 1,000."""
     return max(1, min(MOST, int(documents * SHARE)))
 
 
 def hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """The first eight bytes of each id's BLAKE2b."""
+    """Hash of each id: the first eight bytes of its BLAKE2b, as a number."""
     return np.array([int.from_bytes(hashlib.blake2b(name.encode()).digest()[:8], "big") for name in ids], np.uint64)

@@ -1,4 +1,4 @@
-"""ir-measures on rankings of results."""
+"""Measures of rankings, computed by ir-measures."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from rayhier.dataset.ranking import Ranking
 
 
 class Judge:
-    """Measures of rankings by named measures (`nDCG@10`, `R@100`, …)."""
+    """Computes named measures (`nDCG@10`, `R@100`, …) of rankings of fixed queries."""
 
     def __init__(self, queries: Queries, measures: Sequence[str]) -> None:
         self.query_ids = list(queries.ids)
@@ -21,7 +21,7 @@ class Judge:
         self.evaluator = ir_measures.evaluator(list(self.parsed), queries.grades)
 
     def run(self, ranking: Ranking) -> dict[str, dict[str, float]]:
-        """A TREC run: query id -> document id -> score."""
+        """Convert a ranking to a TREC run: query id -> document id -> score."""
         run = {}
         for query, rows, scores in zip(self.query_ids, ranking.row_QK, ranking.score_QK, strict=True):
             found = rows >= 0
@@ -29,7 +29,7 @@ class Judge:
         return run
 
     def values(self, ranking: Ranking) -> dict[str, Values]:
-        """Each measure of every judged query, [q]; a query that finds nothing has 0."""
+        """Each measure of every judged query, [q]; a query without results has 0."""
         values = {name: np.zeros(len(self.query_ids)) for name in self.measures}
         for value in self.evaluator.iter_calc(self.run(ranking)):
             values[self.parsed[value.measure]][self._place[value.query_id]] = value.value
@@ -41,5 +41,5 @@ class Judge:
 
 
 def means(values: dict[str, Values]) -> dict[str, float]:
-    """Mean over queries of each measure."""
+    """Mean of each measure over the queries."""
     return {name: float(value_Q.mean()) for name, value_Q in values.items()}

@@ -1,4 +1,4 @@
-"""Queries with their judgements and vectors, as published artifacts hold them."""
+"""Queries with their judgements and vectors, read from published artifacts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +12,13 @@ from rayhier.storage.artifact import Artifact
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries with judgements: ids [q], vectors [q, m] of the encoder at hand, grades by query and document id."""
+    """Queries with judgements: ids [q], vectors [q, m] of one encoder, grades by query and document id."""
 
     ids: Sequence[str]
     vector_QM: Floats
     grades: dict[str, dict[str, int]]
     texts: Sequence[str] = ()
-    """What an encoder that trained whole encodes again, and what BM25 reads."""
+    """Texts of the queries, for BM25, and for a trained transformer, which encodes them again."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -29,12 +29,12 @@ class Queries:
         return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
 
     def with_vectors(self, vector_QM: Floats) -> "Queries":
-        """These queries under another encoder."""
+        """Copy of the queries with the vectors of another encoder."""
         return replace(self, vector_QM=vector_QM)
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
-    """The judged queries of a split, by id, with their base vectors; none where it has no judgements."""
+    """Load the judged queries of a split with their base vectors; none where the split has no judgements."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id", "doc_id", "grade"])
     grades: dict[str, dict[str, int]] = {}
     for query, document, grade in zip(*(judged[name].to_pylist() for name in judged.column_names), strict=True):

@@ -1,4 +1,4 @@
-"""Results of queries: what a search returns, workers merge, and a judge reads.
+"""Results of queries, as a search returns them, workers merge them and `measures.Judge` reads them.
 
 Shapes: Q queries, K results, F rows fetched for them, N rows of a part.
 """
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
-"""Column of the ids that users know: of whole documents, where the corpus is cut into passages."""
+"""Column of the ids that users know: those of whole documents, where the corpus is cut into passages."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Ranking:
     row_QK: Ints
     """Rows [q, k] of `documents`; -1 where a query has fewer results."""
     documents: pa.Table
-    """Column `id`, and what else was asked for of each document."""
+    """Column `id`, and the further columns that the search was asked to return."""
     visited_Q: Ints
-    """Distinct documents scored."""
+    """Number [q] of distinct documents scored."""
     scanned_Q: Ints
-    """Scores computed: a document in two of the leaves that were searched counts twice."""
+    """Number [q] of scores computed: a document in two of the searched leaves counts twice."""
     leaves_Q: Ints
-    """Leaves searched; 0 where a system has none."""
+    """Number [q] of leaves searched; 0 for a system without leaves."""
 
     @cached_property
     def ids(self) -> Names:
@@ -42,14 +42,14 @@ class Ranking:
 
     @classmethod
     def none(cls, queries: int) -> Self:
-        """No result of any query, at no cost."""
+        """Empty ranking: no results and no cost for each of `queries` queries."""
         zero_Q = np.zeros(queries, dtype=np.int64)
         nothing = np.zeros((queries, 0))
         documents = pa.table({ID: pa.array([], pa.string())})
         return cls(nothing.astype(np.float32), nothing.astype(np.int64), documents, zero_Q, zero_Q, zero_Q)
 
     def among(self, here_Q: Bools) -> "Ranking":
-        """A ranking of more queries, of which those marked are this one's and the others have no result."""
+        """Extend the ranking to more queries: those marked True have its results, the others none."""
         if here_Q.all():
             return self
         shape = len(here_Q), self.row_QK.shape[1]
@@ -61,13 +61,13 @@ class Ranking:
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
-    """A ranking of rows of `ids` by a system without leaves that scored so many documents for each query."""
+    """Ranking of rows of `ids` by a system without leaves, which scored `visited` documents for each query."""
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
     return Ranking(*compact(score_QK, row_QK, ids), visited_Q, visited_Q, np.zeros(len(row_QK), dtype=np.int64))
 
 
 def compact(score_QK: Floats, row_QK: Ints, ids: pa.Array) -> tuple[Floats, Ints, pa.Table]:
-    """Scores, rows and documents of a ranking of rows of `ids` that holds only the ids it ranks."""
+    """Reduce a ranking of rows of `ids` to the ids that occur: scores, renumbered rows, table of documents."""
     used, place = np.unique(row_QK, return_inverse=True)
     none = int((used < 0).sum())
     documents = pa.table({ID: ids.take(pa.array(used[none:]))})
@@ -75,7 +75,7 @@ def compact(score_QK: Floats, row_QK: Ints, ids: pa.Array) -> tuple[Floats, Ints
 
 
 def merge(parts: Sequence[Ranking], k: int) -> Ranking:
-    """The best k over all parts of an index, each result once, ties by id; visited and scanned add up."""
+    """Merge the rankings of an index's parts: the best k, each result once, ties by id; visited and scanned add up."""
     documents = pa.concat_tables([part.documents for part in parts], promote_options="default")
     begin = np.cumsum([0, *(part.documents.num_rows for part in parts)])
     row_QF = np.concatenate(
@@ -84,7 +84,7 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
     )
     score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
     number_N = by_name(documents[ID])
-    # The last number is where row -1 points.
+    # Row -1 points to the last number, which is appended.
     order = np.lexsort((np.append(number_N, len(number_N))[row_QF], -score_QF), axis=1)
     score_QK, row_QK = once(at(score_QF, order), at(row_QF, order), number_N, k)
     visited_Q, scanned_Q = (
@@ -95,7 +95,7 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
 
 
 def by_name(ids: pa.ChunkedArray) -> Ints:
-    """A number [n] for each id, the same for the same id, in the order of the ids.
+    """Number [n] of each id in the sorted order of distinct ids; equal ids get equal numbers.
 
     >>> by_name(pa.chunked_array([["b", "a", "b"]])).tolist()
     [1, 0, 1]
@@ -107,7 +107,7 @@ def by_name(ids: pa.ChunkedArray) -> Ints:
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
-    """The best k of fetched rows [q, f], best first, each result by its first row alone."""
+    """Keep the best k of fetched rows [q, f], which are best first, and of each result only its first row."""
     result_QF = np.where(row_QF >= 0, result_N[row_QF], -1) if len(result_N) else row_QF
     dropped = (row_QF < 0) | repeated(result_QF)
     kept = np.argsort(dropped, axis=1, kind="stable")[:, :k]
@@ -118,7 +118,7 @@ def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats
 
 
 def repeated(value_QF: Ints) -> Bools:
-    """Where [q, f] a value stands that an earlier column of its row holds too."""
+    """Mark [q, f] each value that an earlier column of its row holds too."""
     order = np.argsort(value_QF, axis=1, kind="stable")
     ranked = at(value_QF, order)
     query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
@@ -128,5 +128,5 @@ def repeated(value_QF: Ints) -> Bools:
 
 
 def at(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
-    """What `np.take_along_axis` gives along the second axis; of one query in a third of the time."""
+    """Take values along the second axis like `np.take_along_axis`; for one query in a third of the time."""
     return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])

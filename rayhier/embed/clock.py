@@ -1,4 +1,4 @@
-"""How much of its time an encoder is at work, and how fast: what a GPU is paid for."""
+"""Utilisation of encoders: the share of their time that they work, and their speed."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from rayhier.embed.encode import TextEncoder
 
 
 class Clock:
-    """Kept by an actor: time at work beside all time, waiting for the next part included."""
+    """Measures one actor's time at work and its total time, waiting for the next part included."""
 
     def __init__(self, encoder: TextEncoder | None) -> None:
         self._encoder, self._seen = encoder, 0
@@ -17,13 +17,13 @@ class Clock:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Whatever is done in here is work."""
+        """Count the time of a `with` block as work."""
         began = time.monotonic()
         yield
         self._worked += time.monotonic() - began
 
     def lap(self) -> dict[str, float]:
-        """Since the last lap: seconds at work, seconds in all, tokens encoded; and the encoder's parameters."""
+        """Seconds at work, seconds in all and tokens encoded since the last lap; and the encoder's parameters."""
         now, tokens, parameters = time.monotonic(), 0, 0
         if self._encoder is not None:
             tokens, parameters = self._encoder.seen - self._seen, self._encoder.parameters
@@ -34,25 +34,25 @@ class Clock:
 
 @dataclass
 class Utilisation:
-    """What the laps of all actors come to."""
+    """Sum of the laps of all actors."""
 
     tokens: float = 0
     worked: float = 0.0
     passed: float = 0.0
     operations: float = 0.0
-    """Floating-point: two a parameter and token."""
+    """Floating-point operations: two per parameter and token."""
 
     def note(self, lap: dict[str, float]) -> None:
-        """One actor's lap."""
+        """Add one actor's lap."""
         self.tokens += lap["tokens"]
         self.worked += lap["worked"]
         self.passed += lap["passed"]
         self.operations += 2 * lap["parameters"] * lap["tokens"]
 
     def __str__(self) -> str:
-        """For people."""
+        """Line to print that reports the sum."""
         worked = max(self.worked, 1e-9)
         return (
             f"  encoders: {self.tokens:,.0f} tokens, at work {self.worked / max(self.passed, 1e-9):.0%} of their time, "
-            f"then {self.tokens / worked:,.0f} tokens/s and {self.operations / worked / 1e12:.2f} TFLOP/s each"
+            f"while at work {self.tokens / worked:,.0f} tokens/s and {self.operations / worked / 1e12:.2f} TFLOP/s each"
         )

@@ -1,4 +1,4 @@
-"""Texts -> vectors, in batches of texts of like length."""
+"""Texts -> vectors, in batches of texts of similar length."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import Device, EncoderSpec
 
 CHUNK = 16_384
-"""Texts sorted by length together; while one chunk is encoded the next is tokenised."""
+"""Texts per chunk. A chunk is sorted by length; while it is encoded the next chunk is tokenised."""
 
 
 CPU_TOKENS = 4_096
@@ -25,7 +25,7 @@ CPU_TOKENS = 4_096
 
 
 class TextEncoder:
-    """An encoder folder, ready to encode; `device` overrides the spec's."""
+    """An encoder, loaded from its folder and ready to encode; `device` overrides the spec's."""
 
     def __init__(self, folder: Path, spec: EncoderSpec, device: Device | None = None) -> None:
         self.device = resolve_device(device or spec.device)
@@ -34,7 +34,7 @@ class TextEncoder:
         self.max_length = min(spec.max_length, self.encoder.longest)
         self.tokenise = Tokeniser(self.encoder.tokenizer, self.encoder.layout.prompt, self.max_length)
         self.seen = 0
-        """Tokens encoded since it was opened."""
+        """Number of tokens encoded since the encoder was loaded."""
         self.batch_size = spec.batch_size
         self.tokens = CPU_TOKENS if self.device.type == "cpu" else self.batch_size * self.max_length
         self.padding: int = self.encoder.tokenizer.pad_token_id or 0
@@ -46,7 +46,7 @@ class TextEncoder:
 
     @property
     def parameters(self) -> int:
-        """Of transformer and head, those that only look tokens up left out."""
+        """Number of parameters, without embedding tables, which are only looked up."""
         looked_up = sum(one.weight.numel() for one in self.encoder.modules() if isinstance(one, torch.nn.Embedding))
         return sum(one.numel() for one in self.encoder.parameters()) - looked_up
 
@@ -55,15 +55,15 @@ class TextEncoder:
         return self._filled(len(texts), self._tokenised(texts))
 
     def encode_for(self, reads: Reads, texts: Sequence[str]) -> Encoded:
-        """Texts as a router reads them: vectors [n, m], and where it reads tokens, token vectors [n, t, m] too."""
+        """Encode texts for a router: vectors [n, m], and for one that reads tokens, token vectors [n, t, m] too."""
         return Encoded.of(self.encode(texts)) if reads == "vectors" else self._token_vectors(self.tokenise(texts))
 
     def tokens_for(self, reads: Reads, tokens: Tokens) -> Encoded:
-        """Texts that `tokenise` was given elsewhere, as a router reads them."""
+        """Encode, for a router, texts that were tokenised before, for example in another process."""
         return Encoded.of(self.encode_tokens(tokens)) if reads == "vectors" else self._token_vectors(tokens)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
-        """Vectors [n, m], float32, of texts that `tokenise` was given elsewhere."""
+        """Vectors [n, m], float32, of texts that were tokenised before, for example in another process."""
         return self._filled(len(tokens), (tokens[start : start + CHUNK] for start in range(0, len(tokens), CHUNK)))
 
     def _filled(self, n: int, chunks: Iterable[Tokens]) -> Floats:
@@ -75,7 +75,7 @@ class TextEncoder:
         return vectors
 
     def _tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
-        """Token ids of the texts, chunk by chunk, the next one made while the last is used."""
+        """Token ids of the texts, chunk by chunk; the next chunk is tokenised while the last is used."""
         chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
         if len(chunks) < 2:
             yield from map(self.tokenise, chunks)
@@ -89,7 +89,7 @@ class TextEncoder:
 
     @torch.inference_mode()
     def _encode(self, tokens: Tokens) -> Floats:
-        """Vectors of one chunk: on a GPU nothing waits for a batch before all are under way."""
+        """Vectors of one chunk; on a GPU all batches are launched before any result is waited for."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         batches = self._batches([tokens[row] for row in order])
         parts = [self.encoder(*self.padded(batch)) for batch in batches]
@@ -116,7 +116,7 @@ class TextEncoder:
         return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, hidden, masks)))
 
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
-        """Texts sorted by length, the longest first, so many at a time as both limits let."""
+        """Batches of texts, longest first, each as large as `batch_size` and `tokens` allow."""
         start = 0
         while start < len(tokens):
             size = min(self.batch_size, max(1, self.tokens // max(1, len(tokens[start]))))
@@ -124,7 +124,7 @@ class TextEncoder:
             start += size
 
     def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
-        """Ids and mask [n, t] of texts, the longest first, padded on the right."""
+        """Token ids and mask [n, t] of texts, of which the first is the longest; padded on the right."""
         ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)
         for row, ids in enumerate(batch):

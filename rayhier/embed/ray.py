@@ -28,7 +28,7 @@ QUERIES = "queries.parquet"
 
 
 def read_texts(corpus: Location, name: str) -> tuple[pa.Table, list[str]]:
-    """The ids of a part of the corpus, and what is encoded of each row."""
+    """Read the ids of a part of the corpus, and the text to encode of each row."""
     if name == QUERIES:
         table = columns.read([corpus / name], ["query_id", "text"])
         return table.select(["query_id"]), table["text"].to_pylist()
@@ -37,7 +37,7 @@ def read_texts(corpus: Location, name: str) -> tuple[pa.Table, list[str]]:
 
 
 class TokenisePart:
-    """An actor that makes tokens of parts, so that those who encode them need not."""
+    """An actor that tokenises parts, so that the actors that encode need not."""
 
     def __init__(self, model: str, max_length: int, corpus: str, cpus: int) -> None:
         _threads(cpus)
@@ -45,7 +45,7 @@ class TokenisePart:
         self.tokenise = Tokeniser.open(Path(model), max_length)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The part `row["part"]` with its tokens."""
+        """Tokenise the part `row["part"]`; returns its name and the packed token ids."""
         name = str(row["part"])
         return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name)[1]))}
 
@@ -61,7 +61,7 @@ class EmbedPart:
         self.clock = Clock(self.encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Encode the part `row["part"]`, of its tokens where they came; returns how many texts it holds."""
+        """Encode the part `row["part"]`, by token ids where `row` has them; returns the number of texts and a lap."""
         name = str(row["part"])
         ids, texts = read_texts(self.corpus, name)
         with self.clock.working():
@@ -77,7 +77,7 @@ class EmbedPart:
 
 def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Output:
     """Encode every document and query of `corpus` with the base encoder."""
-    # What is wrong with the folder is said here, not by an actor; what cannot train, before hours of encoding.
+    # Report a wrong folder here, not in an actor, and an encoder that cannot train before hours of encoding.
     encoder = Encoder(model.path, torch.float32)
     if spec.encoder.train != "head":
         encoder.trainable(spec.encoder.train)
@@ -105,7 +105,7 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
     entries = [entry for name in names if (entry := ledger.done(ledger_key(name)))]
     rows = sum(entry.counts["rows"] for entry in entries)
     if rows != total:
-        raise RuntimeError(f"{attempt.root}: {rows} vectors of {total} texts")
+        raise RuntimeError(f"{attempt.root}: got {rows} vectors for {total} texts")
     counts = {
         "vectors": rows,
         "dimension": model.dimension,
@@ -115,7 +115,7 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
 
 
 def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact) -> Pool | None:
-    """Those that go ahead of encoders, where the spec wants them."""
+    """Pool of actors that tokenise ahead of the encoders; None where the spec has no `cluster.tokenise`."""
     workers = spec.cluster.tokenise
     if workers is None:
         return None
@@ -134,5 +134,5 @@ def _threads(cpus: int) -> None:
 
 
 def ledger_key(name: str) -> str:
-    """The name of a part's entry."""
+    """Name of a part's entry in the ledger."""
     return name.replace("/", "-")

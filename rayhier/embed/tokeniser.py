@@ -1,4 +1,4 @@
-"""Texts -> token ids, with no weights in sight: what CPUs do while a GPU encodes."""
+"""Texts -> token ids, without loading weights, so that CPUs can tokenise while a GPU encodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from rayhier.storage.model_layout import read_layout
 
 Ids = Sequence[int] | npt.NDArray[np.int32]
 Tokens = Sequence[Ids]
-"""Token ids of texts."""
+"""Token ids of several texts, one sequence each."""
 
 
 class Tokeniser:
@@ -24,7 +24,7 @@ class Tokeniser:
 
     @classmethod
     def open(cls, folder: Path, max_length: int) -> Self:
-        """That of a folder; texts are cut at `max_length` tokens, or where its transformer ends."""
+        """Open the tokenizer of a folder; texts are cut at `max_length` tokens, or at the transformer's own limit."""
         from transformers import AutoConfig, AutoModel
 
         layout = read_layout(folder)
@@ -33,7 +33,7 @@ class Tokeniser:
         return cls(load_tokenizer(layout), layout.prompt, min(max_length, positions(transformer)))
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        """Token ids of each text, cut to the greatest length."""
+        """Token ids of each text, cut to `max_length`."""
         found: Tokens = self.tokenizer(
             [self.prompt + text for text in texts],
             truncation=True,
@@ -46,14 +46,14 @@ class Tokeniser:
 
 
 def packed(tokens: Tokens) -> dict[str, bytes]:
-    """Token ids as they travel between processes."""
+    """Pack token ids as bytes, to send them to another process."""
     ids = np.fromiter((one for ids in tokens for one in ids), dtype=np.int32)
     ends = np.cumsum([len(ids) for ids in tokens], dtype=np.int64)
     return {"ids": ids.tobytes(), "ends": ends.tobytes()}
 
 
 def unpacked(row: dict[str, Any]) -> Tokens:
-    """What `packed` made of them.
+    """Unpack token ids that `packed` has packed.
 
     >>> [ids.tolist() for ids in unpacked(packed([[5, 6], [], [7]]))]
     [[5, 6], [], [7]]

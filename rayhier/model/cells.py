@@ -1,9 +1,9 @@
-"""What documents are placed by, each by itself, now or when it is added later: cells around centroids.
+"""Cells around centroids, which place documents: each independently, in training or when it is added later.
 
-Where leaves are very many, only those in the nearest groups of centroids are looked at: a document, unlike a query,
-lies in the middle of things.
+With very many leaves, a document is compared only with those in the nearest groups of centroids: a document, unlike
+a query, lies close to its centroid.
 
-Shapes: N texts, M embedding size, L leaves, G groups of leaves, P groups looked at, C leaves of a document.
+Shapes: N texts, M embedding size, L leaves, G groups of leaves, P groups compared, C leaves of a document.
 """
 
 import torch
@@ -15,20 +15,20 @@ from rayhier.model.encoded import Encoded
 SCALE = 20.0
 """Factor of a cosine before the softmax: p = softmax(20 cos)."""
 PROBES = 16
-"""Groups of centroids in which a document's leaves are looked for."""
+"""Number of nearest groups in which a document's leaves are searched."""
 
 
 class Cells(nn.Module):
-    """Centroids of leaves, what a crowded one costs, and who lies in two."""
+    """Centroids of the leaves, prices of crowded leaves, and the border that decides which documents lie in two."""
 
     centroid_LM: Tensor
-    """Unit vectors [leaves, m]; zero for a leaf that held no document."""
+    """Unit vectors [leaves, m]; zero for a leaf without documents."""
     price_L: Tensor
-    """What is taken from a document's cosine to each centroid [leaves]."""
+    """Price of each leaf [leaves], which is subtracted from a document's cosine to the centroid."""
     border: Tensor
     """A document lies in a second leaf if its two best cosines, after price, differ by no more than this."""
     group_GM: Tensor
-    """Centroids of groups of leaves [groups, m]; none where every leaf is looked at."""
+    """Centroids of groups of leaves [groups, m]; empty where every leaf is compared."""
     group_L: Tensor
     """Group of each leaf [leaves]."""
 
@@ -44,7 +44,7 @@ class Cells(nn.Module):
 
     @property
     def compared(self) -> int:
-        """Leaves that a document is compared with, about."""
+        """Approximate number of leaves and groups that a document is compared with."""
         if not self.groups:
             return self.leaves
         largest = max(len(leaf_G) for leaf_G in self._leaves_of_groups())
@@ -56,7 +56,7 @@ class Cells(nn.Module):
         if self.groups <= PROBES:
             return self._among_all(unit_NM, count)
         leaf_NC, log_p_NC = self._near(unit_NM, min(count, self.leaves))
-        # The nearest groups may hold too few.
+        # The nearest groups may hold too few leaves.
         if (few_N := log_p_NC[:, -1].isinf()).any():
             leaf_NC[few_N], log_p_NC[few_N] = self._among_all(unit_NM[few_N], count)
         return leaf_NC, log_p_NC
@@ -68,7 +68,7 @@ class Cells(nn.Module):
         return leaf_NC, log_p_NC
 
     def _near(self, unit_NM: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Leaves of the nearest groups alone; the sum over all leaves is an estimate from those."""
+        """Best leaves of the nearest groups; the softmax's sum over all leaves is estimated from these groups."""
         group_NP = (unit_NM @ self.group_GM.T).topk(PROBES, dim=1).indices
         near_NPC = unit_NM.new_full((*group_NP.shape, count), -torch.inf)
         leaf_NPC = torch.zeros(near_NPC.shape, dtype=torch.long, device=unit_NM.device)

@@ -29,33 +29,33 @@ class EhiRouter(nn.Module):
         self.W = nn.ModuleList(nn.Linear(width, branching, bias=False) for width in widths)
         self.U = nn.ModuleList(nn.Linear(width, width, bias=False) for width in widths if residual == "relu")
         for linear in self.U:
-            # Exactly zero would stay zero: ReLU'(0) = 0.
+            # Weights of exactly zero would never change: ReLU'(0) = 0.
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
         self.cells = Cells(branching**height, dimension)
-        """Means of the documents it was trained on; no prices, and every document is near enough to a border."""
+        """Means of each leaf's training documents; no prices, and a border that gives every document a second leaf."""
 
     @property
     def reads(self) -> Literal["vectors"]:
-        """The text's vector alone."""
+        """What the router reads of a text: its vector only."""
         return "vectors"
 
     @property
     def n_leaves(self) -> int:
-        """B^H."""
+        """Number of leaves, B^H."""
         return int(self.branching**self.height)
 
     @property
     def levels(self) -> int:
-        """H."""
+        """Number of levels, H."""
         return self.height
 
     @property
     def device(self) -> torch.device:
-        """Where its weights lie."""
+        """Device of the weights."""
         return next(self.parameters()).device
 
     def config(self) -> dict[str, Any]:
-        """What rebuilds this router before its weights are loaded."""
+        """Settings that rebuild this router before its weights are loaded."""
         return {
             "type": "ehi",
             "dimension": self.dimension,
@@ -70,7 +70,7 @@ class EhiRouter(nn.Module):
         self.W[0].weight.copy_(WARM_SCALE * centroids_BM)  # type: ignore[operator]
 
     def path_embedding(self, x_NM: Tensor) -> Tensor:
-        """T(t) = [p_1; …; p_H], [N, B·H]: each level's distribution along the argmax path only."""
+        """T(t) = [p_1; …; p_H], [N, B·H]: each level's distribution, along the argmax path only."""
         taken_N1 = x_NM.new_ones(len(x_NM), 1)
         input_ND = x_NM
         levels = []
@@ -82,7 +82,7 @@ class EhiRouter(nn.Module):
         return torch.cat(levels, dim=1)
 
     def given_path(self, x_NM: Tensor, path_NH: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, B] of the children at each level, below the nodes that given paths [N, H] lead to."""
+        """Log-probabilities [N, B] of the children, at each level, of the nodes on given paths [N, H]."""
         input_ND = x_NM
         levels = []
         for level in range(self.height):
@@ -112,11 +112,11 @@ class EhiRouter(nn.Module):
         return leaf_NK, logp_NK
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-        """Best `count` leaves [N, C] of a document, routed as queries are, and log-probabilities [N, C]."""
+        """The best `count` leaves [N, C] of a document, routed like a query, and log-probabilities [N, C]."""
         return self.route(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
-        """Of one text: U_h and W_h at every node expanded."""
+        """Multiply-adds of routing one text: U_h and W_h at every node that the beam expands."""
         total = 0
         for level in range(self.height):
             width = self.dimension + self.branching * level

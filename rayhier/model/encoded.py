@@ -1,4 +1,4 @@
-"""Texts as routers read them: one vector each, and where a router reads tokens, those too."""
+"""Encoded texts, as routers read them: one vector each, and for routers that read tokens, token vectors."""
 
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -10,7 +10,7 @@ from torch import Tensor
 from rayhier.arrays import Floats, Ints
 
 Reads = Literal["vectors", "tokens"]
-"""What a router needs of a text."""
+"""What a router reads of a text: its vector only, or its vector and its tokens' vectors."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Encoded:
 
     @classmethod
     def of(cls, vector_NM: Floats) -> Self:
-        """Texts of which only vectors [n, m] are known."""
+        """Encoded texts with vectors [n, m] only, without token vectors."""
         return cls(torch.from_numpy(np.asarray(vector_NM)))
 
     @property
     def numpy(self) -> Floats:
-        """Vectors [n, m] as an array, in 32 bits."""
+        """Vectors [n, m] as a float32 array."""
         return np.asarray(self.vectors.float().cpu().numpy())
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Encoded:
         return Encoded(*(None if one is None else one[place] for one in (self.vectors, self.tokens, self.mask)))  # type: ignore[arg-type]
 
     def to(self, device: torch.device) -> "Encoded":
-        """These texts on a device, vectors of 16 bits in 32."""
+        """Copy to a device; float16 vectors become float32."""
         tokens, mask = (None if one is None else one.to(device) for one in (self.tokens, self.mask))
         vectors = self.vectors.to(device)
         return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, tokens, mask)

@@ -2,8 +2,8 @@
 
 Reads and writes folders in sentence-transformers' layout, weights in safetensors only. A trained
 residual head E(x) = x + W x is stored as that layout's `Dense` module with the weight I + W and no
-bias, after all that makes the base encoder's vectors. For cosine it stands before the last `Normalize`:
-it is scale-free there, so it may be applied to the base encoder's unit vectors or before normalising.
+bias, after all modules of the base encoder. For cosine it stands before the last `Normalize`: the length
+of x does not matter there, so the head may read the base encoder's vectors before or after normalising.
 """
 
 import shutil
@@ -24,15 +24,15 @@ from rayhier.storage.model_folder import INDEX, WEIGHTS, weight_files
 from rayhier.storage.model_layout import ACTIVATIONS, MODES, PROMPTS, Activation, DenseStep, Layout, read_layout
 
 DENSE = "2_Dense"
-"""Where a trained head lies; modules that the base brought lie in `base/`."""
+"""Folder of a trained head; the modules of the base encoder are in `base/`."""
 DENSE_WEIGHT = "linear.weight"
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 LAYERS = ("encoder.layer", "transformer.layer", "layers")
-"""Where transformers' models keep their layers: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""
+"""Names of the list of layers in the models of `transformers`: BERT, RoBERTa and MPNet; DistilBERT; ModernBERT."""
 
 
 class ResidualHead(nn.Module):
-    """E(x) = x + W x, for cosine as a unit vector; W = 0 at the start: the frozen encoder's vectors (ours)."""
+    """E(x) = x + W x, for cosine as a unit vector (ours). It starts with W = 0: the base encoder's vectors."""
 
     def __init__(self, dimension: int, similarity: Similarity = "cosine") -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class ResidualHead(nn.Module):
 
 
 class Dense(nn.Module):
-    """y = activation(D x + b), as sentence-transformers has it."""
+    """y = activation(D x + b), the `Dense` module of sentence-transformers."""
 
     def __init__(self, matrix_OM: Tensor, bias_O: Tensor | None = None, activation: Activation = "identity") -> None:
         super().__init__()
@@ -58,23 +58,23 @@ class Dense(nn.Module):
                 self.linear.bias.copy_(bias_O)
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """[n, o] of [n, m]."""
+        """Map vectors [n, m] to [n, o]."""
         y_NO: Tensor = self.linear(x_NM)
         return torch.tanh(y_NO) if self.activation == "tanh" else y_NO
 
 
 class Normalize(nn.Module):
-    """Unit vectors."""
+    """Scales vectors to unit length."""
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """[n, m] of [n, m]."""
+        """Unit vectors [n, m] of vectors [n, m]."""
         return F.normalize(x_NM, dim=-1)
 
 
 class Encoder(nn.Module):
     """Token ids -> vectors, unit vectors for cosine; `tokenizer` makes the ids of `layout.prompt` + text.
 
-    Raises InputError where weights are not all there.
+    Raises InputError where weights are missing.
     """
 
     def __init__(self, folder: Path, dtype: torch.dtype, similarity: Similarity = "cosine") -> None:
@@ -103,9 +103,9 @@ class Encoder(nn.Module):
         return pooled_NM
 
     def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
-        """The parameters that train, all others frozen: the last transformer layer, or all but an unused pooler.
+        """Freeze the encoder but for the last transformer layer, or for all but an unused pooler; returns what trains.
 
-        Raises InputError where the last layer of an architecture is not known.
+        Raises InputError where the last layer of the architecture is not known.
         """
         chosen: nn.Module = self if which == "all" else self._last_layer()
         self.requires_grad_(requires_grad=False)
@@ -124,8 +124,8 @@ class Encoder(nn.Module):
             if isinstance(layers, nn.ModuleList) and len(layers):
                 return layers[-1]
         raise InputError(
-            f"encoder.train: got 'last_layer', but where {type(self.transformer).__name__} has its layers is not "
-            "known; allowed: head, all, or a model like BERT, RoBERTa, MPNet, DistilBERT, ModernBERT"
+            f"encoder.train: got 'last_layer', but the layers of {type(self.transformer).__name__} are not known; "
+            "allowed: head, all, or a model like BERT, RoBERTa, MPNet, DistilBERT, ModernBERT"
         )
 
 
@@ -145,8 +145,8 @@ POOL = {"mean": mean, "cls": first}
 
 
 def load_tokenizer(layout: Layout) -> Any:
-    """The tokenizer of a folder."""
-    from transformers import AutoTokenizer  # a second of CPU, which workers that encode no text do without
+    """Load the tokenizer of a folder."""
+    from transformers import AutoTokenizer  # a second of CPU, which workers that encode no text save
 
     tokenizer = AutoTokenizer.from_pretrained(layout.transformer, **LOCAL)
     if layout.lowercase:
@@ -157,7 +157,7 @@ def load_tokenizer(layout: Layout) -> Any:
 
 
 def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
-    """The transformer of a folder; InputError where its weights are not all there: they would be random."""
+    """Load the transformer of a folder; InputError where weights are missing, as these would be random."""
     from transformers import AutoModel
     from transformers.utils import logging
 
@@ -169,26 +169,29 @@ def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
     missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
     wrong = [*missing, *sorted(str(name) for name in found["mismatched_keys"])]
     if wrong:
-        raise InputError(f"encoder.model: {place / WEIGHTS} lacks {len(wrong)} tensors of its config, first {wrong[0]}")
+        raise InputError(
+            f"encoder.model: {place / WEIGHTS} lacks {len(wrong)} tensors of its config, or has them in another shape; "
+            f"the first: {wrong[0]}"
+        )
     return model.eval()
 
 
 def positions(transformer: Any) -> int:
-    """Tokens it has positions for; RoBERTa's kind reserves those up to its padding's."""
+    """Number of tokens that a transformer has positions for; RoBERTa reserves the first ones, up to the padding's."""
     table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return int(getattr(transformer.config, "max_position_embeddings", 512)) - (0 if padding is None else padding + 1)
 
 
 def load_steps(layout: Layout, similarity: Similarity) -> list[nn.Module]:
-    """The modules after pooling; for cosine they end in unit vectors, whatever the folder says."""
+    """Load the modules after pooling; for cosine a `Normalize` ends them, even where the folder has none."""
     steps: list[nn.Module] = [load_dense(step) if isinstance(step, DenseStep) else Normalize() for step in layout.steps]
     ends_normal = bool(steps) and isinstance(steps[-1], Normalize)
     return steps if ends_normal or similarity == "dot" else [*steps, Normalize()]
 
 
 def load_dense(step: DenseStep) -> Dense:
-    """A Dense module of a folder; InputError where its weights are not those its config says."""
+    """Load a Dense module of a folder; InputError where its weights do not fit its config."""
     tensors = load_file(step.folder / WEIGHTS)
     matrix, bias = tensors.get(DENSE_WEIGHT), tensors.get("linear.bias")
     if matrix is None or tuple(matrix.shape) != (step.out_features, step.in_features):
@@ -200,7 +203,7 @@ def load_dense(step: DenseStep) -> Dense:
 
 
 def load_head(folder: Path) -> ResidualHead | None:
-    """The trained head of an encoder folder that `save_encoder` or `save_trained` wrote, None where it has none."""
+    """Load the trained head of a folder that `save_encoder` or `save_trained` wrote; None where it has no head."""
     file = folder / DENSE / WEIGHTS
     if not file.is_file():
         return None
@@ -237,7 +240,7 @@ def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path) 
 
 
 def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
-    """Write a trained encoder, transformer and all, as a sentence-transformers folder, in the precision it has."""
+    """Write a trained encoder, its transformer included, as a sentence-transformers folder in its own precision."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder.transformer.save_pretrained(folder)
     encoder.tokenizer.save_pretrained(folder)
@@ -252,7 +255,7 @@ def _write_modules(
     max_length: int,
     similarity: Similarity,
 ) -> None:
-    """Everything but transformer and tokenizer; `steps` with their places."""
+    """Write everything but transformer and tokenizer; `steps` are the modules after pooling, with their folders."""
     places = [("Transformer", ""), ("Pooling", "1_Pooling"), *((type(step).__name__, place) for place, step in steps)]
     listed = [
         {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}

@@ -1,13 +1,14 @@
-"""The learned IVF: k-means leaves, and queries taught which of them hold their answers (ours).
+"""The learned IVF (ours): k-means leaves, and a router that learns which leaves hold the answers of a query.
 
-A query is bent, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in it is an answer.
-Times the leaf's size it is the leaf's probability, which is what is taught; without, it is the order of visit, because
-a search pays for documents, not for leaves. W begins at 20 x the centroids and U at 0: as k-means IVF.
+A query is transformed, y = x + U ReLU(V x), and a leaf's density is exp(w·y + b): how likely one document in the leaf
+is an answer. Density times the leaf's size is the leaf's probability, which training fits. Leaves are visited in the
+order of density, because the cost of a search is the number of documents, not of leaves. W begins at 20 x the centroids
+and U at 0, which is k-means IVF.
 
-Many small leaves visit fewer documents, and scoring them all would cost more than it saves. So a flat router screens
-them first by a projection of W to a few dimensions, then scores the best in full. A taller one has weights at every
-node and keeps the best of each level; its inner nodes only leave leaves out, and what is left is scored as if the
-router were flat.
+With many small leaves a search visits fewer documents, but scoring all leaves would cost more than that saves. So a
+flat router (height 1) first screens the leaves by a projection of W to a few dimensions, then scores the best in full.
+A taller router has weights at every node and keeps the best nodes of each level; inner nodes only exclude leaves, and
+the remaining leaves are scored as in a flat router.
 
 Documents are placed by centroids alone (cells.py).
 
@@ -25,17 +26,17 @@ from rayhier.model.cells import SCALE, Cells
 from rayhier.model.encoded import Encoded
 
 SHORTLIST = 4
-"""Leaves scored in full for each one that is visited."""
+"""Leaves scored in full, after the screen, per leaf that is visited."""
 SHARES = 100
-"""Shares of the dev queries' answers at which it is noted how dense their leaves are."""
+"""Steps between the lowest and the highest of the quantiles that `calibrate` stores."""
 CALIBRATED = 1024
-"""Pairs of a query and an answer whose leaves are scored together."""
+"""Pairs of a query and an answer that `calibrate` scores at a time."""
 WIDER = 2
-"""Inner nodes kept at each level for each leaf that is visited."""
+"""Inner nodes kept at each level, per leaf that is visited."""
 
 
 class LearnedIvfRouter(nn.Module):
-    """A tree of B^H leaves over vectors of size M; queries and documents come to it in different ways."""
+    """A tree of B^H leaves over vectors of size M; queries are routed by weights, documents placed by centroids."""
 
     log_size_L: Tensor
     screen_PM: Tensor
@@ -61,32 +62,32 @@ class LearnedIvfRouter(nn.Module):
 
     @property
     def reads(self) -> Literal["vectors"]:
-        """The text's vector alone."""
+        """What the router reads of a text: its vector only."""
         return "vectors"
 
     @property
     def n_leaves(self) -> int:
-        """B^H."""
+        """Number of leaves, B^H."""
         return int(self.branching**self.height)
 
     @property
     def levels(self) -> int:
-        """H."""
+        """Number of levels, H."""
         return self.height
 
     @property
     def device(self) -> torch.device:
-        """Where its weights lie."""
+        """Device of the weights."""
         return self.U.device
 
     def config(self) -> dict[str, Any]:
-        """What rebuilds this router before its weights are loaded."""
+        """Settings that rebuild this router before its weights are loaded."""
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
         return {"type": "learned_ivf", **shape, "rank": self.rank, "screen": self.screen, "groups": self.cells.groups}
 
     @torch.no_grad()
     def begin(self, centroid_LM: Tensor, scale: float = SCALE) -> None:
-        """Become k-means IVF: leaves are centroids, children of a node next to each other; inner nodes their means."""
+        """Start as k-means IVF: leaves from centroids, siblings side by side, and inner nodes from their means."""
         self.cells.centroid_LM.copy_(centroid_LM)
         level_KM = centroid_LM
         for W, b in zip(reversed(self.W), reversed(self.b), strict=True):
@@ -97,7 +98,7 @@ class LearnedIvfRouter(nn.Module):
 
     @torch.no_grad()
     def finish(self) -> None:
-        """After teaching: the projection that keeps most of the leaves' weights (their principal components)."""
+        """Compute the screen once W is final: the projection to the principal components of the leaves' weights."""
         if self.screen:
             W = self.W[-1].double()
             directions_MM = torch.linalg.eigh(W.T @ W).eigenvectors.flip(1)
@@ -106,14 +107,14 @@ class LearnedIvfRouter(nn.Module):
 
     @property
     def calibrated(self) -> bool:
-        """Whether it knows how dense the leaves of dev queries' answers are."""
+        """Whether `calibrate` has stored how dense the leaves of dev queries' answers are."""
         return bool(self.reach_T.isfinite().all())
 
     @torch.no_grad()
     def calibrate(self, x_NM: Tensor, row_P: Tensor, leaf_PR: Tensor) -> None:
-        """Note the log-density, log p / n, of the leaf by which each answer is reached, least dense first.
+        """Store quantiles, lowest first, of the log-density, log(p / n), of the densest leaf that holds each answer.
 
-        Pairs of a query, a row of `x_NM`, and an answer, in leaves [p, r].
+        A pair is a query, `row_P` of `x_NM`, and an answer, which lies in the leaves `leaf_PR` [p, r].
         """
         if len(row_P):
             density_P = torch.empty(len(row_P))
@@ -124,11 +125,11 @@ class LearnedIvfRouter(nn.Module):
             self.reach_T.copy_(torch.quantile(density_P, shares))
 
     def bend(self, x_NM: Tensor) -> Tensor:
-        """What a query is compared by: x + U ReLU(V x)."""
+        """Transformed query that is compared with leaves: x + U ReLU(V x)."""
         return x_NM + F.relu(x_NM @ self.V.T) @ self.U.T
 
     def log_probs(self, x_NM: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, B^h], of every level, that a node holds the answer to a query; leaves last."""
+        """Log-probabilities [N, B^h], level by level, that a node holds the answer to a query; leaves last."""
         y_NM = self.bend(x_NM)
         logits = [y_NM @ W.T + b for W, b in zip(self.W, self.b, strict=True)]
         logits[-1] = logits[-1] + self.log_size_L
@@ -137,7 +138,7 @@ class LearnedIvfRouter(nn.Module):
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """The leaves [N, K] a query visits, densest first, and their log-probabilities [N, K], K = min(beam, L).
 
-        Behind a screen, or below nodes that were left out, the sum over all leaves is an estimate from those scored.
+        With a screen, or where inner nodes exclude leaves, the softmax's sum over all leaves is an estimate.
         """
         y_NM, beam = self.bend(encoded.vectors), min(beam, self.n_leaves)
         return self._tree(y_NM, beam) if self.height > 1 else self._flat(y_NM, beam)
@@ -147,7 +148,7 @@ class LearnedIvfRouter(nn.Module):
         return self.cells.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
-        """Of one query: the bend, then the screen and what passes it, or every node expanded."""
+        """Multiply-adds of routing one query: `bend`, then screen and the leaves it passes, or all expanded nodes."""
         bend = 2 * self.rank * self.dimension
         if self.height == 1:
             return bend + self._screened(min(beam, self.n_leaves))
@@ -161,7 +162,7 @@ class LearnedIvfRouter(nn.Module):
         return projection + self.n_leaves * self.screen + SHORTLIST * beam * self.dimension
 
     def _screens(self, beam: int) -> bool:
-        """Whether the first pass pays."""
+        """Whether screening first costs less than scoring all leaves in full."""
         full = self.n_leaves * self.dimension
         two = self.screen * (self.dimension + self.n_leaves) + SHORTLIST * beam * self.dimension
         return self.screen > 0 and two < full
@@ -172,7 +173,7 @@ class LearnedIvfRouter(nn.Module):
             all_NL = (y_NM @ self.screen_PM.T) @ self.screened_LP.T + b
             leaf_NS = all_NL.topk(SHORTLIST * beam, dim=1).indices
             score_NS = _given(y_NM, leaf_NS, W, b)
-            all_NL = all_NL.scatter(1, leaf_NS, score_NS)  # what is known better counts in the sum
+            all_NL = all_NL.scatter(1, leaf_NS, score_NS)  # exact scores replace estimates in the sum
             score_NK, place_NK = score_NS.topk(beam, dim=1)
             leaf_NK = leaf_NS.gather(1, place_NK)
         else:
@@ -196,17 +197,17 @@ class LearnedIvfRouter(nn.Module):
 
 
 def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
-    """w·y + b [N, S] of given nodes of a level; of many texts one product with all nodes is faster than gathering."""
+    """Scores w·y + b [N, S] of some nodes of a level; for many texts one product with all nodes beats gathering."""
     if node_NS.numel() >= len(W):
         return (y_NM @ W.T + b).gather(1, node_NS)
-    # Of one query twice as fast as W[node_NS] and an einsum.
+    # For one query, twice as fast as W[node_NS] and an einsum.
     return torch.bmm(F.embedding(node_NS, W), y_NM.unsqueeze(2)).squeeze(2) + b[node_NS]
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:
-    """Sum of -w log(p of any leaf that holds the answer): a document is reached by either of its leaves.
+    """Sum over pairs of -w log(p that any leaf of the answer is reached): either of a document's leaves will do.
 
-    Pairs of a query, a row of `log_p_NL`, and an answer, in leaves [p, r]; a leaf twice counts once.
+    A pair is a query, `row_P` of `log_p_NL`, and an answer in the leaves `leaf_PR` [p, r]; equal leaves count once.
 
     >>> log_p = torch.tensor([[0.5, 0.3, 0.2]]).log()
     >>> row, leaves = torch.tensor([0, 0]), torch.tensor([[0, 1], [2, 2]])

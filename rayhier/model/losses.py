@@ -17,30 +17,30 @@ from rayhier.spec.train.ehi import Loss
 
 @dataclass(frozen=True)
 class Batch:
-    """What the losses of one worker read."""
+    """Inputs of the losses on one worker."""
 
     query_NM: Tensor
     positive_NM: Tensor
     hard_NM: Tensor | None
-    """One mined negative a query."""
+    """Vectors of one mined negative per query."""
     hard_N: Tensor | None
-    """Whether there is one: bool."""
+    """Whether each query has a mined negative (bool)."""
     query_NT: Tensor
     positive_NT: Tensor
     document_DM: Tensor
-    """The positives of the whole batch."""
+    """Vectors of the positives of the whole batch."""
     document_DT: Tensor
     negative_ND: Tensor
-    """Whether document j is a negative of query i: every other one that is not a known positive."""
+    """Whether document j is a negative of query i: any document that is not a known positive of the query."""
     pairs: Tensor
-    """Valid (query, document) pairs of the whole batch."""
+    """Number of valid (query, negative) pairs in the whole batch."""
     hard: Tensor
-    """Mined negatives of the whole batch."""
+    """Number of mined negatives in the whole batch."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The three parts, before their weights, and the weighted sum."""
+    """The three losses, before weighting, and their weighted sum."""
 
     semantic: Tensor
     indexing: Tensor

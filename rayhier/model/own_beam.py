@@ -1,11 +1,12 @@
-"""A router that stops where an answer has become improbable (ours).
+"""A router whose queries stop where an answer has become improbable (ours).
 
-A query pays for the documents of a leaf, so it should visit leaves while one of their documents is its answer with at
-least some probability p / n, p the leaf's and n its size: of all ways to spend as many documents over all queries, the
-one that reaches most, as far as the probabilities are true. Queries that are sure of themselves visit few leaves, the
-others more. Which probability is enough is read off dev queries.
+The cost of a leaf is its number of documents n. So a query visits leaves while one document in them is its answer with
+at least some probability p / n, where p is the leaf's probability. Of all ways to visit a given number of documents
+over all queries, this one reaches the most answers, as far as the probabilities are true. A query whose answer is
+certain visits few leaves, the others more. The threshold is computed from dev queries.
 
-(Stopping at a share of the mass itself, the sum of p, visits twice as much at equal recall: docs/LOG.md.)
+(Stopping at a share of the total probability, the sum of p, visits twice as many documents at equal recall:
+docs/LOG.md.)
 """
 
 from typing import Literal
@@ -18,14 +19,14 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 
 NONE = -1
-"""Where a query visits no further leaf."""
+"""Leaf number that says: the query visits no further leaf."""
 
 
 class OwnBeam:
-    """A learned IVF whose queries leave out leaves below a density; in all else that router."""
+    """A learned IVF whose queries skip leaves below a density; otherwise equal to the router it wraps."""
 
     def __init__(self, router: LearnedIvfRouter, target: float) -> None:
-        """Visit leaves enough for this share of the dev queries' answers; ValueError where no query was judged."""
+        """Set the density that reaches the share `target` of dev queries' answers; ValueError where none was judged."""
         if not router.calibrated:
             raise ValueError("the router was trained without judged queries")
         self.router = router
@@ -33,12 +34,12 @@ class OwnBeam:
 
     @property
     def n_leaves(self) -> int:
-        """Leaves of the router's tree."""
+        """Number of leaves of the router's tree."""
         return self.router.n_leaves
 
     @property
     def levels(self) -> int:
-        """Levels of the router's tree."""
+        """Number of levels of the router's tree."""
         return self.router.levels
 
     @property
@@ -48,16 +49,16 @@ class OwnBeam:
 
     @property
     def device(self) -> torch.device:
-        """Where the router's weights lie."""
+        """Device of the router's weights."""
         return self.router.device
 
     @property
     def cells(self) -> Cells:
-        """What the router places documents by."""
+        """Cells by which the router places documents."""
         return self.router.cells
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """At most `beam` leaves [n, beam], densest first, then -1, and log-probabilities [n, beam]; one at least."""
+        """Leaves [n, beam], densest first, at least one per query, then -1, and their log-probabilities."""
         leaf_NK, log_p_NK = self.router.route(encoded, beam)
         out_NK = log_p_NK - self.router.log_size_L[leaf_NK] < self.floor
         out_NK[:, 0] = False
@@ -68,5 +69,5 @@ class OwnBeam:
         return self.router.place(encoded, count)
 
     def multiply_adds(self, beam: int) -> int:
-        """Multiply-adds of routing the query that visits most."""
+        """Multiply-adds of routing a query that visits all `beam` leaves."""
         return self.router.multiply_adds(beam)

@@ -1,4 +1,4 @@
-"""Where documents lie: the leaf a router puts each in, and for those near a border a second one."""
+"""Place documents in leaves: the leaf that a router chooses, and for documents near a border a second one."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES, Spill, second_leaves
 
 PLACED = 16_384
-"""Documents whose candidate leaves are in memory together."""
+"""Documents per batch, whose candidate leaves are in memory together."""
 
 
 def parts(n: int) -> list[slice]:
-    """Batches of n documents, at least one.
+    """Slices of n documents into batches of PLACED, at least one batch.
 
     >>> parts(20_000)
     [slice(0, 16384, None), slice(16384, 20000, None)]
@@ -23,7 +23,7 @@ def parts(n: int) -> list[slice]:
 def place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
     """Leaves [n, r] where documents belong, first leaf first, and their log-probabilities; r = `leaves`, 1 or 2.
 
-    A document without a second leaf has its first again. Vectors may be of 16 bits: batches of them become 32.
+    A document without a second leaf has its first leaf again. Vectors may be float16; each batch becomes float32.
     """
     batches = [_place(router, encoded[part], leaves, spill) for part in parts(len(encoded))]
     leaf_NR, log_prob_NR = (np.concatenate(one) for one in zip(*batches, strict=True))
@@ -38,7 +38,7 @@ def _place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple
 
 
 def choose(router: Router, document_NM: Floats, leaf_NC: Ints, leaves: int, spill: Spill) -> Ints:
-    """Which [n, r] of its nearest leaves [n, c], best first, a document lies in."""
+    """Choose a document's leaves: their positions [n, r] among its nearest leaves [n, c], which are best first."""
     first_N = np.zeros(len(leaf_NC), dtype=np.int64)
     if leaves == 1:
         return first_N[:, None]

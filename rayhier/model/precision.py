@@ -1,4 +1,4 @@
-"""Where the encoder runs, and in which arithmetic."""
+"""Choice of the encoder's device and precision."""
 
 import functools
 import time
@@ -13,12 +13,12 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.ledger import Ledger
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
-"""Tokens and widths of the layers that are timed: a small encoder's."""
+"""Tokens per device type, and widths, of the layers that are timed: those of a small encoder."""
 ROUNDS = 3
 
 
 def resolve_device(device: Device) -> torch.device:
-    """`auto` is CUDA in a process that sees such a device; InputError where `cuda` is asked and there is none."""
+    """`auto` is CUDA where this process sees a CUDA device, else the CPU; InputError where `cuda` is missing."""
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         raise InputError("encoder.device: got 'cuda', but this process sees no CUDA device; allowed: auto or cpu")
@@ -26,9 +26,9 @@ def resolve_device(device: Device) -> torch.device:
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 or float32, whichever is faster on the device; it is measured once a process.
+    """`auto` is bfloat16 or float32, whichever is faster on the device; measured once per process.
 
-    Where the device multiplies no bfloat16 in hardware it is float32, and nothing is measured.
+    Where the device has no bfloat16 multiplication in hardware, `auto` is float32, and nothing is measured.
     """
     match precision:
         case "float32":
@@ -42,7 +42,7 @@ def resolve(precision: Precision, device: torch.device) -> torch.dtype:
 
 
 def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
-    """A spec whose precision is named: of processes that share a ledger the first measures, also for a resumed step."""
+    """Replace precision `auto` by what the first of the processes that share a ledger measures, also when resuming."""
     if spec.precision != "auto":
         return spec
     dtype = ledger.agree("precision", lambda: str(resolve("auto", resolve_device(spec.device))))
@@ -72,14 +72,16 @@ def _faster(device: torch.device) -> torch.dtype:
 
 @torch.inference_mode()
 def seconds(device: torch.device) -> dict[torch.dtype, float]:
-    """Least time of the same two linear layers in bfloat16 and in float32, by turns: about 0.1 s altogether."""
+    """Time two linear layers alternately in bfloat16 and float32: the shortest seconds of each; takes about 0.1 s."""
     rows = ROWS[device.type]
     operands = {
         dtype: tuple(torch.ones(shape, dtype=dtype, device=device) for shape in ((rows, M), (INNER, M), (M, INNER)))
         for dtype in (torch.bfloat16, torch.float32)
     }
     rounds = [{dtype: _timed(device, *operands[dtype]) for dtype in operands} for _ in range(1 + ROUNDS)]
-    return {dtype: min(times[dtype] for times in rounds[1:]) for dtype in operands}  # the first sets libraries up
+    return {
+        dtype: min(times[dtype] for times in rounds[1:]) for dtype in operands
+    }  # the first round initialises libraries
 
 
 def _timed(device: torch.device, x_NM: Tensor, wide_IM: Tensor, narrow_MI: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""What every method has in common: a router sends texts to leaves."""
+"""Interface of the routers of all methods, which send texts to leaves; saving and loading them."""
 
 import json
 from collections.abc import Callable
@@ -21,11 +21,11 @@ class Router(Protocol):
 
     @property
     def n_leaves(self) -> int:
-        """Leaves of the tree."""
+        """Number of leaves of the tree."""
 
     @property
     def levels(self) -> int:
-        """Levels below the root."""
+        """Number of levels below the root."""
 
     @property
     def reads(self) -> Reads:
@@ -33,11 +33,11 @@ class Router(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights lie."""
+        """Device of the weights."""
 
     @property
     def cells(self) -> Cells:
-        """Centroids, by which second leaves are chosen, and where there are prices the first ones too."""
+        """Centroids by which second leaves are chosen; by a learned IVF, first leaves too."""
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
         """Leaves [n, beam] that a query visits, best first, and their log-probabilities [n, beam]."""
@@ -46,7 +46,7 @@ class Router(Protocol):
         """Leaves [n, count] where a document belongs, best first, and their log-probabilities [n, count]."""
 
     def multiply_adds(self, beam: int) -> int:
-        """Multiply-adds of routing one text, every beam expansion counted."""
+        """Multiply-adds of routing one text, with all nodes that the beam expands."""
 
 
 CONFIG = "config.json"
@@ -65,7 +65,7 @@ def save_router(router: TrainedRouter, folder: Path) -> None:
 
 
 def load_router(folder: Path, device: torch.device | None = None) -> Router:
-    """The router a train step saved, ready to route on a device; on the CPU where none is named."""
+    """Load a router that `save_router` wrote, ready to route on a device, by default the CPU."""
     config = json.loads((folder / CONFIG).read_text())
     router: nn.Module
     match config.pop("type"):
@@ -80,30 +80,30 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
 
 
 def own_beams(router: Router, target: float) -> Router:
-    """The router, its queries stopping where an answer is improbable; ValueError where it was not taught how."""
+    """Wrap a router so that queries stop where an answer is improbable; ValueError where it was not calibrated."""
     if not isinstance(router, LearnedIvfRouter):
-        raise ValueError("only learned_ivf knows how probable an answer is")
+        raise ValueError("only a learned_ivf router knows how probable an answer is")
     return OwnBeam(router, target)
 
 
 FLOATS_AT_ONCE = 1 << 26
-"""Scores of leaves that are in memory together."""
+"""Most scores of leaves that are in memory at a time."""
 
 
 @torch.inference_mode()
 def route_all(router: Router, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-    """`route` of many queries in batches, so that memory grows neither with n nor with leaves; onto the CPU.
+    """Route many queries in batches, so that memory grows neither with queries nor with leaves; results on the CPU.
 
-    ValueError where the router reads tokens and only vectors are known.
+    ValueError where the router reads tokens, but `encoded` has only vectors.
     """
     return _batched(router, router.route, encoded, beam, router.n_leaves)
 
 
 @torch.inference_mode()
 def place_all(router: Router, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
-    """`place` of many documents in batches, so that memory grows neither with n nor with leaves; onto the CPU.
+    """Place many documents in batches, so that memory grows neither with documents nor leaves; results on the CPU.
 
-    ValueError where the router reads tokens and only vectors are known.
+    ValueError where the router reads tokens, but `encoded` has only vectors.
     """
     return _batched(router, router.place, encoded, count, router.cells.compared)
 

@@ -1,4 +1,4 @@
-"""A second leaf for a document: the next best, or SOAR's.
+"""Second leaves of documents: the next best leaf, or the one that SOAR chooses.
 
 Sun et al., "SOAR: Improved Indexing for Approximate Nearest Neighbor Search" (2023): a query that misses a document's
 first leaf does so because of the residual r = x - c; the second leaf is therefore chosen so that its own residual is
@@ -13,11 +13,11 @@ from rayhier.arrays import Floats
 
 Spill = Literal["soar", "next_best"]
 WEIGHT = 1.0
-"""λ of SOAR's parallel part."""
+"""λ, the weight of the parallel part in SOAR's loss."""
 CANDIDATES = 32
-"""Next-best leaves among which a second one is chosen."""
+"""Nearest leaves, the first leaf included, among which the second leaf is chosen."""
 CHUNK = 64
-"""Vectors whose candidates' centroids stay in the processor's cache: three times as fast as 2,048."""
+"""Vectors per batch: their candidates' centroids fit in the processor's cache; three times as fast as 2,048."""
 
 
 def second_leaves(
@@ -28,9 +28,9 @@ def second_leaves(
     price_L: Floats | None = None,
     border: float | None = None,
 ) -> np.ndarray:
-    """Place [n], 1 or more, of each document's second leaf among its candidate leaves [n, c], the first leaf first.
+    """Position [n], 1 or more, of each document's second leaf among its candidate leaves [n, c], first leaf first.
 
-    With a `border`, 0 for a document whose two best cosines, after price, differ by more: it has no second leaf.
+    With a `border`, a document whose two best cosines, after price, differ by more has no second leaf: position 0.
 
     `soar` takes the least |r'|² + λ (r'·r / |r|)², r and r' the residuals of the document's direction to the unit
     centroids [l, m] of the first and of the other leaf; a leaf's price [l], in cosine, counts as distance.
@@ -49,7 +49,7 @@ def second_leaves(
 
 
 def gaps(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L: Floats) -> Floats:
-    """How much nearer [n] a document's direction is to its first leaf than to its next, in cosine after price."""
+    """Difference [n] of a document's cosines to its first leaf and to the next, after price."""
     unit_NM = _unit(vectors_NM)
     first_N, next_N = (
         np.einsum("nm,nm->n", unit_NM, centroids_LM[leaf_N]) - price_L[leaf_N] for leaf_N in leaf_NC[:, :2].T
@@ -62,7 +62,7 @@ def _unit(vectors_NM: Floats) -> Floats:
 
 
 def _soar(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L: Floats) -> np.ndarray:
-    # Centroids are unit vectors: against them a residual says something of unit vectors alone.
+    # Centroids are unit vectors, so that residuals to them are meaningful for unit vectors only.
     residual_NCM = _unit(vectors_NM)[:, None, :] - centroids_LM[leaf_NC]
     first_NM = residual_NCM[:, 0]
     length_N1 = np.maximum(np.linalg.norm(first_NM, axis=1, keepdims=True), 1e-12)

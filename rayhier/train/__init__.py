@@ -1,1 +1,1 @@
-"""Joint training of encoder and router."""
+"""Training of encoder and router."""

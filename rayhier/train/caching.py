@@ -1,7 +1,8 @@
 """Gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021).
 
 A contrastive loss needs the whole batch's vectors, not the whole batch's activations: encode in pieces without keeping
-anything, take the loss's gradient with respect to the vectors, then encode each piece again and pass it through.
+activations, take the loss's gradient with respect to the vectors, then encode each piece again and pass that gradient
+back through it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,13 +15,13 @@ from rayhier.arrays import Ints
 from rayhier.train.tower import Side, Tower
 
 Ask = tuple[Side, Ints]
-"""Rows of a side to be encoded."""
+"""Request: rows of a side to be encoded."""
 
 
 def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
-    """Vectors [n, m] of every ask, and what to call after the loss's backward pass.
+    """Encode every request: its vectors [n, m], and a function to call after the loss's backward pass.
 
-    With a `micro_batch` no more than so many texts' activations are in memory at a time, and every text is encoded
+    With a `micro_batch` the activations of at most that many texts are in memory at a time, and every text is encoded
     twice; the gradients are the same.
     """
     if micro_batch is None or sum(len(rows) for _, rows in asks) <= micro_batch:
@@ -43,7 +44,7 @@ def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[
 
 
 def pieces(rows: Ints, size: int) -> list[Ints]:
-    """Rows in pieces of at most `size`; one, empty, where there are none.
+    """Split rows into pieces of at most `size`; no rows give one empty piece.
 
     >>> [part.tolist() for part in pieces(np.arange(5), 2)]
     [[0, 1], [2, 3], [4]]

@@ -16,13 +16,13 @@ from rayhier.train.examples import Examples
 
 POSITIVES = 3
 SIBLINGS = 16
-"""Passages of a document that may lie nearer than any other document's."""
+"""Further neighbours to fetch, as a document's own passages may be nearer than those of other documents."""
 
 
 def sampled(corpus: Artifact, most: int) -> Choice | None:
-    """What training keeps of a corpus of more than `most` rows: judged documents, and others by hash of the id.
+    """Filter of a corpus of more than `most` rows for training: keeps judged documents, and others by hash of the id.
 
-    None where it keeps all.
+    None where training keeps all rows.
     """
     rows = int(corpus.record.counts["rows"])
     if rows <= most:
@@ -39,10 +39,10 @@ def sampled(corpus: Artifact, most: int) -> Choice | None:
 
 
 def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:
-    """Judged pairs, or every document with its nearest neighbours, as `train.objective` says.
+    """Load judged pairs, or pairs of every document with its nearest neighbours, as `train.objective` says.
 
-    Only a router that learns together with the encoder learns from those neighbours; for any other the documents come
-    without, as to find them costs n² comparisons.
+    Only a router that is trained together with the encoder learns from such neighbours; for other routers there are no
+    pairs, as finding neighbours costs n² comparisons.
     """
     queries = load_queries(corpus, vectors, "train")
     if spec.objective == "supervised" or (spec.objective == "auto" and queries.answered):
@@ -54,10 +54,10 @@ def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, document
 
 
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:
-    """Every (query, document) judged above zero; of a document in passages, the one nearest to the query.
+    """Pairs (query, document) judged above zero; of a document in passages, the passage nearest to the query.
 
-    Nearest under the base encoder: only a part of a long document need answer, and nobody said which. Its other
-    passages are spared, as they may answer too.
+    Nearest by the base encoder: a long document may answer in one part only, and judgements do not say in which. Its
+    other passages are never used as negatives, as they may answer too.
     """
     relevant = [[name for name, grade in queries.grades[query].items() if grade > 0] for query in queries.ids]
     rows: dict[str, list[int]] = {name: [] for names in relevant for name in names}
@@ -76,10 +76,10 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
 
 
 def document_pairs(documents: Documents) -> Examples:
-    """Documents as queries for their three nearest others; nothing held out is on either side.
+    """Pairs of each document, as a query, with its three nearest others; held-out documents are in no pair.
 
-    A passage never asks for another of its own document, which may be half of itself. Of so few documents that fewer
-    than two would be left, none is held out.
+    A passage is never paired with a passage of the same document, which may overlap it. No document is held out where
+    fewer than two would be left.
     """
     kept = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
     if len(kept) < 2:
@@ -92,7 +92,7 @@ def document_pairs(documents: Documents) -> Examples:
 
 
 def _others(documents: Documents, kept: Ints) -> Ints:
-    """For each kept row the nearest others among them [n, 3], of other documents; -1 where there are fewer."""
+    """Nearest three kept rows [n, 3] of other documents for each kept row; -1 where there are fewer."""
     rows = np.arange(len(kept))
     if documents.copies is None:
         return neighbours(documents.vector_NM[kept], rows, POSITIVES)
@@ -104,9 +104,9 @@ def _others(documents: Documents, kept: Ints) -> Ints:
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Rows [r, count] of the exact nearest others of some rows; -1 where there are fewer."""
+    """Exact nearest neighbours [r, count] of some rows, without the row itself; -1 where there are fewer."""
     near = nearest(vectors_NM[rows], vectors_NM, count + 1)[0]
     own = near == rows[:, None]
-    # Equal vectors can push a row out of its own list; then the last place goes instead.
+    # Equal vectors can push a row out of its own list; then the last neighbour is dropped instead.
     own[~own.any(axis=1), -1] = True
     return np.asarray(near[~own].reshape(len(rows), count))

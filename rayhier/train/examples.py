@@ -1,4 +1,4 @@
-"""What training reads: vectors, and which documents answer which queries."""
+"""Training examples: vectors, and which documents answer which queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from rayhier.dataset.documents import Copies
 
 @dataclass(frozen=True)
 class Examples:
-    """Queries [q, m], documents [n, m] (base encoder) and the pairs to bring together."""
+    """Queries [q, m] and documents [n, m], as base vectors, and the pairs that training brings together."""
 
     query_QM: Floats
     document_NM: Floats
     pair_P2: Ints
-    """(query row, document row), each once."""
+    """Pairs (query row, document row), each once."""
     query_texts: Sequence[str] = ()
-    """Of the queries, where they are no documents."""
+    """Texts of the queries; empty where the queries are documents."""
     same: bool = False
-    """Whether the queries are the documents, row for row; then none is a negative of itself."""
+    """Whether the queries are the documents, row for row; then no document is a negative of itself."""
     spared_S2: Ints | None = None
-    """More (query row, document row) that are no negatives: other passages of a relevant document."""
+    """Further pairs (query row, document row) that are no negatives: other passages of a relevant document."""
     copies: Copies | None = None
-    """Which documents are passages of one; a search names each whole document once."""
+    """Which rows are passages of the same document; a search returns each whole document once."""
 
     def known(self) -> "Known":
-        """Index of the pairs and of what is spared, to tell negatives from positives."""
+        """Index of the pairs and the spared pairs, to tell negatives from positives."""
         n = len(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + pairs[:, 1]
@@ -61,18 +61,18 @@ class Known:
         return found
 
     def most(self) -> int:
-        """Positives of the query that has most."""
+        """Largest number of known positives of any query."""
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
 
 
 def spans(begin: Ints, end: Ints) -> Ints:
-    """The numbers of every [begin, end), one span after the other."""
+    """Concatenate the whole numbers of every span [begin, end)."""
     size = end - begin
     return np.asarray(np.arange(size.sum()) + np.repeat(begin - np.cumsum(size) + size, size))
 
 
 def batches(pairs: int, batch_size: int, seed: int, epoch: int) -> list[Ints]:
-    """Rows of the pairs of each step of an epoch: shuffled by seed and epoch alone, so that a resumed run agrees."""
+    """Rows of the pairs in each step of an epoch, shuffled by seed and epoch only, so that a resumed run agrees."""
     order = np.random.default_rng([seed, epoch]).permutation(pairs)
     steps = -(-pairs // batch_size)
     return [np.asarray(part, dtype=np.int64) for part in np.array_split(order, steps)]

@@ -1,7 +1,8 @@
-"""The workers of one training run: what they share of a batch, and what they tell each other.
+"""The workers of one training run: how they divide a batch, and how they exchange tensors.
 
 One worker's gradient on a batch equals the sum of several workers' gradients on their shares of it, because every
-worker's queries meet the documents of all, and gathering them passes gradients back (torch.distributed, no Ray).
+worker compares its queries with the documents of all, and gathering these passes gradients back (torch.distributed,
+no Ray).
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,7 @@ from rayhier.arrays import Ints
 
 
 class Group:
-    """The process group this worker is in; alone where none was started."""
+    """The process group of this worker; a group of one where none was started."""
 
     def __init__(self) -> None:
         started = dist.is_available() and dist.is_initialized()
@@ -24,18 +25,18 @@ class Group:
         self.size = dist.get_world_size() if started else 1
 
     def shares(self, rows: Ints) -> list[Ints]:
-        """Rows of a batch as the workers divide them, in the order of ranks."""
+        """Divide the rows of a batch among the workers, in the order of ranks."""
         return [np.asarray(part) for part in np.array_split(rows, self.size)]
 
     def gather(self, x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each."""
+        """Gather every worker's rows [sum of sizes, d], in the order of ranks; gradients flow back to each worker."""
         if self.size == 1:
             return x_ND
         gathered: Tensor = _Gather.apply(x_ND, tuple(sizes), self.rank)  # type: ignore[no-untyped-call]
         return gathered
 
     def sum(self, value: float | Tensor) -> Tensor:
-        """The sum over workers; no gradient."""
+        """Sum of a value over all workers, without gradient."""
         total = torch.as_tensor(value, dtype=torch.float64).detach().clone()
         if self.size > 1:
             total = total.to(_device())
@@ -43,7 +44,7 @@ class Group:
         return total
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replace each parameter's gradient by its sum over workers; one that has none counts as zero."""
+        """Replace each parameter's gradient by its sum over workers; a missing gradient counts as zero."""
         if self.size == 1:
             return
         learned = list(parameters)
@@ -56,7 +57,7 @@ class Group:
             cast("Tensor", parameter.grad).copy_(summed.view_as(parameter))
 
     def agree(self, value: Any) -> Any:
-        """The first worker's value, on every worker."""
+        """Copy the first worker's value to every worker."""
         if self.size == 1:
             return value
         told = [value]
@@ -64,18 +65,18 @@ class Group:
         return told[0]
 
     def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrite tensors by the first worker's."""
+        """Overwrite tensors with those of the first worker."""
         if self.size > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)
 
     def join(self, part_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-        """`gather` without gradients."""
+        """Gather every worker's rows like `gather`, without gradients."""
         return part_ND if self.size == 1 else _collect(part_ND, sizes)
 
 
 class _Gather(torch.autograd.Function):
-    """All-gather of rows; backward sums what every worker's loss says of each row."""
+    """All-gather of rows; backward sums the gradients of every worker's loss for each row."""
 
     @staticmethod
     def forward(ctx: Any, x_ND: Tensor, sizes: tuple[int, ...], rank: int) -> Tensor:
@@ -90,7 +91,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _collect(x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
-    """All-gather wants equal shapes: shares are filled up to the longest."""
+    """All-gather shares of unequal length, padded to the longest, as all-gather needs equal shapes."""
     filled = x_ND.new_zeros(max(sizes), *x_ND.shape[1:])
     filled[: len(x_ND)] = x_ND
     parts = [torch.empty_like(filled) for _ in sizes]
@@ -99,5 +100,5 @@ def _collect(x_ND: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def _device() -> torch.device:
-    """Where the group's backend communicates."""
+    """Device on which the group's backend communicates."""
     return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")

@@ -1,7 +1,7 @@
-"""What every training has in common: modules that learn, epochs, the best on dev so far, and checkpoints of it all.
+"""The loop of every training: modules that learn, epochs, the best state on dev, and checkpoints of these.
 
-Everything random follows from (seed, epoch), so that a run that was killed goes on as if it had not been. The first
-worker measures and remembers; the others only share the work.
+Everything random follows from (seed, epoch), so that a killed run resumes with the same result. The first worker
+measures, and keeps history and best state; the others only share the work.
 """
 
 import json
@@ -18,10 +18,10 @@ from rayhier.train.group import Group
 
 
 class Learner:
-    """Modules that learn together by AdamW, by name, and the workers that share their batches."""
+    """Named modules that learn together by AdamW, and the workers that share their batches."""
 
     def __init__(self, modules: Mapping[str, nn.Module], rates: Sequence[float], group: Group | None = None) -> None:
-        """Modules, begun on every worker as on the first; `rates` are their learning rates."""
+        """Copy the first worker's weights to every worker; `rates` are the modules' learning rates."""
         self.modules, self.rates, self.group = dict(modules), tuple(rates), group or Group()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)
@@ -29,9 +29,9 @@ class Learner:
         groups = [{"params": params, "lr": rate} for params, rate in zip(own, self.rates, strict=True)]
         self.optimizer = torch.optim.AdamW(groups)
         self.version = 0
-        """Counts every change of the weights: what was made of them holds as long as it stands still."""
+        """Number of changes of the weights: whatever was computed from them is valid until it changes."""
         self.kept: dict[str, Tensor] = {}
-        """What a checkpoint holds beside weights."""
+        """Further tensors that a checkpoint must hold, by name."""
 
     def learned(self) -> dict[str, Tensor]:
         """Every parameter that learns, by name."""
@@ -43,9 +43,10 @@ class Learner:
         }
 
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
-        """One step down a loss, this worker's share of it, `done` of the run being over: rates fall to zero.
+        """Take one optimizer step on this worker's share of a loss.
 
-        `backward` goes on where the loss's own backward pass ends, at cached vectors.
+        Learning rates fall to zero with `done`, the share of the run that is over. `backward` continues the backward
+        pass below cached vectors, where that of the loss ends.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * (1 - done)
@@ -62,51 +63,51 @@ class Learner:
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put weights in place."""
+        """Load weights by name."""
         for name, value in self.learned().items():
             value.copy_(tensors[name])
         self.version += 1
 
     def share(self) -> None:
-        """Take the first worker's weights."""
+        """Copy the first worker's weights to every worker."""
         self.group.copy_from_first(self.parameters)
         self.version += 1
 
 
 class Phase(Protocol):
-    """What a loop runs."""
+    """One phase of training, which a `Loop` runs."""
 
     @property
     def learner(self) -> Learner:
-        """What learns."""
+        """Modules that learn, and their workers."""
 
     @property
     def epochs(self) -> int:
-        """Passes in all."""
+        """Number of passes."""
 
     @property
     def measure_every(self) -> int:
-        """Passes between two measurements; the last is always measured."""
+        """Number of passes from one measurement to the next; the last pass is always measured."""
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """One pass over the examples, on every worker; what the history notes of it."""
+        """Run one pass over the examples, on every worker; returns values for the history."""
 
     def measure(self) -> dict[str, float]:
-        """Measures of the state as it is, on the first worker; `dev`, higher is better, picks the best."""
+        """Measure the current state, on the first worker; `dev`, higher is better, picks the best state."""
 
     def finish(self) -> None:
-        """What is left to do, on every worker, once the best state is back."""
+        """Do the remaining work, on every worker, after the best state is restored."""
 
 
 class Loop:
-    """The passes of a phase, from wherever a checkpoint left them."""
+    """Runs the passes of a phase, from the start or from a checkpoint."""
 
     def __init__(self, phase: Phase) -> None:
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
         self.epoch = 0
         self.started = False
         self.history: list[dict[str, float]] = []
-        """What was noted after each measured pass; on the first worker, as is `best`."""
+        """Losses and measures after each measured pass; like `best`, on the first worker only."""
         self.best: dict[str, Tensor] = {}
 
     @property
@@ -120,13 +121,13 @@ class Loop:
         return self._note({})
 
     def run_epoch(self) -> dict[str, float] | None:
-        """Run one pass; returns what the history notes of it, on the first worker, if it is measured."""
+        """Run one pass; returns its row of the history, on the first worker, if the pass is measured."""
         losses = self.phase.run_pass(self.epoch)
         self.epoch += 1
         return self._note(losses)
 
     def restore_best(self) -> None:
-        """Go back to the state that measured best on dev, which the first worker knows."""
+        """Restore, on every worker, the state that measured best on dev."""
         if self.group.rank == 0:
             self.learner.load(self.best)
         self.learner.share()
@@ -144,7 +145,7 @@ class Loop:
         return row
 
     def save(self, path: Path) -> None:
-        """Write everything that changes into one safetensors file."""
+        """Write all state that training changes to one safetensors file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = self.learner.state() | {f"kept.{name}": tensor for name, tensor in self.learner.kept.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
@@ -155,7 +156,7 @@ class Loop:
         save_file(tensors, path, metadata={"position": position})
 
     def load(self, path: Path) -> None:
-        """Go on from what `save` wrote."""
+        """Restore the state that `save` wrote."""
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             position: dict[str, Any] = json.loads(file.metadata()["position"])

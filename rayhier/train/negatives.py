@@ -1,4 +1,4 @@
-"""Hard negatives from the index as it stands (EHI's Algorithm 1 and Appendix C.2), or from an exact search (ANCE's)."""
+"""Hard negatives from the current index (EHI's Algorithm 1 and Appendix C.2), or from an exact search (ANCE's)."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ CHUNK = 4096
 
 
 Search = Callable[[slice, int], Ints]
-"""Some of the pairs, k -> the k best document rows of their queries [p, k], best first, -1 where there are fewer."""
+"""Slice of the pairs, k -> the k best document rows [p, k] of their queries, best first, -1 where there are fewer."""
 
 
 def mine(search: Search, query_P: Ints, known: Known, top: int) -> Ints:
-    """For each pair the `top` best documents found that are no known positive of its query.
+    """Mine hard negatives: for each pair the `top` best documents that are no known positives of its query.
 
     `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first; where fewer are found, -1 fills up.
     """
@@ -31,7 +31,7 @@ def mine(search: Search, query_P: Ints, known: Known, top: int) -> Ints:
 
 
 def draw(mined_PT: Ints, generator: np.random.Generator) -> Ints:
-    """One of the mined negatives of each pair [p], uniformly; -1 where it has none."""
+    """Draw one mined negative [p] for each pair, uniformly; -1 where the pair has none."""
     count_P = (mined_PT >= 0).sum(axis=1)
     place_P = (generator.random(len(mined_PT)) * np.maximum(count_P, 1)).astype(np.int64)
     return np.asarray(np.take_along_axis(mined_PT, place_P[:, None], axis=1)[:, 0])

@@ -14,7 +14,7 @@ from rayhier.train.tower import Side, Tower, encode_side
 
 
 class Pairs:
-    """Pairs that a tower learns from; the first worker mines hard negatives for all, which checkpoints keep."""
+    """Pairs that a tower learns from, with hard negatives, which the first worker mines and checkpoints keep."""
 
     def __init__(self, tower: Tower, examples: Examples, spec: Contrast | Ehi, seed: int, learner: Learner) -> None:
         self.tower, self.examples, self.spec, self.seed, self.learner = tower, examples, spec, seed, learner
@@ -27,13 +27,13 @@ class Pairs:
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:
-        """Trained vectors of a side on the first worker; none on the others."""
+        """Trained vectors of a side, on the first worker; an empty array on the others."""
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, Ints]]:
-        """The share of the run that is done, rows of pairs, and their hard negatives or -1, of each step of an epoch.
+        """For each step of an epoch: share of the run that is done, rows of pairs, and a hard negative of each or -1.
 
-        `search` is called by every worker where hard negatives are due; what it returns, by the first.
+        Where hard negatives are due, every worker calls `search`, and the first calls the function that it returns.
         """
         hard = self.spec.hard_negatives
         if hard.source != "none" and hard.unit == "epochs" and epoch % hard.refresh == 0:
@@ -47,7 +47,7 @@ class Pairs:
             yield done / (self.spec.epochs * len(steps)), rows, draw(self.mined[rows], generator)
 
     def mine(self, search: Search) -> None:
-        """Find hard negatives of every pair, on the first worker, for all."""
+        """Mine hard negatives of every pair on the first worker, and copy them to all workers."""
         group = self.learner.group
         mined = self.learner.kept["mined"]
         if group.rank == 0:

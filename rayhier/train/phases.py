@@ -1,4 +1,4 @@
-"""From a spec to the phases that carry its training out: the one place where methods are chosen."""
+"""Run the training phases that a spec asks for: the only place where training methods are chosen."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,17 +30,17 @@ from rayhier.train.tower import Tower
 
 @dataclass(frozen=True)
 class Material:
-    """What a training reads, whatever its method."""
+    """Data that every training method reads."""
 
     documents: Documents
     examples: Examples
     dev: Queries
     sampled: bool
-    """Whether the documents are a sample of the corpus, which leaves are for."""
+    """Whether the documents are only a sample of the corpus that the leaves are made for."""
 
 
 def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[Phase], None]) -> TrainedRouter:
-    """Let `run` carry out the phases of a spec's training one after the other; returns the router."""
+    """Make the phases of a spec's training and let `run` run each in turn; returns the trained router."""
     examples, dev, documents = material.examples, material.dev, material.documents
     match spec.train, spec.router:
         case EhiTraining() as training, Ehi() as router:
@@ -59,7 +59,7 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
 
 
 def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
-    """The dev queries; where none has an answer, held-out documents that look for their nearest neighbours."""
+    """Load the dev queries; where none has a relevant document, held-out documents that search for their neighbours."""
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def holdout() -> Holdout:

@@ -39,16 +39,16 @@ METRICS = "metrics.json"
 def build(
     spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt
 ) -> Output:
-    """Train head and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
+    """Train encoder and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
     judged = corpus.record.counts["splits"]["train"]["relevant"]
     supervised = spec.train.objective != "documents" and bool(judged)
     if not supervised and spec.train.routes:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
     elif not supervised:
-        say("  no train judgements are used: the encoder stays as it came, the router is k-means with a screen")
+        say("  no train judgements are used: the encoder stays unchanged, the router is k-means with a screen")
     if not corpus.record.counts["splits"]["dev"]["relevant"] and (supervised or spec.train.routes):
-        say("  no dev judgements: held-out documents that look for their nearest neighbours pick the best epoch")
+        say("  no dev judgements: the best epoch is picked by held-out documents that search for their neighbours")
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
     trainer = TorchTrainer(
@@ -85,12 +85,12 @@ def build(
     history = files.read_json(attempt.root / METRICS)
     best = {phase: max(rows, key=lambda row: row["dev"]) for phase, rows in history.items()}
     if supervised and best[next(iter(phases))]["epoch"] == 0:
-        say("  epoch 0 is kept: the encoder is as it came: no training epoch measured better on dev")
+        say("  epoch 0 is kept, the encoder is unchanged: no training epoch measured better on dev")
     return Output({"epochs": phases, "best": best})
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """One Ray Train worker: go on from the newest checkpoint, train; the first writes the best model."""
+    """Run one Ray Train worker: resume from the newest checkpoint and train; the first writes the best model."""
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root = locate(config["root"])
@@ -113,7 +113,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 class Run:
-    """Runs phases in order, under the spec's names, from where the newest checkpoint left them."""
+    """Runs phases in order, under the spec's names, resuming from the newest checkpoint."""
 
     def __init__(
         self, spec: JobSpec, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
@@ -129,11 +129,11 @@ class Run:
 
     @property
     def history(self) -> dict[str, list[dict[str, float]]]:
-        """What each phase noted."""
+        """History of each phase, by name."""
         return {phase: loop.history for phase, loop in self.loops.items()}
 
     def __call__(self, phase: Phase) -> None:
-        """Every pass of the next phase that is left, then back to its best."""
+        """Run the remaining passes of the next phase, then restore its best state."""
         name, loop = list(self.epochs)[len(self.loops)], Loop(phase)
         before = sum(list(self.epochs.values())[: len(self.loops)])
         self.loops[name] = loop
@@ -153,7 +153,7 @@ class Run:
         phase.finish()
 
     def _saved(self, here: Path) -> Path:
-        """The newest checkpoint's files, as long as the run lasts."""
+        """Copy the newest checkpoint's files to `here`, where they last as long as the run."""
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
@@ -161,7 +161,7 @@ class Run:
         return here
 
     def _save(self) -> None:
-        """All workers report; what they share is saved by the first."""
+        """Report to Ray from every worker; the first saves the checkpoint."""
         metrics = {"epoch": sum(loop.epoch for loop in self.loops.values())}
         if self.group.rank > 0:
             ray.train.report(metrics)
@@ -182,7 +182,7 @@ def _scaling(workers: TrainWorkers) -> ScalingConfig:
 
 
 def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
-    """Show what the worker notes until the run is over."""
+    """Show the first worker's measures in the progress bar until the run is over."""
     while not finished.is_set():
         try:
             row = progress.get(timeout=0.5)

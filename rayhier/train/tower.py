@@ -1,4 +1,4 @@
-"""What turns queries and documents into vectors and learns to: a head on stored vectors, or the encoder itself."""
+"""Towers: trainable encoders of queries and documents, a head on stored vectors or the encoder itself."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,26 +21,26 @@ from rayhier.train.examples import Examples
 from rayhier.train.group import Group
 
 Side = Literal["query", "document", "dev"]
-"""Training queries, documents, dev queries."""
+"""Set of rows to encode: training queries, documents or dev queries."""
 HEAD_ROWS = 16_384
-"""Vectors that a head maps together."""
+"""Stored vectors that a head maps at a time, without gradient."""
 ENCODED = 65_536
-"""Rows of a side that all workers encode before the first gathers them."""
+"""Rows of a side that the workers encode together before they are gathered."""
 
 
 class Tower(Protocol):
-    """Encodes rows of each side."""
+    """A trainable encoder of the rows of each side."""
 
     @property
     def module(self) -> nn.Module:
-        """Holds what learns."""
+        """Module whose parameters learn."""
 
     @property
     def device(self) -> torch.device:
-        """Where vectors come out."""
+        """Device of the vectors."""
 
     def size(self, side: Side) -> int:
-        """Rows of a side."""
+        """Number of rows of a side."""
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
         """Vectors [n, m] of rows, with gradient."""
@@ -49,7 +49,7 @@ class Tower(Protocol):
         """Vectors [n, m] of rows, without gradient."""
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the trained encoder as a sentence-transformers folder; `base` is the untrained one's."""
+        """Write the trained encoder as a sentence-transformers folder; `base` is the untrained encoder's folder."""
 
 
 class HeadTower:
@@ -61,22 +61,22 @@ class HeadTower:
         self.device = device
 
     def size(self, side: Side) -> int:
-        """Rows of a side."""
+        """Number of rows of a side."""
         return len(self.stored[side])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Trained vectors of stored ones."""
+        """Trained vectors, computed from stored ones."""
         vectors: Tensor = self.module(torch.from_numpy(self.stored[side][rows]).to(self.device))
         return vectors
 
     @torch.no_grad()
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Trained vectors of stored ones without gradient, in batches, so that memory does not grow with n."""
+        """Trained vectors without gradient, computed in batches, so that memory does not grow with n."""
         parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // HEAD_ROWS)))]
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """The base encoder with the head behind it."""
+        """Write the base encoder with the trained head added."""
         save_encoder(base, self.module, max_length, folder)
 
 
@@ -99,11 +99,11 @@ class TextTower:
 
     @property
     def device(self) -> torch.device:
-        """Where vectors come out."""
+        """Device of the vectors."""
         return self.encoder.device
 
     def size(self, side: Side) -> int:
-        """Rows of a side."""
+        """Number of rows of a side."""
         return len(self.texts[side])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
@@ -118,12 +118,12 @@ class TextTower:
         return vectors[back]
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Vectors of the rows' texts without gradient, by the one encoding path."""
+        """Vectors of the rows' texts without gradient, by `TextEncoder.encode`."""
         with self._autocast():
             return torch.from_numpy(self.encoder.encode(self._texts(side, rows))).to(self.device)
 
-    def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  the whole encoder is its own
-        """All of the trained encoder."""
+    def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base
+        """Write the whole trained encoder."""
         save_trained(self.module, max_length, folder)
 
     def _texts(self, side: Side, rows: Ints) -> list[str]:
@@ -137,7 +137,7 @@ class TextTower:
 def build_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> Tower:
-    """A head on the stored vectors, or the encoder of `folder` on the texts."""
+    """Make the tower that `encoder.train` asks for: a head on stored vectors, or the encoder of `folder` on texts."""
     device = resolve_device(spec.device)
     if spec.train == "head":
         head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
@@ -154,7 +154,7 @@ def build_tower(
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: Group) -> Floats:
-    """Trained vectors [n, m] of a side: each worker its share of every stretch; none but on the first."""
+    """Trained vectors [n, m] of a side, encoded by all workers; an empty array on all workers but the first."""
     n = tower.size(side)
     every = np.empty((n if group.rank == 0 else 0, dimension), dtype=np.float32)
     for begin in range(0, n, ENCODED):

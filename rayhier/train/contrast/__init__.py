@@ -1,1 +1,1 @@
-"""The encoder alone, by contrast."""
+"""Contrastive training of the encoder alone."""

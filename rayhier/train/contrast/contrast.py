@@ -1,6 +1,6 @@
-"""Contrast alone, no index in sight, so that an exact search with the encoder is as good as it gets.
+"""Contrastive training of the encoder without an index, for the best exact search.
 
-InfoNCE over the batch's documents and the mined hard negatives of all its queries, those known to be relevant left out
+InfoNCE over the batch's documents and the mined hard negatives of all its queries, without known positives
 (van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018; ANCE's negatives).
 """
 
@@ -27,7 +27,7 @@ Measure = Callable[[Floats, Floats], dict[str, float]]
 
 
 class Contrast:
-    """A tower that learns to bring queries to their documents."""
+    """Trains a tower to bring queries near their documents."""
 
     def __init__(
         self,
@@ -45,20 +45,20 @@ class Contrast:
         self._documents: tuple[int, Floats] | None = None
 
     def documents(self) -> Floats:
-        """Trained vectors of all documents on the first worker; none on the others."""
+        """Trained vectors of all documents, on the first worker; an empty array on the others."""
         if self._documents is None or self._documents[0] != self.learner.version:
             self._documents = self.learner.version, self.pairs.side("document")
         return self._documents[1]
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """One pass over the pairs; the mean loss."""
+        """Run one pass over the pairs; returns the mean loss."""
         losses = []
         for done, rows, hard_N in self.pairs.steps(epoch, self.search):
             losses.append(self.step(rows, hard_N, done).detach())
         return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
 
     def step(self, rows: Ints, hard_N: Ints, done: float = 0.0) -> Tensor:
-        """One step on some pairs and their hard negatives, or -1; returns this worker's share of the loss."""
+        """Take one step on some pairs and their hard negatives (-1: none); returns this worker's share of the loss."""
         group = self.learner.group
         query_N, document_N = self.examples.pair_P2[rows].T
         column_C = np.concatenate([document_N, hard_N[hard_N >= 0]])
@@ -80,7 +80,7 @@ class Contrast:
         return loss
 
     def search(self) -> Search:
-        """How hard negatives are found now: exact search with the encoder as it is."""
+        """Make the search for hard negatives: an exact search with the current encoder."""
         document_NM, query_QM = self.documents(), self.pairs.side("query")
         query_P = self.examples.pair_P2[:, 0]
         return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
@@ -91,4 +91,4 @@ class Contrast:
         return self._measure(document_NM, dev_QM) if self.learner.group.rank == 0 else {}
 
     def finish(self) -> None:
-        """Leave the encoder as it is."""
+        """Do nothing: the encoder is final."""

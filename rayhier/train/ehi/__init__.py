@@ -1,1 +1,1 @@
-"""Encoder and tree together, by EHI's three losses."""
+"""Joint training of encoder and tree by EHI's three losses."""

@@ -1,4 +1,4 @@
-"""The measure that picks EHI's best epoch: recall of the index as it stands, at few documents visited."""
+"""The measure that picks EHI's best epoch: recall of the current index, with few documents visited."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,15 @@ VISITED = (0.05, 0.1, 0.2)
 
 
 class DevMeasure:
-    """Dev measures of an index: recall at 5, 10 and 20% visited, and how evenly documents lie in leaves."""
+    """Dev measures of an index: recall with 5, 10 and 20% of documents visited, and the balance of leaves."""
 
     def __init__(self, queries: Queries, result_ids: Sequence[str]) -> None:
         self.result_ids = pa.array(result_ids, pa.string())
         self.judge = Judge(queries, MEASURES)
 
     def __call__(self, now: Snapshot) -> dict[str, float]:
-        """`dev`: the mean of R@10 and R@100 over 5, 10 and 20% visited, each beside it; imbalance; empty leaves."""
-        # A curve begins at nothing: an index that cannot visit as little as asked, a collapsed one, is read from there.
+        """`dev`, the mean of R@10 and R@100 at 5, 10 and 20% visited; these six; imbalance; empty leaves."""
+        # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
         visited, curves = [0.0], {measure: [0.0] for measure in MEASURES}
         for beam in doublings(now.router.n_leaves):
             leaves_QB = now.leaves(now.dev_QM, beam)
@@ -47,7 +47,7 @@ class DevMeasure:
 
 
 def doublings(leaves: int) -> list[int]:
-    """Beams sparse enough to be measured every epoch.
+    """Beams to measure every epoch: powers of two, and all leaves.
 
     >>> doublings(40)
     [1, 2, 4, 8, 16, 32, 40]

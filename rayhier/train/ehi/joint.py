@@ -1,4 +1,4 @@
-"""EHI's joint training: encoder and router by three losses at once; plain torch, one process or several.
+"""EHI's joint training: encoder and router by three losses at once, in plain torch, in one process or several.
 
 Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Algorithm 1. The first worker
 mines and measures; the others share each batch.
@@ -33,17 +33,17 @@ LOSSES = ("semantic", "indexing", "intra_leaf", "total")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The index that encoder and router would make now."""
+    """The index that the current encoder and router make."""
 
     router: EhiRouter
     document_NM: Floats
-    """Trained vectors."""
+    """Trained vectors of the documents."""
     dev_QM: Floats
     """Trained vectors of the dev queries."""
     lists: LeafLists
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
-        """Leaves [q, beam] of trained vectors [q, m]."""
+        """Leaves [q, beam] that trained vectors [q, m] are routed to."""
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
 
 
@@ -52,7 +52,7 @@ Measure = Callable[[Snapshot], dict[str, float]]
 
 
 class Joint:
-    """Tower and router together."""
+    """Trains tower and router together."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Joint:
         self._snapshot: tuple[int, Snapshot] | None = None
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """One pass over the pairs; the mean of every loss."""
+        """Run one pass over the pairs; returns the mean of every loss."""
         sums, steps = torch.zeros(len(LOSSES), device=self.tower.device), 0
         for _, rows, hard_N in self.pairs.steps(epoch, self.search):
             losses = self.step(rows, hard_N)
@@ -89,12 +89,12 @@ class Joint:
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        """Dev measures of the index as it stands, on the first worker."""
+        """Dev measures of the current index, on the first worker."""
         now = self.snapshot()
         return self._measure(now) if self.learner.group.rank == 0 else {}
 
     def finish(self) -> None:
-        """Leave the means of each leaf with the first worker's router: second leaves are chosen by them."""
+        """Store each leaf's mean vector in the first worker's router, as second leaves are chosen by these."""
         now = self.snapshot()
         if len(now.document_NM):
             leaf_N = now.leaves(now.document_NM, 1)[:, 0]
@@ -102,7 +102,7 @@ class Joint:
             self.router.cells.centroid_LM.copy_(torch.from_numpy(means_LM))
 
     def snapshot(self) -> Snapshot:
-        """The index as it stands; whole on the first worker, without rows on the others."""
+        """Build the current index: complete on the first worker, without rows on the others."""
         if self._snapshot is None or self._snapshot[0] != self.learner.version:
             document_NM, dev_QM = self.pairs.side("document"), self.pairs.side("dev")
             leaves = route_all(self.router, Encoded.of(document_NM), 1)[0][:, 0].numpy()
@@ -111,14 +111,14 @@ class Joint:
         return self._snapshot[1]
 
     def step(self, rows: Ints, hard_N: Ints) -> Losses:
-        """One step on some pairs and their hard negatives, or -1; returns this worker's share of the losses."""
+        """Take one step on some pairs and their hard negatives (-1: none); returns this worker's share of losses."""
         batch, backward = self.batch(rows, hard_N)
         losses = ehi_losses(batch, self.spec.loss)
         self.learner.step(losses.total, 0.0, backward)
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """A worker's share of a batch, and what to call after the backward pass."""
+        """Encode this worker's share of a batch; also returns a function to call after the loss's backward pass."""
         group = self.learner.group
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
@@ -149,7 +149,7 @@ class Joint:
         return batch, backward
 
     def search(self) -> Search:
-        """How hard negatives are found now: with the index as it stands, or exactly."""
+        """Make the search for hard negatives: with the current index, or exact."""
         now, query_QM = self.snapshot(), self.pairs.side("query")
         hard, (query_P, document_P) = self.spec.hard_negatives, self.examples.pair_P2.T
 

@@ -1,4 +1,4 @@
-"""Where a router begins: as k-means, one level or several (ours; the paper starts cold)."""
+"""Warm start of a router as k-means, of one level or several (ours; the paper has no warm start)."""
 
 import numpy as np
 import torch
@@ -11,12 +11,12 @@ from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.ehi import WARM_SCALE, EhiRouter
 
 SAMPLE = 200_000
-"""Documents at most that a warm start reads."""
+"""Most documents that a warm start reads."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 
 
 def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
-    """Make `router` answer as spherical k-means does: its centroids, or, of a taller tree, fitted to all its levels."""
+    """Make `router` route like spherical k-means: by its centroids, or with several levels by a fit to each level."""
     rng = np.random.default_rng(seed)
     if len(vectors_NM) > SAMPLE:
         vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), SAMPLE, replace=False))]
@@ -32,9 +32,9 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Cross-entropy of every level to softmax(20 cos) over a node's centroids, at nodes drawn from that distribution.
+    """Fit each level, by cross-entropy, to softmax(20 cos) over a node's centroids, at nodes drawn from it.
 
-    A beam also expands nodes that are not the best: there, too, the router must know the better child.
+    A beam also expands nodes that are not the best, and the router must find the better child there too.
     """
     draw = torch.Generator().manual_seed(int(rng.integers(2**31)))
     optimizer = torch.optim.AdamW(router.parameters(), lr=RATE, weight_decay=0)

@@ -1,1 +1,1 @@
-"""Leaves from k-means of trained vectors, then queries learn which of them hold their answers."""
+"""Training of the learned IVF: k-means leaves of trained vectors, then a router of queries to leaves."""

@@ -1,4 +1,4 @@
-"""What a router is taught: queries, and documents as queries, each with the documents that answer it."""
+"""Lessons that teach a router: queries, and documents as queries, each with the documents that answer it."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -11,7 +11,7 @@ from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, Teaching
 from rayhier.train.examples import Examples
 
 MOST_JUDGED = 10
-"""Judged answers of a query that count in full."""
+"""Number of a query's judged answers that count in full."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,21 @@ class Lessons:
 
     @classmethod
     def none(cls, dimension: int) -> Self:
-        """No lesson, which is what every worker but the first has."""
+        """No lessons, for every worker but the first."""
         return cls(np.zeros((0, dimension), np.float32), np.zeros((0, 2), np.int64), np.zeros(0, np.float32))
 
     @classmethod
     def judged(cls, query_QM: Floats, pair_P2: Ints) -> Self:
-        """Queries [t, m] and their judged answers (query row, document row) alone, every query worth the same."""
+        """Queries [t, m] and their judged answers (query row, document row) alone; every query has the same weight."""
         pairs = pair_P2[np.argsort(pair_P2[:, 0], kind="stable")]
         return cls(query_QM, pairs, (1 / np.bincount(pairs[:, 0])[pairs[:, 0]]).astype(np.float32))
 
     @classmethod
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, spec: Teaching, seed: int) -> Self:
-        """Judged queries [q, m] and a sample of the documents [n, m], by trained vectors.
+        """Make lessons of judged queries [q, m] and of a sample of the documents [n, m], as trained vectors.
 
-        A query's answers are what is judged relevant and its exact nearest documents, a document's itself and its.
+        The answers of a query are its judged and its exact nearest documents; those of a document are the document
+        itself and its exact nearest documents.
         """
         most = min(spec.most, DOCUMENTS_A_QUERY * len(query_QM))
         rows = np.random.default_rng([seed, 2]).permutation(len(document_NM))[:most]
@@ -46,7 +47,7 @@ class Lessons:
         near_P2, near_P = _near(vector_TM, document_NM, spec.neighbours, 1.0)
         itself_P2 = np.stack([np.arange(len(query_QM), len(vector_TM)), rows[: len(vector_TM) - len(query_QM)]], axis=1)
         near_P[near_P2[:, 0] >= len(query_QM)] = spec.documents
-        # A document is mostly its own nearest, but not among copies, nor by dot products.
+        # A document is usually its own nearest, but not always among copies or by dot products.
         itself_P2 = itself_P2[~np.isin(_keys(itself_P2, len(document_NM)), _keys(near_P2, len(document_NM)))]
         pair_P2 = np.concatenate([judged_P2, near_P2, itself_P2])
         weight_P = np.concatenate([judged_P, near_P, np.full(len(itself_P2), spec.documents, np.float32)])
@@ -59,13 +60,13 @@ def _keys(pair_P2: Ints, documents: int) -> Ints:
 
 
 def _judged(pair_P2: Ints, spec: Teaching) -> tuple[Ints, Floats]:
-    """Judged pairs and their weights; a query with very many shares out what ten of them weigh."""
+    """Judged pairs and their weights; of a query with more than ten, the pairs weigh as much as ten together."""
     count_P = np.bincount(pair_P2[:, 0])[pair_P2[:, 0]]
     return pair_P2, (spec.judged * np.minimum(1.0, MOST_JUDGED / count_P)).astype(np.float32)
 
 
 def _near(vector_TM: Floats, document_NM: Floats, count: int, weight: float) -> tuple[Ints, Floats]:
-    """Pairs with the exact nearest documents."""
+    """Pairs of each vector with its exact nearest documents, and their weights."""
     if count == 0:
         return np.zeros((0, 2), np.int64), np.zeros(0, np.float32)
     near = nearest(vector_TM, document_NM, min(count, len(document_NM)))[0]

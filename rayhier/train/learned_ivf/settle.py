@@ -1,4 +1,4 @@
-"""Where a learned IVF begins: k-means cells, the documents in them, and prices that keep them even."""
+"""Start of a learned IVF: k-means cells, the documents in them, and prices that keep their sizes even."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -21,21 +21,21 @@ from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvf
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
-"""Rounds at most, the imbalance that is even enough, and what twice the mean costs a round, in cosine."""
+"""Most rounds, imbalance that ends them, and price in cosine that a leaf of twice the mean size gains per round."""
 DEAREST = 0.2
-"""Copies cannot be parted at any price: no price drives others further than this from their nearest leaf."""
+"""Largest price or discount, in cosine. No price parts identical documents, so prices must not rise without end."""
 FEWEST_GROUPED = 16_384
-"""Leaves from which on documents look only at those of the nearest groups."""
+"""Number of leaves from which on documents are compared only with leaves of the nearest groups."""
 UNSEEN = 20
 SAMPLE = 256
-"""Documents a leaf whose crowding is watched."""
+"""Documents per leaf in the sample on which prices are found."""
 
 
 def make_router(spec: LearnedIvf, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
-    """A router that is k-means IVF of these documents [n, m], in 32 bits or in 16.
+    """Make a router that is k-means IVF of documents [n, m], float32 or float16.
 
-    Where they are a sample of more, leaves are not made of every twentieth: k-means lies nearer to what it saw, and how
-    the rest will lie must be seen somewhere.
+    Where the documents are a sample of the corpus, k-means does not read every twentieth: its centroids are nearer to
+    documents it has read, so the other ones show how the rest of the corpus will lie.
     """
     n, m = document_NM.shape
     router = empty_router(spec, n, m, seed)
@@ -53,7 +53,7 @@ def make_router(spec: LearnedIvf, document_NM: Floats, seed: int, *, sampled: bo
 
 
 def empty_router(spec: LearnedIvf, documents: int, dimension: int, seed: int) -> LearnedIvfRouter:
-    """A router over so many documents of so many dimensions, before it knows any."""
+    """Make an untrained router for a number of documents of a dimension."""
     branching = spec.children(documents)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -64,13 +64,14 @@ def empty_router(spec: LearnedIvf, documents: int, dimension: int, seed: int) ->
 
 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
-    """The leaves [n, r] of documents, first leaf first, as even as prices make them; the router learns their sizes.
+    """Place documents in leaves [n, r], first leaf first, as even as prices make them; the router keeps leaf sizes.
 
-    A leaf that is fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, until imbalance is
-    low; documents at its border go elsewhere. The most even round counts. Prices, and how near a border documents have
-    a second leaf, are found on a sample and stay with the router: every document is placed by itself, now or later.
-    A round looks only at the leaves that were nearest to a document before there were prices. Where documents are a
-    sample of more, the border is found on those of which neither leaves nor prices were made.
+    In each round a leaf fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, so that
+    documents near its border move, until imbalance is low. The most even round counts. Prices, and the border within
+    which documents have a second leaf, are found on a sample and stay with the router, so that every document is placed
+    independently, now or later. A round compares a document only with the leaves that were nearest before there were
+    prices. Where the documents are a sample of the corpus, the border is found on those that neither k-means nor the
+    prices have read.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves])
@@ -101,17 +102,17 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
 
 @dataclass(frozen=True)
 class _Bidders:
-    """Some documents [n, m] and the leaves [n, c] near them, found once; prices change which is best."""
+    """A batch of documents [n, m] and the leaves [n, c] near them, found once; prices change which leaf is best."""
 
     document_NM: Floats
     leaf_NC: Tensor
-    """In 32 bits: of a million documents they are most of what settling holds beside the vectors."""
+    """Leaves [n, c] in int32: with a million documents, most of the memory of settling beside the vectors."""
     near_NC: Tensor
-    """Cosine to their centroids, but for what is the same for all leaves of a document."""
+    """Cosines [n, c] to the leaves' centroids, up to a constant per document."""
 
     @classmethod
     def of(cls, router: LearnedIvfRouter, document_NM: Floats) -> list[Self]:
-        """All documents in batches, which lie in two arrays: made one by one they would scatter over memory."""
+        """All documents in batches, which are slices of two arrays: separate arrays would fragment memory."""
         n, count = len(document_NM), min(2 * CANDIDATES, router.n_leaves)
         leaf_NC, near_NC = torch.empty(n, count, dtype=torch.int32), torch.empty(n, count)
         for part in parts(n):
@@ -121,12 +122,12 @@ class _Bidders:
         return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
 
     def gaps(self, price_L: Tensor) -> Floats:
-        """How much nearer [n] the best leaf is than the next, after price."""
+        """Difference [n] of the cosines to the best leaf and to the next, after price."""
         best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
         return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
 
     def leaves(self, router: LearnedIvfRouter, leaves: int, spill: Spill) -> Ints:
-        """The leaves [n, r] in which they lie at the router's prices."""
+        """Leaves [n, r] of the documents at the router's prices."""
         count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
         place_NC = self._after(router.cells.price_L).topk(count, dim=1).indices
         leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
@@ -138,7 +139,7 @@ class _Bidders:
 
 
 def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
-    """Documents in each leaf; one in the same leaf twice counts once.
+    """Number of documents in each leaf; a document that is in a leaf twice counts once.
 
     >>> leaf_sizes(np.array([[0, 1], [1, 1]]), 3)
     array([1, 2, 0])

@@ -1,6 +1,6 @@
-"""The learned IVF after its encoder: k-means leaves of trained vectors, then queries learn which hold their answers.
+"""Training of a learned IVF after its encoder: k-means leaves, then a router that learns which leaves hold answers.
 
-The first worker makes the leaves and the lessons and hands them round; every step's lessons are shared.
+The first worker makes leaves and lessons and copies them to the others; the lessons of each step are divided.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ from rayhier.train.learned_ivf.settle import empty_router, leaf_sizes, make_rout
 from rayhier.train.loop import Learner
 
 MEASURED = 1024
-"""Dev queries that are measured together."""
+"""Dev queries that are measured at a time."""
 
 
 class Teacher:
-    """Passes over lessons; `lessons` and `dev` are read on the first worker alone."""
+    """Trains a router in passes over lessons; `lessons` and `dev` are read on the first worker only."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Teacher:
         seed: int,
         group: Group | None = None,
     ) -> None:
-        """Teach a router on documents in these leaves [n, r]; without lessons it stays as it is."""
+        """Prepare to teach a router whose documents lie in leaves [n, r]; without lessons it stays unchanged."""
         self.router, self.spec, self.seed = router, spec, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
@@ -52,7 +52,7 @@ class Teacher:
         self.epochs, self.measure_every = spec.epochs if len(self.vector_TM) else 0, 1
 
     def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """The first worker's tensor, on every worker."""
+        """Copy the first worker's tensor to every worker."""
         group = self.learner.group
         shape, kind = group.agree((tuple(tensor.shape), tensor.dtype))
         here = tensor.to(device) if group.rank == 0 else torch.empty(shape, dtype=kind, device=device)
@@ -60,7 +60,7 @@ class Teacher:
         return here
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """One pass over the lessons; the mean loss."""
+        """Run one pass over the lessons; returns the mean loss."""
         steps = batches(len(self.vector_TM), self.spec.batch_size, self.seed, epoch)
         total = torch.zeros((), device=self.router.device)
         for number, rows in enumerate(steps):
@@ -68,7 +68,7 @@ class Teacher:
         return {"loss_total": float(self.learner.group.sum(total) / len(steps))}
 
     def step(self, lesson_B: Ints, done: float = 0.0) -> Tensor:
-        """One step on some lessons; returns this worker's share of the loss."""
+        """Take one step on some lessons; returns this worker's share of the loss."""
         group = self.learner.group
         weight = max(float(self.weight_P[_pairs(self.begin_T, lesson_B)[1]].sum()), 1e-9)
         own_B = group.shares(lesson_B)[group.rank]
@@ -83,7 +83,7 @@ class Teacher:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """`dev`: the geometric mean probability that a dev query gives to the leaves of its answer."""
+        """`dev`, the geometric mean of the probability that the router gives to the leaves of a dev query's answer."""
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0
@@ -96,7 +96,7 @@ class Teacher:
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
     def finish(self) -> None:
-        """Make the router's screen; where it was taught, tell it how dense the leaves of dev queries' answers are."""
+        """Compute the router's screen; on the first worker, calibrate a router that was taught by dev queries."""
         self.router.finish()
         if self.epochs and self.learner.group.rank == 0:
             query_P = torch.from_numpy(self.dev.pair_P2[:, 0])
@@ -104,7 +104,7 @@ class Teacher:
 
 
 def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
-    """Of some lessons' pairs: the place of each's lesson among them, and the pair."""
+    """Pairs of some lessons: the position of each pair's lesson in `lesson_B`, and the number of the pair."""
     begin, end = begin_T[lesson_B], begin_T[lesson_B + 1]
     return torch.from_numpy(np.repeat(np.arange(len(lesson_B)), end - begin)), torch.from_numpy(spans(begin, end))
 
@@ -112,11 +112,12 @@ def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
 def build_teacher(
     spec: JobSpec, router: LearnedIvf, contrast: Contrast, examples: Examples, dev_P2: Ints, *, sampled: bool = False
 ) -> Teacher:
-    """The teacher that follows a contrast: leaves, lessons and dev (query row, document row) of its trained vectors.
+    """Make the teacher that follows contrastive training: its trained vectors give leaves, lessons and dev lessons.
 
-    Where no query is judged it teaches nothing: documents as queries are unlike queries, and a router that learns from
-    them alone visits half as many documents again (docs/LOG.md); k-means order stands. The documents may be
-    `sampled` from more, which the leaves are for.
+    `dev_P2` are judged pairs (dev query row, document row). Where no query is judged there are no lessons, and the
+    order of k-means remains: documents as queries are unlike queries, and a router that learns from them alone visits
+    half as many documents again (docs/LOG.md). `sampled`: the documents are a sample of the corpus that the leaves are
+    for.
     """
     group, seed = contrast.learner.group, contrast.pairs.seed
     n, m = examples.document_NM.shape

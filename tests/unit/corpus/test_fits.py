@@ -67,7 +67,7 @@ def test_supervised_without_train_judgements():
 def test_nothing_to_evaluate_on():
     assert refusal(job(), counts(test=0)).endswith("allowed here: dev")
     assert refusal(job(evaluate={"split": "dev"}), counts(dev=0)).endswith("allowed here: test")
-    assert "judgements for neither" in refusal(job(), counts(dev=0, test=0))
+    assert "neither dev nor test has a judgement above 0" in refusal(job(), counts(dev=0, test=0))
 
 
 def test_no_documents():
