@@ -84,7 +84,7 @@ class Model:
     def encode_stored(
         self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
     ) -> Encoded:
-        """Encode texts for the router, from stored base vectors [n, m] where they suffice, else from `tokens` or texts."""
+        """Encode texts for the router: stored base vectors [n, m] where they suffice, else `tokens` or texts."""
         if self._reads_stored:
             return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
         encoder = self.text_encoder

@@ -120,7 +120,9 @@ def test_no_documents(router, vectors, documents):
 def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value):
     vectors[7, 3] = value
     name = documents["doc_id"][7].as_py()
-    with pytest.raises(InputError, match=f"vectors: 1 of 40 hold NaN or infinity: '{name}'; allowed: numbers, which "):
+    with pytest.raises(
+        InputError, match=f"vectors: 1 of 40 hold NaN or infinity: '{name}'; allowed: numbers of at most "
+    ):
         Assigner(router, job())(documents, Encoded.of(vectors))
 
 
