@@ -27,6 +27,7 @@ DEAREST = 0.2
 FEWEST_GROUPED = 16_384
 """Number of leaves from which on documents are compared only with leaves of the nearest groups."""
 UNSEEN = 20
+"""Where documents are a sample of the corpus, one in UNSEEN is kept from k-means and prices."""
 SAMPLE = 256
 """Documents per leaf in the sample on which prices are found."""
 

@@ -87,5 +87,5 @@ def test_what_it_knows_comes_back_from_the_folder(router, tmp_path):
 def test_a_router_that_was_not_taught_how_is_refused():
     with pytest.raises(ValueError, match="without judged queries"):
         own_beams(made(), 0.9)
-    with pytest.raises(ValueError, match="only learned_ivf"):
+    with pytest.raises(ValueError, match="only a learned_ivf router"):
         own_beams(EhiRouter(M, L, 1, "none"), 0.9)
