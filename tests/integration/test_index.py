@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.evaluate.evaluation import load_trained
+from rayhier.evaluate.evaluation import load_index
 from rayhier.evaluate.workers import LocalWorkers
 from rayhier.index.__main__ import main
 from rayhier.run import main as run
@@ -184,9 +184,9 @@ def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys):
     model, index = (current.artifact(work, now, kind) for kind in ("model", "index"))
     for name in ("n1", "n2", "n3"):
         ok(capsys, "add", work, write(tmp_path / "new.jsonl", [{"_id": name, "text": f"oak {name}"}]))
-        assert load_trained(now.spec, model, index, LocalWorkers(2)).collection.documents == 240
+        assert load_index(now.spec, model, index, LocalWorkers(2)).collection.documents == 240
     ok(capsys, "compact", work)
-    assert load_trained(now.spec, model, index, LocalWorkers(2)).collection.documents == 240
+    assert load_index(now.spec, model, index, LocalWorkers(2)).collection.documents == 240
 
 
 def test_an_open_search_keeps_its_version(work, capsys):

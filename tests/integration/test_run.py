@@ -53,7 +53,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
         assert not list((work / kind).rglob("scratch"))
     _every_document_once(work)
     _report_is_whole(work)
-    _search_is_the_evaluated_one(work)
+    _search_is_the_evaluated_one(work, "learned_ivf")
     _one_process_measures_the_same(work)
     assert "judged relevant" in out
     assert "visited" in out
@@ -95,7 +95,7 @@ def test_two_leaves_a_document(built: Path, tmp_path: Path) -> None:
         curve = json.loads((work / "report.json").read_text())["curves"][system]
         assert curve[-1]["visited_mean"] == 1.0
         assert curve[-1]["cost_mean"] > 2.0
-    _search_is_the_evaluated_one(work)
+    _search_is_the_evaluated_one(work, "ehi")
 
 
 def _every_document_once(work: Path) -> None:
@@ -162,12 +162,12 @@ def _one_process_measures_the_same(work: Path) -> None:
             assert {key: row[key] for key in point.flat()} == pytest.approx(point.flat(), abs=2e-6)
 
 
-def _search_is_the_evaluated_one(work: Path) -> None:
+def _search_is_the_evaluated_one(work: Path, system: str) -> None:
     """The searcher, from text, finds what the evaluation's TREC run has, from stored vectors."""
     corpus = artifact(work, "corpus")
     texts = {row["query_id"]: row["text"] for row in pq.read_table(corpus.path("queries.parquet")).to_pylist()}
     ranked: dict[str, list[tuple[str, float]]] = {}
-    for row in ir_measures.read_trec_run(str(artifact(work, "evaluate").root / "runs" / "ehi.seed0.trec")):
+    for row in ir_measures.read_trec_run(str(artifact(work, "evaluate").root / "runs" / f"{system}.seed0.trec")):
         ranked.setdefault(row.query_id, []).append((row.doc_id, row.score))
     answers = Searcher.open(work).search([texts[query] for query in ranked])
     for answer, expected in zip(answers, ranked.values(), strict=True):

@@ -18,7 +18,7 @@ from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 from rayhier.serve.local import Local, deploy, prepare
-from rayhier.serve.models import Answered
+from rayhier.serve.models import AnswerBody
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
 
@@ -89,7 +89,7 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
     assert 0 >= route[0].log_prob >= route[1].log_prob
 
 
-def _same(served: Answered, expected: Answer, tolerance: float) -> None:
+def _same(served: AnswerBody, expected: Answer, tolerance: float) -> None:
     """Ids in their order but for ties, scores, and what was visited."""
     assert (served.partial, served.lost) == (False, [])
     assert served.visited.leaves == expected.leaves
