@@ -18,7 +18,7 @@ MAX_BYTES = 1_000_000
 MAX_SHOWN = 12
 """Most mistakes shown at once."""
 CLOSE = 0.75
-"""Likeness from which an unknown key is taken for a known one: `teaching` is no `branching`."""
+"""Least similarity (difflib) of a suggested key: below it, `branching` would be suggested for `teaching`."""
 
 KeyPath = tuple[str | int, ...]
 

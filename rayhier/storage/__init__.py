@@ -1,1 +1,1 @@
-"""Every format on storage. Bulk data is parquet and safetensors; what commits it is one conditional put."""
+"""File formats and where files are stored. Bulk data is parquet and safetensors; one conditional put publishes it."""

@@ -1,7 +1,7 @@
-"""Buckets as pyarrow, and so Ray Train, writes them.
+"""A pyarrow file system over a bucket, for Ray Train, which writes through pyarrow.
 
-Not pyarrow's own S3FileSystem: it asks for credentials its own way and leaves an empty object for every folder, which
-would outlive the files.
+pyarrow's own S3FileSystem is not used: it finds credentials in another way and leaves an empty object for every folder,
+which would remain after its files are removed.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from rayhier.storage.remote import CLIENT
 
 class _File(BufferedFile):
     def write(self, data: Any) -> int:
-        """Arrow hands over signed bytes, which the store refuses."""
+        """Write data as bytes: pyarrow passes signed bytes, which the store refuses."""
         return super().write(bytes(data))
 
 
@@ -26,7 +26,7 @@ class _Store(FsspecStore):
 
 
 def filesystem(place: Location) -> tuple[FileSystem | None, str]:
-    """A file system that writes to the place's bucket, and the path there; None and the path where it is here."""
+    """A file system for the place's bucket and the path in it; None and the path for a place on this machine."""
     if isinstance(place, Path):
         return None, str(place)
     scheme, _, bucket = place.bucket.partition("://")

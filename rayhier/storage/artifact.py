@@ -1,4 +1,4 @@
-"""Published artifacts: `WORKDIR/KIND/FP/`, where record.json is all that a reader trusts."""
+"""Published artifacts: folders `WORKDIR/KIND/FINGERPRINT/`; readers trust only the files that record.json lists."""
 
 from dataclasses import dataclass
 from importlib import metadata
@@ -16,22 +16,22 @@ from rayhier.storage.seal import unseal
 
 Kind = Literal["corpus", "vectors", "model", "index", "evaluate"]
 FORMAT = 2
-OLDER = "was written by another version of rayhier; build it anew in another workdir, or remove this one"
+OLDER = "was written by another version of rayhier; use another workdir, or remove this workdir and run again"
 RECORD = "record.json"
 LIBRARIES = ("rayhier", "torch", "transformers", "ray", "pyarrow")
 
 
 class Record(BaseModel):
-    """record.json: what was published, from what, with what."""
+    """Content of record.json: the files published, their inputs, counts and library versions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Kind
     format: int = FORMAT
     fingerprint: str
     attempt: str
-    """Folder of the files, beside record.json."""
+    """Name of the folder that holds the files, beside record.json."""
     inputs: dict[str, str]
-    """Kind -> fingerprint of the artifacts read."""
+    """Kind -> fingerprint of each artifact that was read."""
     files: list[File]
     counts: dict[str, Any]
     versions: dict[str, str]
@@ -40,13 +40,13 @@ class Record(BaseModel):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an artifact lives, published or not."""
+    """Folder of an artifact, published or not."""
 
     folder: Location
 
     @property
     def kind(self) -> str:
-        """The kind, as the folder above names it."""
+        """Kind of the artifact: the name of the folder above."""
         return self.folder.parent.name
 
     def published(self) -> "Artifact | None":
@@ -66,10 +66,10 @@ class Place:
             raise InputError(f"{path}: not a record of format {FORMAT}: {_first(error)}; {self._mend()}") from None
 
     def _mend(self) -> str:
-        return f"remove it with --fresh --stage {stage_of(self.kind)}"
+        return f"rebuild it with --fresh --stage {stage_of(self.kind)}"
 
     def remove(self) -> None:
-        """Unpublish, record.json first, then every attempt."""
+        """Remove the artifact: record.json first, then every attempt."""
         (self.folder / RECORD).unlink(missing_ok=True)
         files.remove(self.folder)
 
@@ -86,7 +86,7 @@ class Artifact:
         """The artifact published at `folder`; InputError where there is none."""
         found = Place(folder).published()
         if found is None:
-            raise InputError(f"{folder}: nothing is published there")
+            raise InputError(f"{folder}: no artifact is published there")
         return cls(found.folder, found.record)
 
     @property
@@ -103,41 +103,42 @@ class Artifact:
         return self.root / name
 
     def local(self, prefix: str) -> Path:
-        """The same for libraries that read paths: a folder of the artifact on this machine, fetched where it is not."""
+        """Path of one of the artifact's folders on this machine, for libraries that read paths; fetched if remote."""
         if isinstance(self.root, Path):
             return self.root / prefix
         return fetch(self.root, [file for file in self.record.files if file.name.startswith(f"{prefix}/")]) / prefix
 
     def verify(self, without: tuple[str, ...] = ()) -> None:
-        """Read every file, but those below some folders; InputError by name where one is not what record.json lists."""
+        """Read every file not below the folders `without`; InputError names a file that differs from record.json."""
         for file in self.record.files:
             if not file.name.startswith(without):
-                check(self.root, file, f"remove it with --fresh --stage {stage_of(self.record.kind)}")
+                check(self.root, file, f"rebuild it with --fresh --stage {stage_of(self.record.kind)}")
 
 
 def check(root: Location, file: File, mend: str) -> None:
-    """InputError where `root/file.name` is not the listed file; `mend` says what to do."""
+    """InputError where `root/file.name` differs from the listed file; `mend` is the message's advice."""
     path = root / file.name
     if not path.is_file():
-        raise InputError(f"{path}: published, missing on storage; {mend}")
+        raise InputError(f"{path}: was published, but is missing; {mend}")
     size = path.stat().st_size
     if size != file.bytes:
-        raise InputError(f"{path}: {size} bytes, {file.bytes} were published; {mend}")
+        raise InputError(f"{path}: {size} bytes, but {file.bytes} were published; {mend}")
     found = files.digest(path)
     if found != file.sha256:
-        raise InputError(f"{path}: SHA-256 {found[:12]}…, {file.sha256[:12]}… was published; {mend}")
+        raise InputError(f"{path}: SHA-256 is {found[:12]}…, but {file.sha256[:12]}… was published; {mend}")
 
 
 def stage_of(kind: str) -> str:
-    """The stage that makes a kind of artifact."""
+    """Name of the stage that makes a kind of artifact."""
     return {"vectors": "embed", "model": "train"}.get(kind, kind)
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries an artifact was made with."""
+    """Installed versions of the libraries that record.json lists."""
     return {name: metadata.version(name) for name in LIBRARIES}
 
 
 def _first(error: ValidationError) -> str:
+    """The first of pydantic's errors, as `field: message`."""
     problem = error.errors(include_url=False)[0]
     return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"

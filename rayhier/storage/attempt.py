@@ -1,8 +1,8 @@
-"""Unpublished work: `FP/ATTEMPT/` with a heartbeat, so that a rerun can take over what a dead run left.
+"""Unpublished work: folders `FINGERPRINT/ATTEMPT/` with a heartbeat, so that a new run can continue a dead run's work.
 
-`owner.json` holds host, pid and heartbeat. Taking over is a race that one put-if-absent of
-`claims/N` decides: N counts the owners so far. What is not meant for readers (ledgers, Ray's
-checkpoints, parts) lies below `scratch/` and is gone before the record is published.
+`owner.json` holds host, pid and heartbeat. A run takes an attempt over by a put-if-absent of `claims/N`, which only one
+of several runs wins; N counts the earlier owners. Files that are not for readers (ledgers, Ray's checkpoints, parts)
+lie in `scratch/`, which is removed before the record is published.
 """
 
 import contextlib
@@ -28,23 +28,25 @@ OWNER = "owner.json"
 CLAIMS = "claims"
 SCRATCH = "scratch"
 HEARTBEAT_SECONDS = 5.0
+"""Seconds between two heartbeats."""
 SILENT_SECONDS = 60.0
+"""Seconds without a heartbeat after which an attempt's owner counts as dead."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a stage wrote below its attempt."""
+    """Files and counts that a stage wrote in its attempt."""
 
     counts: dict[str, Any]
-    """For record.json."""
+    """Counts for record.json."""
     files: tuple[File, ...] = ()
-    """Files whose digest was taken when they were written; publishing hashes the others."""
+    """Files whose SHA-256 was taken when they were written; `publish` hashes all others."""
 
 
 class Attempt:
-    """A folder to write below, owned by this process until it is published or left.
+    """A folder to write in, owned by this process until it is published or released.
 
-    Use as a context manager; leaving it without `publish` releases the folder for the next run.
+    Use as a context manager; leaving the block without `publish` releases the folder for the next run.
     """
 
     def __init__(self, place: Place, root: Location, claim: int) -> None:
@@ -58,7 +60,7 @@ class Attempt:
 
     @classmethod
     def start(cls, place: Place, clock: Callable[[], float] = time.time) -> Self:
-        """Adopt an attempt whose owner is gone, else begin a new one."""
+        """Take over an attempt whose owner is dead, else begin a new attempt."""
         for root in _attempts(place.folder):
             claim = _claim(root, clock)
             if claim is not None and not _is_published(place, root):
@@ -81,7 +83,7 @@ class Attempt:
             self._write_owner(0)
 
     def publish(self, kind: Kind, inputs: dict[str, str], made: Output) -> Artifact:
-        """Publish every file below `root` but scratch. The first of racing runs wins; all return its artifact."""
+        """Publish every file below `root` except scratch. Of several runs the first wins; all return its artifact."""
         self._check_mine()
         files.remove(self.scratch)
         entries = {file.name: file for file in made.files}
@@ -107,7 +109,7 @@ class Attempt:
         return artifact
 
     def _sweep(self, artifact: Artifact) -> None:
-        """Remove what nobody will read: this attempt where it lost, and attempts of the dead."""
+        """Remove attempts that nobody will read: this one if another run published first, and those of dead runs."""
         for root in _attempts(self.place.folder):
             if root != artifact.root and (root == self.root or _claim(root, time.time) is not None):
                 files.remove(root)
@@ -115,11 +117,11 @@ class Attempt:
     def _check_mine(self) -> None:
         if not self._mine():
             raise InputError(
-                f"{self.root}: another run took this attempt over or removed it; nothing of it was published"
+                f"{self.root}: another run took this attempt over or removed it; this run published nothing from it"
             )
 
     def _rest(self) -> None:
-        """No heartbeat from here on: one more would bring a removed folder back."""
+        """Stop the heartbeat: one more would create a removed folder again."""
         self._stop.set()
         self._thread.join()
 
@@ -130,7 +132,7 @@ class Attempt:
                     self._write_owner(os.getpid())
 
     def _mine(self) -> bool:
-        """Not while another run claimed the folder, nor once it was removed."""
+        """Whether this process still owns the folder: not claimed by another run, not removed."""
         claims = self.root / CLAIMS
         return (claims / str(self._claim)).exists() and not (claims / str(self._claim + 1)).exists()
 
@@ -150,13 +152,13 @@ def _attempts(folder: Location) -> list[Location]:
 
 
 def _is_published(place: Place, root: Location) -> bool:
-    """Whether readers rely on this attempt. To be asked after the claim: its owner may have published just before."""
+    """Whether this attempt is the published one. Call it after the claim: the owner may have published just before."""
     artifact = place.published()
     return artifact is not None and artifact.root == root
 
 
 def _claim(root: Location, clock: Callable[[], float]) -> int | None:
-    """The number under which this process now owns a dead attempt; None where it is alive or lost to another."""
+    """Claim a dead run's attempt and return the claim's number; None where its owner lives or another run won."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
         heard, gone = newest.stat().st_mtime, False
@@ -168,7 +170,7 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
             heard = float(owner["heartbeat"])
             gone = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # its owner died before it said who it is: the claim's own age tells
+        pass  # the owner died before it wrote owner.json: the claim's age decides
     if not gone and clock() - heard <= SILENT_SECONDS:
         return None
     claim = int(newest.name) + 1
@@ -176,7 +178,7 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
 
 
 def _take(root: Location, claim: int) -> bool:
-    """The race. What is written differs between racers: see `files.create`."""
+    """Write a claim; False where another run was faster. Each run writes other bytes, as `files.create` needs."""
     return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
 
 
@@ -185,7 +187,7 @@ def _alive(pid: int, started: str) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When the process began, so that a pid used again is told apart; "" where there is none."""
+    """Start time of a process, which tells it from a later one with the same pid; "" where there is no such process."""
     if pid <= 0:
         return ""
     try:
@@ -196,7 +198,7 @@ def _started(pid: int) -> str:
 
 
 def _started_elsewhere(pid: int) -> str:
-    """Systems without /proc tell only whether the process lives."""
+    """On systems without /proc: "running" where the process lives, else ""."""
     if Path("/proc/self").exists():
         return ""
     try:

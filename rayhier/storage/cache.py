@@ -1,9 +1,10 @@
-"""Files on this machine that may go at any time: what was fetched from a bucket or made of what lies on storage.
+"""A cache on this machine: files fetched from a bucket, and folders computed from files on storage.
 
-They are kept by content. What was fetched once is checked, never fetched again. What is made has a limit, and goes by
-last use; what a process has open is leased: it holds a shared lock (flock) on a file inside.
+Folders are named by content. A fetched folder is checked at every use and fetched again only if damaged. Computed
+folders have a size limit: the least recently used are removed, except those that a process has leased. A lease is a
+shared lock (flock) on a file in the folder.
 
-The folder is $RAYHIER_CACHE, else ~/.cache/rayhier. It may be removed at any time that no run is using it.
+The cache is $RAYHIER_CACHE, else ~/.cache/rayhier. It may be removed whenever no run is using it.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ SIZES, LOCK = "sizes.json", "lock"
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
-    """A folder that holds these files of `root`, under their names; InputError where one is not as listed."""
+    """A folder on this machine with these files of `root`, under their names; InputError where a file differs."""
     folder = home() / _key(wanted)
 
     def fill(temporary: Path) -> None:
@@ -38,7 +39,7 @@ def fetch(root: Remote, wanted: Sequence[File]) -> Path:
 
 
 class Lease:
-    """A folder of the cache that no process removes until the lease is released, or forgotten."""
+    """A folder of the cache that no process removes until this object is released or garbage-collected."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,11 +50,11 @@ class Lease:
 
 
 def made(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
-    """A folder that `fill` once wrote for what `made_of` says; InputError where the cache cannot be written.
+    """Lease the folder that `fill` wrote for the key `made_of`, filled now if needed.
 
-    A file that is gone or of another size than it was written with is made again, with all others. Once a folder is
-    made, those of its kind that were used longest ago are removed until the rest is at most `limit` bytes; what has a
-    lease stays.
+    A folder with a file that is missing or has another size is filled again as a whole. After a folder is filled, the
+    least recently used folders of its kind without a lease are removed until the rest takes at most `limit` bytes.
+    InputError where the cache cannot be written.
     """
     folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
     try:
@@ -61,8 +62,8 @@ def made(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = m
         return _kept(folder) or _make(folder, fill, limit)
     except OSError as error:
         raise InputError(
-            f"{error.filename or folder}: {error.strerror or error}; searches keep what they read of an index on this "
-            "machine, below $RAYHIER_CACHE, else ~/.cache/rayhier"
+            f"{error.filename or folder}: {error.strerror or error}; searches cache the index on this machine, in "
+            "$RAYHIER_CACHE, else ~/.cache/rayhier: that folder must be writable and have room"
         ) from None
 
 
@@ -103,7 +104,7 @@ def _is_complete(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _alone(kind: Path) -> Iterator[None]:
-    """While the block lasts no other begins to use, adds or removes folders of the kind."""
+    """Lock a kind of folders: during the block no other process leases, adds or removes folders of the kind."""
     lock = os.open(kind.with_name(f"{kind.name}.{LOCK}"), os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -113,7 +114,7 @@ def _alone(kind: Path) -> Iterator[None]:
 
 
 def _sweep(kind: Path, limit: float) -> None:
-    """Remove folders without a lease, left by the dead and by older versions too, the least recently used first."""
+    """Remove folders without a lease, the least recently used first, until the rest takes at most `limit` bytes."""
     sizes = {folder: _size(folder) for folder in kind.iterdir() if folder.is_dir()}
     total = sum(sizes.values())
     for folder in sorted(sizes, key=_last_use):
@@ -126,7 +127,7 @@ def _sweep(kind: Path, limit: float) -> None:
 
 def _size(folder: Path) -> int:
     size = 0
-    with contextlib.suppress(FileNotFoundError):  # while it is filled its files come and go
+    with contextlib.suppress(FileNotFoundError):  # a folder that is being filled changes
         for path in folder.iterdir():
             size += path.stat().st_size
     return size
@@ -166,7 +167,7 @@ def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], b
 
 
 def home() -> Path:
-    """Where fetched files are kept."""
+    """Folder of the cache on this machine."""
     given = os.environ.get("RAYHIER_CACHE")
     return Path(given) if given else Path.home() / ".cache" / "rayhier"
 
@@ -189,4 +190,4 @@ def _download(root: Remote, file: File, path: Path) -> None:
         for chunk in (root / file.name).chunks():
             opened.write(chunk)
     if files.digest(path) != file.sha256:
-        raise InputError(f"{root / file.name}: is not the file that was published; make its stage again with --fresh")
+        raise InputError(f"{root / file.name}: is not the file that was published; rebuild its stage with --fresh")

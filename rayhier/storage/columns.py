@@ -1,4 +1,4 @@
-"""Between parquet columns and numpy."""
+"""Convert between parquet columns and numpy arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,23 +13,23 @@ from rayhier.storage.paths import Location
 
 
 def vector_column(vectors: npt.NDArray[Any], value: pa.DataType) -> pa.FixedSizeListArray:
-    """[n, m] numbers as a fixed-size-list column of `value`s."""
+    """Convert numbers [n, m] to a column of fixed-size lists of type `value`."""
     flat = np.ascontiguousarray(vectors, dtype=value.to_pandas_dtype()).reshape(-1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat, type=value), vectors.shape[1])
 
 
 def matrix(column: pa.ChunkedArray) -> Floats:
-    """A fixed-size-list column as float32 [n, m]."""
+    """Convert a column of fixed-size lists to float32 [n, m]."""
     return as_stored(column).astype(np.float32, copy=False)
 
 
 def as_stored(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """The same in its own precision."""
+    """Convert a column of fixed-size lists to an array [n, m] of the type it is stored in."""
     chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
     flat = np.concatenate(chunks) if chunks else np.empty(0, np.float32)
     return np.asarray(flat.reshape(-1, column.type.list_size))
 
 
 def read(paths: Sequence[Location], columns: Sequence[str]) -> pa.Table:
-    """Columns of several files of one schema, in the order given."""
+    """Read columns of several parquet files of one schema as one table, files in the order given."""
     return pa.concat_tables([files.read_table(path, columns) for path in paths])

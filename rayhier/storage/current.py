@@ -1,4 +1,4 @@
-"""`WORKDIR/current.json`: the artifacts that search, index and serve open."""
+"""`WORKDIR/current.json`: names the artifacts that search, index and serve open."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ class Current(BaseModel):
     format: int = FORMAT
     spec: JobSpec
     artifacts: dict[str, str]
-    """Kind -> fingerprint, of the first seed."""
+    """Kind -> fingerprint of the first seed's artifacts."""
     seeds: dict[str, dict[str, str]] = {}
-    """Other seed -> kind -> fingerprint."""
+    """Seed -> kind -> fingerprint, for all seeds but the first."""
 
 
 def write(workdir: Location, current: Current) -> None:
@@ -32,7 +32,7 @@ def write(workdir: Location, current: Current) -> None:
 
 
 def read(workdir: Location) -> Current:
-    """What is current; InputError where no run has built an index in this workdir."""
+    """Read current.json; InputError where no run has built an index in this workdir."""
     try:
         saved = files.read_json(workdir / NAME)
     except FileNotFoundError:
@@ -52,7 +52,7 @@ def check_format(workdir: Location) -> None:
     """InputError where another version of rayhier built the index in this workdir."""
     try:
         saved = files.read_json(workdir / NAME)
-    except (OSError, ValueError):  # not there, or damaged: the next run writes it anew
+    except (OSError, ValueError):  # missing or damaged: the next run writes it again
         return
     _check(workdir, saved)
 
@@ -65,5 +65,5 @@ def _check(workdir: Location, saved: Any) -> None:
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
     """The current artifact of a kind."""
     if kind not in current.artifacts:
-        raise InputError(f"{workdir / NAME}: names no {kind}; run the stages that make it")
+        raise InputError(f"{workdir / NAME}: names no {kind}; build it with python -m rayhier.run SPEC")
     return Artifact.open(workdir / kind / current.artifacts[kind])

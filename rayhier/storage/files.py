@@ -1,6 +1,6 @@
-"""Writing files whole: bytes become visible under their name all at once, or not at all.
+"""Read and write whole files, on this machine or in a bucket.
 
-A file lies on this machine or in a bucket: what artifacts do with a `Location` is the same for both.
+A written file becomes visible under its name all at once, or not at all.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class File(BaseModel):
-    """A file of an artifact: its name below the artifact's folder, its size in bytes, its SHA-256."""
+    """A file of an artifact: name below the artifact's folder, size in bytes, SHA-256."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
@@ -37,9 +37,9 @@ class File(BaseModel):
 
 
 def create(path: Location, data: bytes) -> bool:
-    """Put-if-absent, the commit of every artifact. False where the name exists already.
+    """Write a file only if its name is free (put-if-absent); False where the name exists. This publishes artifacts.
 
-    Writers that may race must not write the same data.
+    Writers that may compete for a name must write different data.
     """
     if isinstance(path, Remote):
         return path.create(data)
@@ -53,13 +53,13 @@ def create(path: Location, data: bytes) -> bool:
         return False
     finally:
         temporary.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # it is there, for all to see
+    with contextlib.suppress(OSError):  # the file is visible already
         _flush(path.parent)
     return True
 
 
 def replace(path: Location, data: bytes) -> None:
-    """Write `data` under `path` in one step, over whatever is there."""
+    """Write `data` to `path` in one step; an existing file is replaced."""
     if isinstance(path, Remote):
         path.write_bytes(data)
     else:
@@ -67,9 +67,10 @@ def replace(path: Location, data: bytes) -> None:
 
 
 def write(path: Location, fill: Callable[[Path], T]) -> T:
-    """Let `fill` write a temporary file on this machine, then show it under `path`; returns what `fill` does.
+    """Let `fill` write a temporary file on this machine, then move it to `path`; returns what `fill` returns.
 
-    Here it is a neighbour, flushed to the device and renamed; to a bucket it is uploaded.
+    For a local `path` the temporary file lies beside it, is flushed to the device and renamed; for a bucket it is
+    uploaded.
     """
     if isinstance(path, Remote):
         with tempfile.TemporaryDirectory() as folder:
@@ -94,7 +95,7 @@ def _beside(path: Path) -> Path:
 
 
 def _flush(path: Path) -> None:
-    """To the device: a file's bytes, a folder's names. What is published outlives a power cut."""
+    """Flush a file's bytes, or a folder's names, to the device, so that published files survive a power cut."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -104,9 +105,9 @@ def _flush(path: Path) -> None:
 
 @contextlib.contextmanager
 def filling(folder: Location) -> Iterator[Path]:
-    """A folder on this machine for libraries that write paths; once left, its files lie in `folder`.
+    """A folder on this machine, for libraries that write to paths; after the block its files are in `folder`.
 
-    Here it is `folder` itself. To a bucket they are uploaded one by one, unless an error ends the block.
+    A local `folder` is used directly. For a bucket, files are uploaded one by one unless an error ends the block.
     """
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,14 +120,14 @@ def filling(folder: Location) -> Iterator[Path]:
 
 
 def below(folder: Location) -> list[str]:
-    """Names, from `folder` on, of every file below it at any depth, sorted."""
+    """Names, relative to `folder`, of all files below it at any depth, sorted."""
     if isinstance(folder, Remote):
         return sorted(folder.below())
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def remove(folder: Location) -> None:
-    """Remove every file below a folder, as far as that can be done."""
+    """Remove every file below a folder; files that cannot be removed are left without an error."""
     if isinstance(folder, Remote):
         with contextlib.suppress(OSError):
             folder.remove_below()
@@ -135,19 +136,19 @@ def remove(folder: Location) -> None:
 
 
 def probe(folder: Location) -> None:
-    """Try in `folder` what a run will do there; OSError where it cannot be done."""
+    """Test that a run can write and publish in `folder`; OSError where it cannot."""
     path = folder / f".writable-{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     replace(path, b"")
     try:
         if create(path, b"again"):
-            raise OSError(errno.ENOTSUP, "it does not honour put-if-absent (If-None-Match), which publishing needs")
+            raise OSError(errno.ENOTSUP, "it does not support put-if-absent (If-None-Match), which publishing needs")
     finally:
         path.unlink(missing_ok=True)
 
 
 def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema: pa.Schema) -> File:
-    """Write tables as the row groups of the parquet file `root/name`; returns its entry."""
+    """Write each table as a row group of the parquet file `root/name`; returns the file's name, size and SHA-256."""
 
     def fill(temporary: Path) -> File:
         with pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer:
@@ -159,14 +160,14 @@ def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema:
 
 
 def read_table(path: Location, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
-    """Columns (all, without them) of a parquet file, and of its rows those that pass pyarrow's `filters`."""
+    """Read a parquet file: the given columns (None: all), and only rows that pass pyarrow's `filters`."""
     names = None if columns is None else list(columns)
     with _source(path) as source:
         return pq.read_table(source, columns=names, filters=filters, page_checksum_verification=True)
 
 
 def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> pa.Table:
-    """Rows [first, last) of a parquet file; only the row groups that hold some of them are read."""
+    """Read rows [first, last) of a parquet file, and only the row groups that hold them."""
     with _source(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         ends = list(itertools.accumulate(sizes))
@@ -177,7 +178,7 @@ def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> 
 
 @contextlib.contextmanager
 def _source(path: Location) -> Iterator[Any]:
-    """What pyarrow reads: a path, or an object opened for reads here and there."""
+    """Source that pyarrow reads from: a local path, or a bucket's object opened for reads at any offset."""
     if isinstance(path, Path):
         yield path
     else:
@@ -186,34 +187,34 @@ def _source(path: Location) -> Iterator[Any]:
 
 
 def read_metadata(path: Location) -> pq.FileMetaData:
-    """Row counts, statistics and columns of a parquet file."""
+    """Read the row counts, statistics and columns of a parquet file."""
     with _source(path) as source:
         return pq.read_metadata(source)
 
 
 def write_json(path: Location, value: object) -> None:
-    """Write `value` as indented JSON, in one step."""
+    """Write `value` to a file as indented JSON, in one step."""
     replace(path, to_json(value))
 
 
 def read_json(path: Location) -> Any:
-    """The JSON value at `path`; FileNotFoundError where there is none."""
+    """Read a JSON file; FileNotFoundError where there is none."""
     return json.loads(path.read_bytes())
 
 
 def to_json(value: object) -> bytes:
-    """JSON as people read it, keys in the order given."""
+    """Convert a value to indented JSON with keys in the order given."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def describe(root: Location, name: str) -> File:
-    """Size and digest of `root/name` as it lies on storage now."""
+    """Name, size and SHA-256 of the file `root/name` as it is on storage now."""
     path = root / name
     return File(name=name, bytes=path.stat().st_size, sha256=digest(path))
 
 
 def digest(path: Location) -> str:
-    """SHA-256 of a file's bytes, 64 hex digits."""
+    """SHA-256 of a file's bytes, as 64 hex digits."""
     hashed = hashlib.sha256()
     for chunk in _chunks(path):
         hashed.update(chunk)

@@ -1,10 +1,10 @@
-"""What makes two runs of a step the same: the fingerprint of everything its result depends on."""
+"""Fingerprints: a hash of everything a step's result depends on. Equal fingerprints mean equal results."""
 
 import hashlib
 import json
 
 
 def fingerprint(**parts: object) -> str:
-    """12 hex digits of the parts, whatever their order. Parts are JSON values."""
+    """Hash named parts (JSON values) to 12 hex digits; their order does not matter."""
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: which commit a data set's revision means. Asked once, and never for long."""
+"""Ask the Hugging Face hub which commit a data set's revision is, with a timeout of 10 seconds."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ EXTRA = "pip install 'rayhier[huggingface]'"
 
 
 def folder(key: str, path: str) -> Path | None:
-    """The folder that `path` names; None where it can only be a hub id, NAMESPACE/NAME or NAME."""
+    """The folder that `path` names; None where `path` is a hub id, NAMESPACE/NAME or NAME. InputError for others."""
     is_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) is not None and not path.startswith(".")
     if is_id and not paths.is_there(path):
         return None
@@ -25,12 +25,12 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str, revision: str | None) -> str:
-    """The commit of a hub data set: `revision` itself where it is one, else what the hub says; InputError as `ask`."""
+    """The commit of a hub data set: `revision` where it is a commit hash, else from the hub. Raises as `ask`."""
     return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
 
 
 def ask(key: str, path: str, revision: str | None) -> str:
-    """The commit that a revision of a hub data set is now.
+    """Ask the hub for the current commit of a data set's revision.
 
     Raises InputError where the hub does not answer within 10 seconds or has no such data set.
     """
@@ -42,12 +42,13 @@ def ask(key: str, path: str, revision: str | None) -> str:
         found = HfApi().dataset_info(path, revision=revision, timeout=ANSWER_SECONDS).sha
     except Exception as error:  # noqa: BLE001  the library's, its HTTP client's and the system's errors share no base
         raise InputError(
-            f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} does not give a data set of that name "
+            f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} did not provide a data set of that name "
             f"({_first(error)}); allowed: a folder, a hub id this machine can reach, or a commit as its revision"
         ) from None
     return str(found)
 
 
 def _first(error: Exception) -> str:
+    """Type and first line of an error."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {text[:200]}"

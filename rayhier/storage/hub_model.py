@@ -1,4 +1,4 @@
-"""Encoders by their hub id: from the hub's local cache, else downloaded into it."""
+"""Find an encoder by its Hugging Face hub id: in the hub's local cache, else downloaded into it."""
 
 import re
 from collections.abc import Callable
@@ -8,30 +8,31 @@ from rayhier.spec import InputError
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""Configurations, tokenizers and safetensors: nothing that is pickled or runs."""
+"""Files to download: configurations, tokenizers and safetensors; no pickles, no code."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
+"""Folders of other formats, not downloaded."""
 
 ANSWER_SECONDS = 10.0
 
 
 def is_hub_id(model: str) -> bool:
-    """Whether a spec's value reads `ORG/NAME` or `ORG/NAME@REVISION`."""
+    """Whether a spec's value has the form `ORG/NAME` or `ORG/NAME@REVISION`."""
     return HUB_ID.fullmatch(model) is not None
 
 
 def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
-    """The snapshot folder of a hub id; the hub is asked only where the cache holds no whole one.
+    """The snapshot folder of a hub id; the hub is asked only where the local cache holds no complete snapshot.
 
-    A cache that other programs filled may lack files, modules.json among them, and would be read as another encoder.
+    Other programs may have cached only some files; without modules.json the folder would be read as another encoder.
     Raises InputError where neither the cache nor the hub has it.
     """
-    # Imported here: a folder or a package needs none of it.
+    # Imported here: an encoder from a folder or package does not need the hub's client.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     found = HUB_ID.fullmatch(model)
     if found is None:
-        raise ValueError(f"{model} is no hub id")
+        raise ValueError(f"{model} is not a hub id")
 
     def snapshot(revision: str | None, *, local: bool) -> Path:
         return Path(
@@ -51,12 +52,12 @@ def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
     if cached is not None and is_whole(cached):
         return cached
     try:
-        # Asked first: where nobody answers, snapshot_download would hand out the part it has.
+        # The hub is asked first: where it does not answer, snapshot_download would return an incomplete snapshot.
         commit = HfApi().model_info(found["repo"], revision=found["revision"], timeout=ANSWER_SECONDS).sha
         return snapshot(commit, local=False)
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"encoder.model: got {model!r}: no such folder here, not whole in the hub's cache, and the hub does not "
-            f"give it ({type(error).__name__}: {reason}); allowed: a folder, package:NAME, or a hub id ORG/NAME"
+            f"encoder.model: got {model!r}: no such folder, not complete in the hub's local cache, and the hub did "
+            f"not provide it ({type(error).__name__}: {reason}); allowed: a folder, package:NAME, or a hub id ORG/NAME"
         ) from None

@@ -1,8 +1,8 @@
-"""The leaf map: immutable files of rows and of removed ids, and the manifests that say which of them count.
+"""The leaf map: immutable files of rows and of removed ids, and manifests that list the files of each version.
 
-A version is a manifest. Adding documents brings files of new rows, removing them a file of their ids, and a manifest
-that lists them beside what was there; nothing that was published changes. What a file removes are rows of versions
-before its own, so that a document can be removed and come back.
+A version is a manifest. Adding documents writes files of new rows; removing documents writes a file of their ids. Both
+publish a new manifest that lists these files after the earlier ones; published files never change. A file of removed
+ids acts only on rows of earlier versions, so that a removed document can be added again.
 """
 
 import contextlib
@@ -30,49 +30,51 @@ FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
 CHANGING = ("data/", "manifests/")
-"""Folders of an index artifact in which versions come and go: manifests, not record.json, list what is there."""
+"""Folders of an index artifact whose files change with versions; manifests list them, not record.json."""
 BUILT = 1
-"""The version a build publishes; evaluation measures it, whatever was changed since."""
-MEND = "take a version without it (rollback), or rebuild with --fresh --stage index"
+"""Version that a build publishes; evaluation always measures this one, not later changes."""
+MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
 Change = Literal["build", "add", "upsert", "delete", "compact", "rollback"]
+"""Operation that published a version."""
 
 
 class Shard(BaseModel):
-    """Rows sorted by leaf in one parquet file; no row group ends inside a leaf's rows."""
+    """A parquet file of rows sorted by leaf; no row group ends inside a leaf's rows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: File
     rows: int
     documents: int
-    """Rows of rank 0."""
+    """Number of documents whose first leaf (rank 0) is here."""
     leaves: list[int]
     """Leaves that have rows here, ascending."""
     offsets: list[int]
-    """Row where each of them begins, and the number of rows last."""
+    """Row where each of `leaves` begins; the last entry is the number of rows."""
     log_prob: float
-    """Mean log-probability of the first leaf, over its documents; 0 where it has none."""
+    """Mean log-probability of a document's first leaf, over `documents`; 0 where there are none."""
     since: int = 1
-    """Version whose documents it holds: what later versions remove is removed from it."""
+    """Version that these rows belong to; ids that later versions remove are removed from this file."""
 
     def within(self, leaves: range) -> tuple[int, int]:
-        """Its rows [first, last) that lie in a range of leaves."""
+        """Rows [first, last) of this file that lie in a range of leaves."""
         begin, end = (bisect_left(self.leaves, leaf) for leaf in (leaves.start, leaves.stop))
         return self.offsets[begin], self.offsets[end]
 
 
 class Removal(BaseModel):
-    """Ids, of whole documents, that a version removed."""
+    """A parquet file of document ids that a version removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: File
     ids: int
     rows: int
-    """Rows that they made void."""
+    """Number of rows that these ids removed."""
     since: int
+    """Version that removed these ids."""
 
     def acts_on(self, shard: Shard) -> bool:
-        """Whether rows of a shard may be void by it: those of versions before its own, so that ids can come back."""
+        """Whether these ids are removed from a shard: only from shards of earlier versions: ids can come back."""
         return self.since > shard.since
 
 
@@ -83,10 +85,10 @@ class Manifest(BaseModel):
     format: int = FORMAT
     version: int
     parent: int | None
-    """The version it was made from."""
+    """Version that this one follows; None for a build."""
     change: Change = "build"
     at: float = Field(default_factory=lambda: now())
-    """When, in seconds since 1970."""
+    """Time of the change, in seconds since 1970."""
     model: str
     """Fingerprint of the model that routed the documents."""
     dimension: int
@@ -94,23 +96,24 @@ class Manifest(BaseModel):
     vectors: Literal["float16", "float32"]
     documents: int
     leaves_per_document: int = 1
-    """Rows of a document, at most."""
+    """Most rows of a document."""
     moved: int = 0
-    """Rows that found their leaf full and lie in a next-best one."""
+    """Number of rows stored in a next-best leaf because their own was full."""
     counts: list[int]
-    """Rows of each leaf that count."""
+    """Number of rows of each leaf, without removed ones."""
     shards: list[Shard]
-    """As the build or the last compaction left them, each a contiguous range of leaves; then what was added since."""
+    """Files of the build or last compaction, each a contiguous range of leaves; then files added after it."""
     removed: list[Removal] = []
+    """Files of ids removed after the build or last compaction."""
 
     @property
     def files(self) -> list[File]:
-        """All that it needs."""
+        """All files of this version."""
         return [shard.file for shard in self.shards] + [removed.file for removed in self.removed]
 
     @property
     def rows(self) -> int:
-        """Rows that count."""
+        """Number of rows, without removed ones."""
         return sum(self.counts)
 
 
@@ -123,9 +126,9 @@ class LeafMap:
 
     @classmethod
     def open(cls, root: Location, version: int | None = None) -> Self:
-        """A version below `root`, the newest where none is given.
+        """Open a version of the leaf map below `root`; None: the newest.
 
-        InputError where there is none, it is damaged, or its format is another one.
+        InputError where there is no such version, its manifest is damaged, or its format is another.
         """
         there = versions(root)
         if not there or (version is not None and version not in there):
@@ -143,9 +146,9 @@ class LeafMap:
         *,
         verify: bool = True,
     ) -> pa.Table:
-        """Rows of one shard that count, sorted by leaf: columns, or all but some; all leaves, or those of a range.
+        """Read a shard's rows, sorted by leaf, without removed ones: `columns` (None: all) but `without`, of `leaves`.
 
-        InputError where the file is not the listed one; unverified, only damage that its pages' checksums tell.
+        InputError where the file differs from the listed one; with `verify` False, only page checksums are tested.
         """
         path = self.root / shard.file.name
         if verify:
@@ -164,7 +167,7 @@ class LeafMap:
         return table.select(chosen)
 
     def key(self, shard: Shard) -> str:
-        """The column of a shard with the ids that users know."""
+        """Name of a shard's column of document ids, as users give them."""
         return key_of(self._names(shard))
 
     def _names(self, shard: Shard) -> list[str]:
@@ -173,7 +176,7 @@ class LeafMap:
             return list(files.read_metadata(path).schema.to_arrow_schema().names)
 
     def void(self, shard: Shard) -> npt.NDArray[np.int64]:
-        """Rows of a shard that later versions removed."""
+        """Positions of a shard's rows that later versions removed."""
         gone = self._gone(shard)
         if not len(gone):
             return np.empty(0, np.int64)
@@ -183,7 +186,7 @@ class LeafMap:
             return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], gone).to_numpy())
 
     def _gone(self, shard: Shard) -> pa.Array:
-        """Ids whose rows in a shard are void."""
+        """Ids that later versions removed from a shard."""
         late = [ids for removed, ids in self._removed if removed.acts_on(shard)]
         return pa.concat_arrays(late) if late else pa.array([], pa.string())
 
@@ -197,7 +200,7 @@ class LeafMap:
 
 @contextlib.contextmanager
 def _named(path: Location) -> Iterator[None]:
-    """What cannot be read is damaged or gone: InputError, which names it."""
+    """Turn read errors inside the block into an InputError that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -206,27 +209,27 @@ def _named(path: Location) -> Iterator[None]:
 
 
 def verify(artifact: Artifact) -> None:
-    """Read every file of an index artifact's newest version, and what its record alone lists; InputError by name."""
+    """Read every file of an index artifact: those its record lists, and the newest version's; InputError names one."""
     artifact.verify(without=CHANGING)
     for file in LeafMap.open(artifact.root).manifest.files:
         check(artifact.root, file, MEND)
 
 
 def key_of(names: Iterable[str]) -> str:
-    """The column with the ids that users know: a passage's parent's, where the corpus is cut into passages."""
+    """Column of document ids, as users give them: `parent` where the corpus is cut into passages, else `doc_id`."""
     return "parent" if "parent" in names else "doc_id"
 
 
 def publish(root: Location, manifest: Manifest) -> bool:
-    """Commit a version by put-if-absent; False where another writer took its number."""
+    """Publish a version by put-if-absent; False where another writer took its number."""
     path = root / MANIFESTS / _name(manifest.version)
     return files.create(path, seal(manifest.model_dump(mode="json")))
 
 
 def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
-    """Publish what `change` makes of the newest version, again on the next one where another writer was faster.
+    """Publish the version that `change` makes from the newest one; tried again where another writer was faster.
 
-    `change` raises InputError where what it wants does not go with the version it is shown; nothing is published then.
+    `change` raises InputError where it does not fit the version it gets; then nothing is published.
     """
     while True:
         newest = LeafMap.open(root)
@@ -237,7 +240,7 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
 
 
 def again(root: Location, version: int) -> LeafMap:
-    """Publish an older version as the newest; what the newest says does not count, and so may be damaged."""
+    """Publish an older version as the newest (rollback). The present newest is not read, so it may be damaged."""
     while True:
         older, there = LeafMap.open(root, version).manifest, versions(root)
         made = _after(there[-1], older.model_copy(update={"change": "rollback", "at": now()}))
@@ -251,30 +254,30 @@ def _after(version: int, made: Manifest) -> Manifest:
 
 
 def _check_there(root: Location, made: Manifest, known: set[str], mend: str) -> None:
-    """InputError where a file that a manifest names beside the known ones is gone: then it is not to be published."""
+    """InputError where a file of a manifest, other than the known ones, is missing or has another size."""
     for file in made.files:
         if file.name not in known:
             path = root / file.name
             try:
                 size = path.stat().st_size
             except FileNotFoundError:
-                raise InputError(f"{path}: is gone; nothing is published; {mend}") from None
+                raise InputError(f"{path}: is missing; nothing was published; {mend}") from None
             if size != file.bytes:
-                raise InputError(f"{path}: {size} bytes, {file.bytes} were written; nothing is published; {mend}")
+                raise InputError(f"{path}: {size} bytes, but {file.bytes} were written; nothing was published; {mend}")
 
 
 def now() -> float:
-    """Seconds since 1970, to the millisecond."""
+    """Current time in seconds since 1970, to the millisecond."""
     return round(time.time(), 3)
 
 
 def versions(root: Location) -> list[int]:
-    """Versions that are there, ascending."""
+    """Numbers of the versions below `root` that have a manifest, ascending."""
     return sorted(int(path.stem[1:]) for path in (root / MANIFESTS).glob("v*.json") if path.stem[1:].isdigit())
 
 
 def remove_version(root: Location, version: int) -> None:
-    """Take a manifest away; its files stay."""
+    """Remove a version's manifest; its files stay."""
     (root / MANIFESTS / _name(version)).unlink(missing_ok=True)
 
 
@@ -290,7 +293,7 @@ def _read(path: Location) -> Manifest:
     try:
         return Manifest.model_validate(saved)
     except ValidationError as error:
-        raise InputError(f"{path}: no manifest: {error.errors(include_url=False)[0]['msg']}") from None
+        raise InputError(f"{path}: not a manifest: {error.errors(include_url=False)[0]['msg']}") from None
 
 
 def _name(version: int) -> str:

@@ -1,4 +1,4 @@
-"""Resuming a step shard by shard: one entry for each finished output, written after it."""
+"""Resume a step shard by shard: a ledger has an entry for each finished output, written after the output."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rayhier.storage.paths import Location
 
 @dataclass(frozen=True)
 class Entry:
-    """One finished output: its files, and what was counted while making it."""
+    """One finished output: its files and its counts."""
 
     files: tuple[File, ...]
     counts: dict[str, Any]
@@ -19,28 +19,28 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Entries below a folder of an attempt's scratch; `root` is where the outputs lie."""
+    """Entries in a folder of an attempt's scratch; `root` is the folder of the outputs."""
 
     folder: Location
     root: Location
 
     def done(self, key: str) -> Entry | None:
-        """The entry of an output finished earlier, None where it is missing or its files are not all there."""
+        """The entry of an output finished earlier; None where the entry or one of its files is missing or damaged."""
         try:
             saved = files.read_json(self.folder / f"{key}.json")
             entry = Entry(tuple(File(**file) for file in saved["files"]), dict(saved["counts"]))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):  # not there, or damaged: made once more
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # missing or damaged: the output is made again
             return None
         return entry if all(self._is_whole(file) for file in entry.files) else None
 
     def enter(self, key: str, entry: Entry) -> Entry:
-        """Note an output as finished. Entering it again is harmless: names and bytes are the same."""
+        """Write the entry of a finished output. Writing it again is harmless: names and bytes are the same."""
         saved = {"files": [file.model_dump() for file in entry.files], "counts": entry.counts}
         files.write_json(self.folder / f"{key}.json", saved)
         return entry
 
     def agree(self, key: str, settle: Callable[[], str]) -> str:
-        """A value that all who share the ledger use: what the first of them settled, now or before the step resumed."""
+        """One value for all processes that share the ledger: the first one's `settle()`, kept when a step resumes."""
         path = self.folder / f"{key}.agreed"
         if not path.is_file():
             files.create(path, settle().encode())

@@ -1,4 +1,4 @@
-"""Which files a source is made of, and under which names rejected rows and fingerprints know them."""
+"""List the files of a source, with the names that rejected rows and fingerprints use for them."""
 
 import os
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{trai
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file and its name below what the spec gives."""
+    """A file of a source, and its name relative to the path in the spec."""
 
     name: str
     path: Path
@@ -28,11 +28,11 @@ class Listing:
     documents: tuple[NamedFile, ...]
     queries: tuple[NamedFile, ...]
     judgements: dict[str, NamedFile]
-    """By split."""
+    """Split -> file."""
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
-        """Every file; names tell them apart."""
+        """All files of the source; each has another name."""
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
@@ -92,7 +92,7 @@ def _listed(spec: Jsonl | Parquet, suffix: str) -> Listing:
     queries = _files("queries", spec.queries, suffix) if spec.queries is not None else ()
     both = {one.path for one in documents} & {one.path for one in queries}
     if both:
-        raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files than those")
+        raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
     return Listing(documents, queries, _judged(spec.judgements))
 
 
@@ -110,7 +110,7 @@ def _judged(judgements: Judgements) -> dict[str, NamedFile]:
 
 
 def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
-    """A file, the files of a folder that end in `suffix`, or those that a pattern matches; by name, after `key`."""
+    """A file, a folder's files that end in `suffix`, or the files a pattern matches, sorted; names begin with `key`."""
     path = paths.resolve(f"corpus.{key}", text)
     if path.is_file():
         return (NamedFile(f"{key}/{path.name}", path),)

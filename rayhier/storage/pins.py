@@ -1,6 +1,6 @@
-"""Who reads which version: a pin keeps a version, and every file it needs, from being vacuumed.
+"""Pins: files that keep a version of a leaf map, and every file of that version, from being removed by a vacuum.
 
-A pin is a file that says until when it holds. Readers that stay longer renew it; those that die are forgotten.
+A pin says until when it holds. A reader renews its pin while it reads; the pin of a dead reader expires.
 """
 
 import contextlib
@@ -16,17 +16,18 @@ from rayhier.storage.paths import Location
 
 PINS = "pins"
 READS, WRITES = "v", "w"
-"""What the name of a pin begins with."""
+"""First letter of a pin's file name: of a reader, of a writer."""
 SECONDS = 300.0
+"""Seconds that a pin holds after it is written or renewed."""
 RENEWALS = 5
-"""In the time that a pin holds."""
+"""Renewals in the time that a pin holds."""
 
 
 @contextlib.contextmanager
 def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
-    """A version, the newest where none is given, opened, and kept as long as the block lasts.
+    """Open a version (None: the newest) and pin it during the block.
 
-    Who cannot write below `root` reads unprotected. InputError where there is no such version.
+    A process that cannot write below `root` reads without a pin. InputError where there is no such version.
     """
     while True:
         leaf_map = LeafMap.open(root, version)
@@ -34,7 +35,7 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
                 held.enter_context(pinned(root, own))
-            # A vacuum may have looked for pins before there was this one: then the version is gone, or put back by it.
+            # A vacuum may have listed pins before this one was written: then it removed the version, or restored it.
             if own in versions(root):
                 yield leaf_map
                 return
@@ -42,9 +43,9 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
 
 @contextlib.contextmanager
 def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bool = False) -> Iterator[None]:
-    """Keep a version as long as the block lasts; a thread renews the pin.
+    """Pin a version during the block; a thread renews the pin.
 
-    Where the block `writes`, files that no manifest names yet are kept as well.
+    With `writes`, files that no manifest names yet are kept too.
     """
     name = f"{WRITES if writes else READS}{version:06d}-{uuid.uuid4().hex[:12]}.json"
     path, stop = root / PINS / name, threading.Event()
@@ -61,31 +62,31 @@ def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bo
         yield
     finally:
         stop.set()
-        if thread is not threading.current_thread():  # whose garbage collection may end the block
+        if thread is not threading.current_thread():  # garbage collection in the pin's own thread may end the block
             thread.join()
-        with contextlib.suppress(OSError):  # it ends by itself, and what the block did is done
+        with contextlib.suppress(OSError):  # the pin expires by itself
             path.unlink(missing_ok=True)
 
 
 def held(root: Location) -> set[int]:
-    """Versions that someone reads now; a pin that cannot be read counts."""
+    """Numbers of the versions pinned now; a pin file that cannot be read counts as a pin."""
     return {version for path, version in _every(root) if _holds(path)}
 
 
 def writing(root: Location) -> bool:
-    """Whether someone writes files now that no manifest names yet."""
+    """Whether a writer holds a pin now, so that files which no manifest names may be in use."""
     return any(path.name.startswith(WRITES) and _holds(path) for path, _ in _every(root))
 
 
 def sweep(root: Location) -> None:
-    """Remove the pins of readers and writers that are gone."""
+    """Remove expired pins."""
     for path, _ in _every(root):
         if not _holds(path):
             path.unlink(missing_ok=True)
 
 
 def _every(root: Location) -> list[tuple[Location, int]]:
-    """All pins, and the version of each."""
+    """All pin files, each with its version."""
     found = []
     for kind in (READS, WRITES):
         for path in (root / PINS).glob(f"{kind}*.json"):
@@ -102,6 +103,7 @@ def _write(path: Location, seconds: float) -> None:
 
 
 def _holds(path: Location) -> bool:
+    """Whether a pin has not expired; True where it cannot be read."""
     try:
         return float(files.read_json(path)["until"]) > now()
     except FileNotFoundError:

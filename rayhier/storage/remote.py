@@ -1,8 +1,8 @@
-"""Locations in a bucket: the part of pathlib's interface that artifacts need, over `s3://` and `gs://`.
+"""Locations in a bucket (`s3://`, `gs://`), with the part of pathlib's interface that artifacts need.
 
-A bucket has no folders: what lies below a prefix is there, and nothing else has to be made or removed.
-Endpoint, region and credentials are the environment's (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …;
-GOOGLE_APPLICATION_CREDENTIALS), or the machine's own role. Every failure of a store is an OSError.
+A bucket has no folders, only objects whose keys share a prefix: no folder is ever made or removed. Endpoint, region and
+credentials come from the environment (AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …; GOOGLE_APPLICATION_CREDENTIALS) or from
+the machine's own role. Every failure of a store is an OSError.
 """
 
 import contextlib
@@ -23,21 +23,22 @@ from obstore.store import from_url
 
 CHUNK = 1 << 20
 PART = 16 << 20
-"""Bytes of one part of an upload; a store takes ten thousand of them."""
+"""Bytes of one part of an upload; a store accepts at most ten thousand parts."""
 UPLOADS = 4
-"""Parts in flight, and so in memory, at once."""
+"""Parts uploaded, and so held in memory, at the same time."""
 CLIENT: dict[str, Any] = {
-    "allow_http": True,  # stores' own endpoints are https: http is spoken only where the user's endpoint says so
+    "allow_http": True,  # default endpoints use https; http only where the user's endpoint says so
     "timeout": timedelta(minutes=15),
     "read_timeout": timedelta(seconds=60),
 }
 SOON: dict[str, Any] = {"max_retries": 1, "retry_timeout": timedelta(seconds=5)}
 SAID = 300
+"""Most characters of a store's error message."""
 
 
 @dataclass(frozen=True)
 class Stat:
-    """Size in bytes and when it was written, in seconds since 1970, by the store's clock."""
+    """An object's size in bytes, and the time it was written in seconds since 1970, by the store's clock."""
 
     st_size: int
     st_mtime: float
@@ -45,16 +46,16 @@ class Stat:
 
 @dataclass(frozen=True, order=True)
 class Remote:
-    """An object, or all objects below a prefix; the same to the store until asked."""
+    """A bucket and a key, which may name an object or the prefix of others; made without asking the store."""
 
     bucket: str
-    """With its scheme: `s3://name`."""
+    """Name of the bucket with its scheme: `s3://name`."""
     key: str
-    """Without slashes at its ends; "" is the whole bucket."""
+    """Key without slashes at its ends; "" is the whole bucket."""
 
     @classmethod
     def parse(cls, text: str) -> "Remote":
-        """`s3://bucket/key` or `gs://bucket/key`; ValueError says what is allowed where it is neither."""
+        """Read `s3://bucket/key` or `gs://bucket/key`; for other text, ValueError with what is allowed."""
         found = re.fullmatch(r"((?:s3|gs)://[^/]+)(?:/(.*))?", text)
         parts = [part for part in (found[2] or "").split("/") if part] if found else ["."]
         if found is None or {".", ".."} & set(parts):
@@ -81,24 +82,24 @@ class Remote:
 
     @property
     def suffix(self) -> str:
-        """The name's ending, its dot included."""
+        """The name's ending, with its dot."""
         return PurePosixPath(self.key).suffix
 
     @property
     def parent(self) -> "Remote":
-        """Of the bucket itself, the bucket."""
+        """The location one level up; the parent of a bucket is the bucket itself."""
         return Remote(self.bucket, self.key.rpartition("/")[0])
 
     # What is there
 
     def stat(self) -> Stat:
-        """Of an object; FileNotFoundError where there is none."""
+        """Size and time of the object; FileNotFoundError where there is none."""
         with self._errors():
             meta = obstore.head(_store(self.bucket), self.key)
         return Stat(meta["size"], meta["last_modified"].timestamp())
 
     def is_file(self) -> bool:
-        """Whether there is an object of this very key."""
+        """Whether there is an object with exactly this key."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -106,72 +107,72 @@ class Remote:
         return True
 
     def is_dir(self) -> bool:
-        """Whether anything lies below."""
+        """Whether there is any object below this prefix."""
         return next(self.iterdir(), None) is not None
 
     def exists(self) -> bool:
-        """As an object, or as the prefix of one."""
+        """Whether there is an object with this key, or below it as a prefix."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["Remote"]:
-        """Objects and prefixes one level below, by name."""
+        """Objects and prefixes one level below, sorted."""
         with self._errors():
             found = obstore.list_with_delimiter(_store(self.bucket), self.key)
         keys = {*found["common_prefixes"], *(meta["path"] for meta in found["objects"])} - {self.key}
         yield from sorted(Remote(self.bucket, key) for key in keys)
 
     def glob(self, pattern: str) -> Iterator["Remote"]:
-        """What one level below matches by name; `pattern` has no slash."""
+        """Objects and prefixes one level below whose name matches `pattern`, which has no slash."""
         return (found for found in self.iterdir() if fnmatch.fnmatchcase(found.name, pattern))
 
     def below(self) -> Iterator[str]:
-        """Names, from here on, of every object below, at any depth."""
+        """Names, relative to this prefix, of every object below it at any depth."""
         for key in self._keys():
             yield key[len(self.key) :].lstrip("/")
 
     # Reading
 
     def read_bytes(self) -> bytes:
-        """The whole object; FileNotFoundError where there is none."""
+        """Read the whole object; FileNotFoundError where there is none."""
         with self._errors():
             return bytes(obstore.get(_store(self.bucket), self.key).bytes())
 
     def read_text(self) -> str:
-        """The whole object as UTF-8."""
+        """Read the whole object as UTF-8 text."""
         return self.read_bytes().decode()
 
     def chunks(self) -> Iterator[bytes]:
-        """The object's bytes in one request, a few at a time."""
+        """Read the object's bytes in one request, a chunk at a time."""
         with self._errors():
             for chunk in obstore.get(_store(self.bucket), self.key).stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """For reading with seeks; only what is asked for is fetched."""
+        """Open the object for reading with seeks; only the ranges that are read are fetched."""
         if mode != "rb":
             raise ValueError(f"{self}: opened with {mode!r}; allowed: 'rb', an object is written whole")
         return cast("BinaryIO", io.BufferedReader(_Reader(self, self.stat().st_size), CHUNK))
 
     def read_range(self, begin: int, length: int) -> bytes:
-        """Some of the object's bytes."""
+        """Read `length` bytes of the object from `begin` on."""
         with self._errors():
             return bytes(obstore.get_range(_store(self.bucket), self.key, start=begin, length=length))
 
     # Writing
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Nothing: a prefix is there as soon as something lies below it."""
+        """Do nothing: a prefix exists as soon as an object lies below it."""
 
     def write_bytes(self, data: bytes) -> None:
-        """Put an object, over whatever is there, in one step."""
+        """Write the object in one step; an existing one is replaced."""
         with self._errors():
             obstore.put(_store(self.bucket), self.key, data)
 
     def create(self, data: bytes) -> bool:
-        """Put-if-absent; False where another writer's data is there.
+        """Write the object only if the key is free (put-if-absent); False where another writer's data is there.
 
-        A put that was sent again after a broken answer finds its own data: that is success. So racing
-        writers must not write the same.
+        A put that is repeated after a lost answer finds its own data and counts as success. So competing writers must
+        write different data.
         """
         try:
             with self._errors():
@@ -181,39 +182,39 @@ class Remote:
         return True
 
     def upload(self, path: Path) -> None:
-        """Put a local file, over whatever is there; visible once all of it is."""
+        """Upload a local file, replacing an existing object; it becomes visible when the upload is complete."""
         with self._errors():
             obstore.put(_store(self.bucket), self.key, path, chunk_size=PART, max_concurrency=UPLOADS)
 
     def unlink(self, *, missing_ok: bool = False) -> None:
-        """Remove an object."""
+        """Remove the object; FileNotFoundError where there is none, unless `missing_ok`."""
         if not missing_ok:
             self.stat()
         with contextlib.suppress(FileNotFoundError), self._errors():
             obstore.delete(_store(self.bucket), self.key)
 
     def remove_below(self) -> None:
-        """Remove every object below."""
+        """Remove every object below this prefix."""
         keys = list(self._keys())
         with self._errors():
             if keys:
                 obstore.delete(_store(self.bucket), keys)
 
     def reach(self) -> None:
-        """OSError within seconds where the bucket is missing, closed to us, or nobody answers."""
+        """OSError within seconds where the bucket is missing, access is denied, or the store does not answer."""
         with self._errors():
             store = _open(self.bucket, retry_config=SOON, client_options={**CLIENT, "timeout": timedelta(seconds=5)})
             obstore.list_with_delimiter(store, self.key)
 
     def _keys(self) -> Iterator[str]:
-        """All but the empty object some tools put where they see a folder, whose key says no more than the prefix."""
+        """Keys of all objects below, without the empty object that some tools write for the folder itself."""
         with self._errors():
             for metas in obstore.list(_store(self.bucket), self.key):
                 yield from (meta["path"] for meta in metas if meta["path"] != self.key)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """A store's errors as the file system's."""
+        """Turn a store's errors inside the block into those of the file system."""
         try:
             yield
         except FileNotFoundError as error:
@@ -227,7 +228,7 @@ class Remote:
 
 
 class _Reader(io.RawIOBase):
-    """An object as a file that can be read anywhere: one request a read."""
+    """An object as a file with random access; each read is one request."""
 
     def __init__(self, remote: Remote, size: int) -> None:
         self._remote, self._size, self._at = remote, size, 0
@@ -264,7 +265,7 @@ def _open(bucket: str, **options: Any) -> Any:
 
 
 def _said(error: Exception) -> str:
-    """What the store said, in one line."""
+    """The store's error message in one line, cut to SAID characters."""
     text = str(error).partition("\n\nDebug source")[0]
     answer = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.DOTALL)
     line = " ".join((f"{answer[1]}: {answer[2]}" if answer else text).split())

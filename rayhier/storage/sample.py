@@ -1,4 +1,4 @@
-"""How many passages the documents of a source make, told from the first of them."""
+"""Estimate how many passages a source's documents are cut into, from the first documents of a file."""
 
 import contextlib
 import json
@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 from rayhier.spec.corpus import Columns, Limits, Listed, MsMarco, Parquet, Passages
 
 MOST, MOST_BYTES = 1_000, 4 << 20
-"""Documents of a sample, and bytes of a file of lines or of parquet's texts."""
+"""Most documents of a sample, and most bytes read: of a file of lines, or of the texts of a parquet file."""
 BATCH_ROWS, BUFFER_BYTES = 50, 1 << 20
 
 
 def passages_a_document(spec: Listed, passages: Passages, path: Path) -> float:
-    """Passages on average of the first thousand rows, 4 MiB at most, of a file of documents.
+    """Mean number of passages a document, over a file's first thousand rows, 4 MiB at most.
 
-    A row without a text that can be read makes none, as it will be rejected; where all are so, the answer is 1.
+    A row without a readable text counts as no passage, because it will be rejected; 1 where no row makes any.
     """
     texts = list(islice(_texts(spec, path), MOST))
     made = sum(_passages(text, spec.limits, passages) for text in texts if text is not None)
@@ -31,7 +31,7 @@ def _passages(text: str, limits: Limits, passages: Passages) -> int:
 
 
 def _texts(spec: Listed, path: Path) -> Iterator[str | None]:
-    """The text of each row; None where there is none."""
+    """The text of each row; "" where it is missing, None where the row cannot be read."""
     name = getattr(spec, "columns", Columns()).text
     match spec:
         case Parquet():
@@ -43,7 +43,7 @@ def _texts(spec: Listed, path: Path) -> Iterator[str | None]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Lines that are not blank and end within the first bytes of a file."""
+    """Lines that are not blank and end within the first MOST_BYTES of a file."""
     with path.open("rb") as opened:
         lines = opened.read(MOST_BYTES).split(b"\n")
         if opened.read(1):
@@ -71,7 +71,7 @@ def _of_table(line: bytes) -> str | None:
 
 
 def _of_parquet(path: Path, name: str) -> Iterator[str | None]:
-    """Texts batch by batch, so that no row group need lie in memory; what cannot be read, the corpus stage refuses."""
+    """Texts of a parquet file, read in batches to save memory. Read errors end it: the corpus stage reports them."""
     size = 0
     with contextlib.suppress(pa.ArrowException, OSError):
         file = pq.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER_BYTES)

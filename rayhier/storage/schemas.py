@@ -1,4 +1,4 @@
-"""Columns of every parquet file, in one place."""
+"""Schemas (columns and types) of every parquet file."""
 
 from collections.abc import Mapping
 
@@ -8,33 +8,33 @@ from rayhier.spec.corpus import FieldType
 
 DOCUMENTS = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 PARENT = pa.field("parent", pa.string())
-"""Of a passage: the document it was cut from."""
+"""Column of passages: id of the document that the passage was cut from."""
 FIELDS = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
-"""Where the corpus has passages, `doc_id` is a passage's parent."""
+"""Judgements; in a corpus of passages, `doc_id` is the id of a passage's parent."""
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
-"""Of rows that are not in the corpus; `value` is how the row begins."""
+"""Rows of the source that were rejected, and why; `value` is the beginning of the row."""
 
 
 def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:
-    """DOCUMENTS, `parent` where they are passages, and the declared fields, which may be null."""
+    """Schema of documents: DOCUMENTS, `parent` for passages, and the declared fields, which may be null."""
     declared = [pa.field(name, FIELDS[kind]) for name, kind in fields.items()]
     return pa.schema([*DOCUMENTS, *([PARENT] if passages else []), *declared])
 
 
 def carried(documents: pa.Schema) -> pa.Schema:
-    """What later stages carry along beside id, title and text: `parent` and declared fields."""
+    """Columns that later stages keep besides id, title and text: `parent` and declared fields."""
     return pa.schema([field for field in documents if field.name not in DOCUMENTS.names])
 
 
 def vectors(key: str, dimension: int) -> pa.Schema:
-    """Base encoder's vectors by `doc_id` or `query_id`: float32 [dimension]."""
+    """Schema of the base encoder's vectors, float32 [dimension]; `key` is `doc_id` or `query_id`."""
     return pa.schema([(key, pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
-    """Rows of the leaf map: `leaves` best first, `rank` the place of `leaf` among them; what documents carry last."""
+    """Schema of the leaf map: a document's `leaves`, best first, `rank` of the row's `leaf` among them; fields last."""
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [
@@ -52,5 +52,5 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
 
 
 IDS = pa.schema([("doc_id", pa.string())])
-"""Of documents that a version of the leaf map removes."""
+"""Ids of documents that a version of the leaf map removes."""
 LEAVES = pa.schema([("level", pa.int8()), ("node", pa.int32()), ("size", pa.int64())])

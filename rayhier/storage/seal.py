@@ -1,4 +1,4 @@
-"""JSON files that carry the SHA-256 of their own bytes: any change of them is told by name."""
+"""JSON files that contain the SHA-256 of their own bytes, so that any damage is detected when they are read."""
 
 import hashlib
 import json
@@ -14,20 +14,20 @@ HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 
 def seal(value: dict[str, Any]) -> bytes:
-    """JSON, an entry a line, whose first is the digest of all its bytes, the digest's own read as zeros."""
+    """Write a value as JSON, one entry a line; the first is the SHA-256 of all bytes (taken with zeros there)."""
     lines = (f" {json.dumps(key)}: {json.dumps(one, allow_nan=False)}" for key, one in value.items())
     plain = b'{\n "sha256": "' + NONE + b'",\n' + ",\n".join(lines).encode() + b"\n}\n"
     return plain.replace(NONE, hashlib.sha256(plain).hexdigest().encode(), 1)
 
 
 def unseal(path: Location) -> dict[str, Any]:
-    """What was sealed; InputError where the file is not as it was written, FileNotFoundError where there is none."""
+    """Read a sealed file; InputError where its bytes have changed, FileNotFoundError where there is none."""
     data = path.read_bytes()
     head = HEAD.match(data)
     if head is None:
-        raise InputError(f"{path}: not a file that was written here: it does not begin with its own SHA-256")
+        raise InputError(f"{path}: not a file that rayhier wrote, or damaged: it does not begin with its SHA-256")
     if hashlib.sha256(data.replace(head[1], NONE, 1)).hexdigest().encode() != head[1]:
-        raise InputError(f"{path}: its bytes are not those its own SHA-256 was taken of")
+        raise InputError(f"{path}: damaged or edited: its bytes do not match the SHA-256 that it begins with")
     value: dict[str, Any] = json.loads(data)
     del value[NAME]
     return value

@@ -1,4 +1,4 @@
-"""The source of a corpus as it lies on storage: which files, and what identifies their content."""
+"""Describe the source of a corpus before it is read: its files, their content's identity, and its size."""
 
 import hashlib
 import platform
@@ -22,29 +22,30 @@ IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 @dataclass(frozen=True)
 class Source:
-    """What `--plan` knows of a corpus before reading it."""
+    """Everything that a plan knows about a corpus before the corpus stage reads it."""
 
     identity: dict[str, str]
-    """File name -> SHA-256, or what stands for the content."""
+    """File name -> SHA-256; for sources without files, names and versions that identify the content."""
     documents: int | None
-    """Upper bound on the documents; None where only reading tells."""
+    """Upper bound on the documents; None where it is unknown until the source is read."""
     bytes: int
-    """Of everything that will be read."""
+    """Size of all files that will be read; 0 where unknown."""
     judged: frozenset[str]
-    """Splits that have judgements, or may have where only reading tells."""
+    """Splits that have judgements, or may have them where this is unknown until the source is read."""
     rows: int | None
-    """Of the corpus to be made: the documents, or about so many passages."""
+    """Rows of the corpus: its documents, or an estimate of its passages; None where unknown."""
     document_bytes: int = 0
-    """Of the documents' files; 0 where only reading tells, as are the next."""
+    """Size of the documents' files; 0 where unknown."""
     queries: int = 0
+    """Number of queries; 0 where unknown."""
     query_bytes: int = 0
-    """Of the queries' files."""
+    """Size of the queries' files; 0 where unknown."""
     judgements: dict[str, int] = field(default_factory=dict)
-    """Split -> lines."""
+    """Split -> number of lines (or parquet rows) of its judgements; empty where unknown."""
 
 
 def describe(spec: CorpusSpec) -> Source:
-    """Look at the source a spec names; InputError where something is missing or empty."""
+    """Describe the source that a spec names; InputError where something is missing or empty."""
     match spec:
         case PythonDocs():
             return Source({"python": platform.python_version()}, None, 0, frozenset(SPLITS), None)
@@ -59,7 +60,7 @@ def describe(spec: CorpusSpec) -> Source:
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
-    """What a parquet file gets that is damaged, cut off, or something else."""
+    """The InputError for a file that is damaged, cut short, or not parquet."""
     said = str(error).splitlines()[0][:200]
     return InputError(f"{path}: cannot be read as parquet ({said}); allowed: a whole parquet file")
 
@@ -106,7 +107,7 @@ def _ir_datasets(spec: IrDatasets) -> Source:
 
 
 def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
-    """Digests of a folder's files, or the hub's commit."""
+    """Identity of a hub data set: SHA-256 of each file of a folder, or the commit on the hub."""
     folder = hub_data.folder(key, path)
     if folder is None:
         return {path: hub_data.commit(key, path, revision)}
@@ -116,7 +117,7 @@ def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
 
 
 def _scan_parquet(path: Path) -> tuple[str, int, int]:
-    """SHA-256, bytes and rows of a parquet file, which knows how many it has."""
+    """SHA-256, bytes and rows of a parquet file; the number of rows is read from its footer."""
     try:
         rows = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
@@ -125,7 +126,7 @@ def _scan_parquet(path: Path) -> tuple[str, int, int]:
 
 
 def _scan_lines(path: Path) -> tuple[str, int, int]:
-    """SHA-256, bytes and lines that are not blank, in one pass of bounded memory."""
+    """SHA-256, bytes and number of non-blank lines of a file, in one pass of bounded memory."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True

@@ -1,4 +1,4 @@
-"""The place of a run's artifacts: found, and tried before anything is made for it."""
+"""Find the workdir, the place of a run's artifacts, and check that it can be written."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 
 
 def find(text: str) -> Location:
-    """Where artifacts go; InputError where nothing can be written there, as far as looking tells."""
+    """The workdir's location; InputError where it seems not to be writable (nothing is written as a test)."""
     if "://" not in text:
         local = paths.resolve("workdir", text)
         _check_writable(local)
@@ -42,5 +42,5 @@ def _check_writable(workdir: Path) -> None:
 
 
 def _read_only(folder: Path) -> bool:
-    """Whether the file system refuses writes even to those the permissions would let."""
+    """Whether the file system refuses all writes, whatever the permissions say."""
     return bool(os.statvfs(folder).f_flag & os.ST_RDONLY) or folder.is_relative_to("/proc")

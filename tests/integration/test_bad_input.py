@@ -205,7 +205,7 @@ ELSEWHERE = {
     "a hub that does not answer": (
         "import os; os.environ['HF_ENDPOINT'] = 'http://127.0.0.1:1'",
         "encoder.model=nobody/nothing",
-        "encoder.model: got 'nobody/nothing': no such folder here, not whole in the hub's cache, and the hub does not",
+        "encoder.model: got 'nobody/nothing': no such folder, not complete in the hub's local cache",
     ),
     "no faiss": ("sys.modules['faiss'] = None", "cluster.address=local", "rayhier[cpu]"),
 }

@@ -35,7 +35,7 @@ def test_actors_hold_several_parts_and_let_them_go(tmp_path: Path) -> None:
         # What a user can mend reads as it would have in this process.
         with pytest.raises(InputError) as refused:
             actors.start(Part.of_shards, [(str(tmp_path / "none"), [0])])
-        assert str(refused.value) == f"{tmp_path / 'none'}: nothing is published there"
+        assert str(refused.value) == f"{tmp_path / 'none'}: no artifact is published there"
 
 
 def test_queries_with_beams_of_their_own(built: Path, tmp_path: Path) -> None:

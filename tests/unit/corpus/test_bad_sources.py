@@ -214,10 +214,10 @@ def test_a_missing_package_is_named_with_its_extra(package, stage, folder, monke
 
 def test_a_hub_that_is_away(stage, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    assert "http://127.0.0.1:1 does not give a data set" in refusal(stage, {"type": "huggingface", "path": "a/b"})
+    assert "http://127.0.0.1:1 did not provide a data set" in refusal(stage, {"type": "huggingface", "path": "a/b"})
     known = {"revision": "0" * 40, "judgements_revision": "0" * 40}
     message = refusal(stage, {"type": "huggingface", "path": "a/b", **known})
-    assert "http://127.0.0.1:1 does not give a data set" in message
+    assert "http://127.0.0.1:1 did not provide a data set" in message
 
 
 def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, folder):
@@ -273,5 +273,5 @@ def test_the_command_says_so_on_one_screen(tmp_path):
     command = [sys.executable, "-m", "rayhier.run", str(spec)]
     ended = subprocess.run(command, capture_output=True, text=True, env=surroundings, timeout=60, check=False)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: corpus.path: got 'a/b': no such folder, and http://127.0.0.1:1 does not")
+    assert ended.stderr.startswith("error: corpus.path: got 'a/b': no such folder, and http://127.0.0.1:1 did not")
     assert len(ended.stderr.splitlines()) == 1

@@ -74,7 +74,9 @@ def test_a_version_whose_files_are_gone_or_cut_is_not_published(made, cut):
             files.replace(made.root / name, data[:-1])
         yield batch(["b"])[0]
 
-    with pytest.raises(InputError, match=r"added-.*(is gone|bytes, .* were written); nothing is published; run again"):
+    with pytest.raises(
+        InputError, match=r"added-.*(is missing|bytes, .* were written); nothing was published; run again"
+    ):
         change.add(made.root, made.assign, unlucky(), FACTOR)
     assert verify(made.root) == [1]
 

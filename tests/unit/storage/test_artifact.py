@@ -32,9 +32,9 @@ def test_reading_back(artifact):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.write_bytes(b"aaab"), r"a\.bin: SHA-256 \w+…, \w+… was published"),
-        (lambda path: path.write_bytes(b"aaa"), r"a\.bin: 3 bytes, 4 were published"),
-        (lambda path: path.unlink(), r"a\.bin: published, missing on storage"),
+        (lambda path: path.write_bytes(b"aaab"), r"a\.bin: SHA-256 is \w+…, but \w+… was published"),
+        (lambda path: path.write_bytes(b"aaa"), r"a\.bin: 3 bytes, but 4 were published"),
+        (lambda path: path.unlink(), r"a\.bin: was published, but is missing"),
     ],
     ids=["flipped byte", "truncated", "missing"],
 )
@@ -50,7 +50,7 @@ def test_verify_names_the_file_that_differs(artifact, damage, message):
     [
         (
             {"format": 1, "new": "field"},
-            r"record\.json: format 1, not 2: was written by another version of rayhier; build it anew",
+            r"record\.json: format 1, not 2: was written by another version of rayhier; use another workdir",
         ),
         ({"new": "field"}, r"record\.json: not a record of format 2: new"),
         ({"files": None}, r"record\.json: not a record of format 2: files"),
@@ -65,7 +65,7 @@ def test_a_record_of_another_format_is_refused(artifact, changed, message):
 
 def test_a_damaged_record_is_refused(artifact):
     (artifact.folder / "record.json").write_bytes(b'{"kind": ')
-    with pytest.raises(InputError, match=r"record\.json: not a file that was written here.*--fresh --stage index"):
+    with pytest.raises(InputError, match=r"record\.json: not a file that rayhier wrote.*--fresh --stage index"):
         Place(artifact.folder).published()
 
 
@@ -73,7 +73,7 @@ def test_nothing_published(folder):
     place = Place(folder / "corpus" / "0123456789ab")
     assert place.published() is None
     assert place.kind == "corpus"
-    with pytest.raises(InputError, match="nothing is published there"):
+    with pytest.raises(InputError, match="no artifact is published there"):
         Artifact.open(place.folder)
 
 

@@ -57,13 +57,13 @@ def test_what_the_hub_does_not_know_is_refused(served, path, revision):
 def test_a_commit_is_not_asked_for(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     assert hub_data.commit("corpus.path", "team/set", COMMIT) == COMMIT
-    with pytest.raises(InputError, match="does not give"):
+    with pytest.raises(InputError, match="did not provide"):
         hub_data.ask("corpus.path", "team/set", COMMIT)
 
 
 def test_a_hub_that_refuses(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(InputError, match=r"http://127.0.0.1:1 does not give a data set"):
+    with pytest.raises(InputError, match=r"http://127.0.0.1:1 did not provide a data set"):
         hub_data.commit("corpus.path", "team/set", None)
 
 

@@ -99,7 +99,7 @@ def test_a_version_whose_file_is_gone_or_cut_is_not_published_again(folder, cut)
     path.unlink()
     if cut:
         files.replace(path, data[:-1])
-    with pytest.raises(InputError, match=r"0\.parquet: .*nothing is published; take another version"):
+    with pytest.raises(InputError, match=r"0\.parquet: .*nothing was published; take another version"):
         again(folder, 1)
     assert versions(folder) == [1]
 
@@ -107,11 +107,11 @@ def test_a_version_whose_file_is_gone_or_cut_is_not_published_again(folder, cut)
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "not a file that was written here"),
-        (b'{"format": 2}', "not a file that was written here"),
-        (seal({"format": 2}), "no manifest"),
-        (seal({"format": 2}).replace(b": 2", b": 3"), "its bytes are not those"),
-        (seal({"format": 2}) + b" ", "its bytes are not those"),
+        (b"", "not a file that rayhier wrote"),
+        (b'{"format": 2}', "not a file that rayhier wrote"),
+        (seal({"format": 2}), "not a manifest"),
+        (seal({"format": 2}).replace(b": 2", b": 3"), "damaged or edited: its bytes"),
+        (seal({"format": 2}) + b" ", "damaged or edited: its bytes"),
     ],
 )
 def test_a_damaged_manifest_is_named(folder, data, said):

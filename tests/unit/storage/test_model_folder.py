@@ -45,7 +45,7 @@ def test_open(tmp_path):
         ({"config": {"hidden_size": 8, "auto_map": {"AutoModel": "x.Y"}}}, r"run its own code \(auto_map\)"),
         ({"config": {"layers": 8}}, r"config\.json is not a transformer's configuration"),
         ({"config": [8]}, r"config\.json is not a transformer's configuration"),
-        ({"config": {"hidden_size": 8, "is_encoder_decoder": True}}, "is an encoder and a decoder; allowed: encoders"),
+        ({"config": {"hidden_size": 8, "is_encoder_decoder": True}}, "an encoder with a decoder; allowed: encoders"),
         ({"pooling": {"pooling_mode_max_tokens": True}}, "pools by max; allowed: mean or cls"),
         ({"pooling": {"pooling_mode": "lasttoken"}}, "pools by lasttoken; allowed: mean or cls"),
         ({"pooling": {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}}, "pools by max and mean"),
@@ -55,7 +55,7 @@ def test_open(tmp_path):
             "modules Transformer, Pooling, LSTM; allo",
         ),
         ({"modules": MODULES[1:]}, "has the modules Pooling; allowed: Transformer"),
-        ({"modules": [*MODULES, {"path": "2", "type": "x.Dense"}]}, r"asks for x\.Dense, code of its own"),
+        ({"modules": [*MODULES, {"path": "2", "type": "x.Dense"}]}, r"asks for x\.Dense, which is custom code"),
         (
             {"modules": [MODULES[0], {"path": "../p", "type": MODULES[1]["type"]}]},
             r"names \.\./p; allowed: folders inside",
@@ -101,10 +101,10 @@ def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("no_such_package", r"is no installed package; .*pip install 'rayhier\[demo\]'"),
+        ("no_such_package", r"is not an installed package; .*pip install 'rayhier\[demo\]'"),
         ("some.module", "the name of a top-level Python package"),
         ("../x", "the name of a top-level Python package"),
-        ("__main__", "is no installed package"),
+        ("__main__", "is not an installed package"),
         ("rayhier", r"holds no folder with config\.json"),
     ],
 )
@@ -139,9 +139,9 @@ def test_no_path_at_all(model):
             r"has the activation torch.*ReLU; allowed: .*Tanh",
         ),
         ({"activation_function": "os.abort"}, r"has the activation os\.abort"),
-        ({"use_residual": True}, r"adds its input \(use_residual\)"),
+        ({"use_residual": True}, r"has use_residual true"),
         ({"module_input_name": "token_embeddings"}, "has module_input_name token_embeddings; allowed: sentence_emb"),
-        ({"in_features": 9}, "takes 9 numbers, but gets 8"),
+        ({"in_features": 9}, "takes vectors of size 9, gets 8"),
     ],
 )
 def test_refused_dense(tmp_path, changes, message):
@@ -220,7 +220,7 @@ def test_sharded_weights(tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"a": "absent.safetensors"}, r"names absent\.safetensors, which is not there"),
+        ({"a": "absent.safetensors"}, r"names absent\.safetensors, which is missing"),
         ({"a": "../m.safetensors"}, "is damaged; allowed: an index"),
         ({"a": "weights.bin"}, "is damaged; allowed: an index"),
         ({}, "is damaged; allowed: an index"),
@@ -266,7 +266,7 @@ def test_a_hub_id_is_found_in_the_cache(hub):
 def test_a_snapshot_that_others_cached_in_part_is_not_taken(hub):
     snapshot = cache(hub, "a" * 40)
     (snapshot / "modules.json").unlink()
-    with pytest.raises(InputError, match=r"not whole in the hub's cache, .* allowed: a folder"):
+    with pytest.raises(InputError, match=r"not complete in the hub's local cache, .* allowed: a folder"):
         open_model(EncoderSpec(model="some-org/a.model"))
 
 

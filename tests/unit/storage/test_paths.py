@@ -23,5 +23,5 @@ def test_home_is_expanded_here(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("text", ["a\0b", "x" * 5000])
 def test_what_no_path_can_be_is_refused(text):
-    with pytest.raises(InputError, match=r"workdir: got .*, which is no path here"):
+    with pytest.raises(InputError, match=r"workdir: got .*, not a path on this machine"):
         resolve("workdir", text)

@@ -142,6 +142,6 @@ def test_failures_are_the_file_systems(answering, status, said):
 def test_a_store_without_put_if_absent_is_refused(place, monkeypatch):
     put = obstore.put
     monkeypatch.setattr(obstore, "put", lambda *given, mode=None, **options: put(*given, **options))
-    with pytest.raises(OSError, match="does not honour put-if-absent"):
+    with pytest.raises(OSError, match="does not support put-if-absent"):
         files.probe(place)
     assert files.below(place) == []
