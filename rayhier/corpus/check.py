@@ -55,7 +55,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejection:
     """A rejected row, as written to rejected.parquet."""
 
     reason: Reason
@@ -109,7 +109,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed(Generic[T]):
+class ParsedRows(Generic[T]):
     """Rows of one file, or of one range of a file, with their 1-based line numbers."""
 
     lines: int
@@ -117,7 +117,7 @@ class Parsed(Generic[T]):
     read: int
     """Number of rows: lines that are neither blank nor a header."""
     accepted: list[tuple[int, T]]
-    rejected: list[tuple[int, Rejected]]
+    rejected: list[tuple[int, Rejection]]
 
 
 def digest(text: str) -> bytes:

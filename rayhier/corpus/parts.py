@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.corpus import ids
-from rayhier.corpus.check import Entry, Reason, Rejected, beginning, count, digest
+from rayhier.corpus.check import Entry, Reason, Rejection, beginning, count, digest
 from rayhier.corpus.passages import Layout
 from rayhier.corpus.rows import Range, Rows, distinct
 from rayhier.storage import columns, files, ledger, schemas
@@ -57,13 +57,13 @@ class Fates:
     lines: int = 0
     accepted: list[tuple[int, str, bytes, bool]] = field(default_factory=list)
     """Accepted rows: line, beginning of the id, digest of the id, whether title or text was cut."""
-    rejected: list[tuple[int, Rejected]] = field(default_factory=list)
+    rejected: list[tuple[int, Rejection]] = field(default_factory=list)
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
         """Yield the accepted rows, and note the fate of every row."""
         for one in rows:
             self.lines += 1
-            if isinstance(one, Rejected):
+            if isinstance(one, Rejection):
                 self.rejected.append((self.lines, one))
             elif one is not None:
                 self.accepted.append((self.lines, beginning(one.key), digest(one.key), one.cut))
@@ -78,7 +78,7 @@ class Fates:
 
 
 @dataclass
-class Settled:
+class CheckedParts:
     """All parts of a source, after ids that recur were dropped, and the counts."""
 
     digests: ids.Digests
@@ -126,11 +126,11 @@ def make(span: Range, rows: Rows[Entry], root: Location, layout: Layout) -> int:
     return len(fates.accepted)
 
 
-def settle(root: Location, parts: Sequence[Part], layout: Layout) -> Settled:
+def settle(root: Location, parts: Sequence[Part], layout: Layout) -> CheckedParts:
     """Drop ids that recur across parts from the later parts, and count all rows."""
     digests = [_digests(part) for part in parts]
-    settled = Settled(np.concatenate([ids.NONE, *digests]))
-    again = ids.later(settled.digests)
+    checked = CheckedParts(np.concatenate([ids.NONE, *digests]))
+    again = ids.later(checked.digests)
     first = 0
     lines: Counter[str] = Counter()
     for part, own in zip(parts, digests, strict=True):
@@ -139,11 +139,11 @@ def settle(root: Location, parts: Sequence[Part], layout: Layout) -> Settled:
         file = part.documents
         if file is not None and len(positions):
             file = _drop(root, file, own[positions], layout)
-        settled.documents += [file] if file else []
-        _count(settled, part, _marked(part, positions), lines[part.source])
+        checked.documents += [file] if file else []
+        _count(checked, part, _marked(part, positions), lines[part.source])
         first += len(own)
         lines[part.source] += part.lines
-    return settled
+    return checked
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: Layout) -> File | None:
@@ -194,17 +194,17 @@ def _marked(part: Part, positions: npt.NDArray[np.intp]) -> pa.Table:
     return fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
 
 
-def _count(settled: Settled, part: Part, fates: pa.Table, line: int) -> None:
+def _count(checked: CheckedParts, part: Part, fates: pa.Table, line: int) -> None:
     """Add the fates of a part to the totals; the part begins after line number `line` of its file."""
     accepted = fates.filter(pc.is_null(fates["reason"]))
     rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
     names = [part.source] * len(rejected)
     numbers = pc.add(rejected["line"], line)
-    settled.rejected.append(pa.table([names, numbers, rejected["reason"], rejected["value"]], schema=schemas.REJECTED))
-    settled.reasons[part.source].update(rejected["reason"].to_pylist())
-    settled.read[part.source] += part.read
-    settled.accepted += len(accepted)
-    settled.cut += pc.sum(accepted["cut"]).as_py() or 0
+    checked.rejected.append(pa.table([names, numbers, rejected["reason"], rejected["value"]], schema=schemas.REJECTED))
+    checked.reasons[part.source].update(rejected["reason"].to_pylist())
+    checked.read[part.source] += part.read
+    checked.accepted += len(accepted)
+    checked.cut += pc.sum(accepted["cut"]).as_py() or 0
 
 
 def _drop(root: Location, file: File, gone: ids.Digests, layout: Layout) -> File | None:

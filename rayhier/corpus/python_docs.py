@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rayhier.corpus.check import Entry, Judgement, Reason, Rejected, RowError, beginning, digest, entry
+from rayhier.corpus.check import Entry, Judgement, Reason, Rejection, RowError, beginning, digest, entry
 from rayhier.spec.corpus import Limits
 
 SKIPPED = frozenset(
@@ -56,7 +56,7 @@ class Pairs:
     """Number of docstrings, plus the files that do not parse."""
     documents: list[Entry] = field(default_factory=list)
     queries: list[Entry] = field(default_factory=list)
-    rejected: list[tuple[str, int, Rejected]] = field(default_factory=list)
+    rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
 
     def judgements(self) -> list[Judgement]:
         """One judgement per query: the document from the same docstring."""
@@ -75,7 +75,7 @@ def pairs(library: Path, limits: Limits) -> Pairs:
             docstrings = list(read(code, source))
         except RowError as error:
             found.read += 1
-            found.rejected.append((source, 1, Rejected(error.reason, beginning(code))))
+            found.rejected.append((source, 1, Rejection(error.reason, beginning(code))))
             continue
         for docstring in docstrings:
             found.read += 1
@@ -86,7 +86,7 @@ def pairs(library: Path, limits: Limits) -> Pairs:
                 if text in texts:
                     raise RowError(Reason.REPEATED_TEXT)
             except RowError as error:
-                found.rejected.append((source, docstring.line, Rejected(error.reason, beginning(docstring.text))))
+                found.rejected.append((source, docstring.line, Rejection(error.reason, beginning(docstring.text))))
                 continue
             texts.add(text)
             found.documents.append(document)

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from rayhier.corpus import tables
-from rayhier.corpus.check import Entry, Judgement, Parsed, Reason
+from rayhier.corpus.check import Entry, Judgement, ParsedRows, Reason
 from rayhier.corpus.lines import refusal
 from rayhier.corpus.rows import Reader, Stream, collect, distinct, known
 from rayhier.storage.listing import SPLITS
 
 T = TypeVar("T")
 
-Files = Sequence[tuple[str, Parsed[T]]]
+Files = Sequence[tuple[str, ParsedRows[T]]]
 """Rows of each file, by its name in rejected.parquet."""
 
 
@@ -75,7 +75,7 @@ def read(reader: Reader, documents: Container[str]) -> Questions:
     return Questions(queries, judgements)
 
 
-def _whole(stream: Stream[T], parsed: Parsed[T]) -> Parsed[T]:
+def _whole(stream: Stream[T], parsed: ParsedRows[T]) -> ParsedRows[T]:
     misshapen = [line for line, one in parsed.rejected if one.reason == Reason.WRONG_COLUMNS]
     if stream.path is not None and 0 < len(misshapen) == parsed.read:
         raise refusal(stream.path, stream.allowed)

@@ -9,11 +9,11 @@ from typing import Any
 
 from rayhier.corpus import fits, ids, lines, parts, python_docs, questions, sources, tables
 from rayhier.corpus.check import Judgement
-from rayhier.corpus.parts import Part, Settled
+from rayhier.corpus.parts import CheckedParts, Part
 from rayhier.corpus.passages import Layout
-from rayhier.corpus.rows import Range, Ranged, Reader
+from rayhier.corpus.rows import Range, RangeReader, Reader
 from rayhier.corpus.split import assign
-from rayhier.corpus.tables import Found
+from rayhier.corpus.tables import Contents
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
@@ -32,7 +32,7 @@ PART_ROWS = 10_000
 class MakePart:
     """An actor that reads ranges of a source and writes their parts below `root`."""
 
-    def __init__(self, reader: Ranged, root: str, layout: Layout) -> None:
+    def __init__(self, reader: RangeReader, root: str, layout: Layout) -> None:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -66,18 +66,18 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     return Output(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
 
 
-def _ranged(spec: Listed, workers: Workers, root: Location) -> Found:
+def _ranged(spec: Listed, workers: Workers, root: Location) -> Contents:
     """Read a source of files, range by range, on Ray's workers."""
     reader, layout = sources.ranged(spec), Layout.of(spec)
     spans = reader.ranges()
-    settled = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
-    for name in settled.misshapen():
+    checked = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
+    for name in checked.misshapen():
         path = next(span.path for span in spans if span.source == name)
         raise lines.refusal(Path(path), fits.allowed(spec))
-    return _found(reader, settled)
+    return _contents(reader, checked)
 
 
-def _parts(reader: Ranged, spans: Sequence[Range], layout: Layout, workers: Workers, root: Location) -> list[Part]:
+def _parts(reader: RangeReader, spans: Sequence[Range], layout: Layout, workers: Workers, root: Location) -> list[Part]:
     """Make the missing parts; returns the parts of all ranges, those of an earlier run included."""
     missing = [span for span in spans if parts.finished(span, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
@@ -99,7 +99,7 @@ def _finished(span: Range, root: Location) -> Part:
     return part
 
 
-def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Found:
+def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Contents:
     """Read a source that can only be iterated, in this process; rows of finished parts are skipped."""
     reader, layout = sources.iterated(spec), Layout.of(spec)
     documents = reader.documents()
@@ -113,22 +113,22 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Found:
             made.append(_finished(span, root))
             bar.advance(0, f"{begin + len(rows):,} documents")
         bar.advance()
-    return _found(reader, parts.settle(root, made, layout))
+    return _contents(reader, parts.settle(root, made, layout))
 
 
-def _found(reader: Reader, settled: Settled) -> Found:
-    """Combine the settled documents with the queries and judgements of the same source."""
-    read = questions.read(reader, ids.Known(settled.digests))
-    return Found(
-        documents=settled.documents,
+def _contents(reader: Reader, checked: CheckedParts) -> Contents:
+    """Combine the checked documents with the queries and judgements of the same source."""
+    read = questions.read(reader, ids.Known(checked.digests))
+    return Contents(
+        documents=checked.documents,
         queries=read.accepted_queries,
         judgements=read.accepted_judgements,
-        rejected=[*settled.rejected, *read.rejected()],
-        counts={"documents": settled.counts(), **read.counts()},
+        rejected=[*checked.rejected, *read.rejected()],
+        counts={"documents": checked.counts(), **read.counts()},
     )
 
 
-def _python_docs(spec: PythonDocs, root: Location) -> Found:
+def _python_docs(spec: PythonDocs, root: Location) -> Contents:
     found = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits)
     judgements: dict[str, list[Judgement]] = {split: [] for split in SPLITS}
     for one in found.judgements():
@@ -138,7 +138,7 @@ def _python_docs(spec: PythonDocs, root: Location) -> Found:
         parts.write_documents(root, number, iter(found.documents[begin : begin + PART_DOCUMENTS]), Layout.of(spec))
         for number, begin in enumerate(cuts)
     ]
-    return Found(
+    return Contents(
         documents=[file for file in written if file],
         queries=found.queries,
         judgements=judgements,

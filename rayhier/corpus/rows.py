@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from rayhier.corpus.check import Entry, Judgement, Parsed, Reason, Rejected, RowError, beginning, digest
+from rayhier.corpus.check import Entry, Judgement, ParsedRows, Reason, Rejection, RowError, beginning, digest
 
 Raw = TypeVar("Raw")
 T = TypeVar("T")
 
-Rows = Iterator[T | Rejected | None]
+Rows = Iterator[T | Rejection | None]
 """For each line, in order: the parsed row, why it is rejected, or None for a line that is no row (blank, header)."""
 
 
@@ -54,7 +54,7 @@ class Reader(Protocol):
         ...
 
 
-class Ranged(Reader, Protocol):
+class RangeReader(Reader, Protocol):
     """A source whose documents lie in files, read range by range by as many tasks as there are workers."""
 
     def ranges(self) -> list[Range]:
@@ -66,7 +66,7 @@ class Ranged(Reader, Protocol):
         ...
 
 
-class Iterated(Reader, Protocol):
+class StreamReader(Reader, Protocol):
     """A source whose documents can only be iterated, by one process."""
 
     def documents(self) -> Stream[Entry]:
@@ -75,12 +75,12 @@ class Iterated(Reader, Protocol):
 
 
 def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
-    """Parse row by row; where `parse` raises RowError, the row becomes Rejected with that reason."""
+    """Parse row by row; where `parse` raises RowError, the row becomes a Rejection with that reason."""
     for one in raw:
         try:
             yield None if one is None else parse(one)
         except RowError as error:
-            yield Rejected(error.reason, beginning(one))
+            yield Rejection(error.reason, beginning(one))
 
 
 def distinct(rows: Rows[Entry], seen: set[bytes]) -> Rows[Entry]:
@@ -89,7 +89,7 @@ def distinct(rows: Rows[Entry], seen: set[bytes]) -> Rows[Entry]:
         if not isinstance(one, Entry):
             yield one
         elif (key := digest(one.key)) in seen:
-            yield Rejected(Reason.DUPLICATE_ID, beginning(one.key))
+            yield Rejection(Reason.DUPLICATE_ID, beginning(one.key))
         else:
             seen.add(key)
             yield one
@@ -103,11 +103,11 @@ def known(
         if not isinstance(one, Judgement):
             yield one
         elif one.query_id not in queries:
-            yield Rejected(Reason.UNKNOWN_QUERY, _shown(one))
+            yield Rejection(Reason.UNKNOWN_QUERY, _shown(one))
         elif one.doc_id not in documents:
-            yield Rejected(Reason.UNKNOWN_DOCUMENT, _shown(one))
+            yield Rejection(Reason.UNKNOWN_DOCUMENT, _shown(one))
         elif (pair := digest(one.query_id) + digest(one.doc_id)) in seen:
-            yield Rejected(Reason.DUPLICATE_JUDGEMENT, _shown(one))
+            yield Rejection(Reason.DUPLICATE_JUDGEMENT, _shown(one))
         else:
             seen.add(pair)
             yield one
@@ -117,14 +117,14 @@ def _shown(one: Judgement) -> str:
     return beginning(f"{one.query_id} {one.doc_id} {one.grade}")
 
 
-def collect(rows: Rows[T]) -> Parsed[T]:
+def collect(rows: Rows[T]) -> ParsedRows[T]:
     """Read all rows into memory, accepted and rejected, with their lines."""
     accepted: list[tuple[int, T]] = []
-    rejected: list[tuple[int, Rejected]] = []
+    rejected: list[tuple[int, Rejection]] = []
     line = 0
     for line, one in enumerate(rows, 1):
-        if isinstance(one, Rejected):
+        if isinstance(one, Rejection):
             rejected.append((line, one))
         elif one is not None:
             accepted.append((line, one))
-    return Parsed(line, len(accepted) + len(rejected), accepted, rejected)
+    return ParsedRows(line, len(accepted) + len(rejected), accepted, rejected)

@@ -1,11 +1,11 @@
 """Choose the reader for a spec's source: the only place that distinguishes types of source."""
 
 from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet
-from rayhier.corpus.rows import Iterated, Ranged
+from rayhier.corpus.rows import RangeReader, StreamReader
 from rayhier.spec.corpus import Beir, HuggingFace, IrDatasets, Jsonl, Listed, MsMarco, Parquet
 
 
-def ranged(spec: Listed) -> Ranged:
+def ranged(spec: Listed) -> RangeReader:
     """Make the reader of a source of files; InputError where one is missing."""
     match spec:
         case Beir():
@@ -18,7 +18,7 @@ def ranged(spec: Listed) -> Ranged:
             return msmarco.reader(spec)
 
 
-def iterated(spec: IrDatasets | HuggingFace) -> Iterated:
+def iterated(spec: IrDatasets | HuggingFace) -> StreamReader:
     """Make the reader of a source that can only be iterated; InputError where it cannot be opened."""
     match spec:
         case IrDatasets():

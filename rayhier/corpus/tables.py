@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayhier.corpus import check
-from rayhier.corpus.check import Entry, Judgement, Reason, Rejected
+from rayhier.corpus.check import Entry, Judgement, Reason, Rejection
 from rayhier.corpus.parts import groups
 from rayhier.corpus.split import cut_dev
 from rayhier.storage import files, schemas
@@ -20,7 +20,7 @@ REJECTED = "rejected.parquet"
 
 
 @dataclass(frozen=True)
-class Found:
+class Contents:
     """A source, read and checked: documents in part files, queries and judgements in memory."""
 
     documents: Sequence[File]
@@ -66,7 +66,7 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
     return {"rows": rows, "fields": filled}
 
 
-def rejected(rows: Iterable[tuple[str, int, Rejected]]) -> pa.Table:
+def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
     """Table of rejected rows: file, line, reason, beginning of the row."""
     listed = [(source, line, str(one.reason), one.value) for source, line, one in rows]
     return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
@@ -82,10 +82,10 @@ def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason
     return count(read, accepted, reasons) | {"cut": sum(one.cut for one in accepted)}
 
 
-def write(root: Location, found: Found, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
+def write(root: Location, contents: Contents, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
     """Write queries, judgements and rejected rows; returns the files."""
     queries = pa.table(
-        [[one.key for one in found.queries], [one.text for one in found.queries]], schema=schemas.QUERIES
+        [[one.key for one in contents.queries], [one.text for one in contents.queries]], schema=schemas.QUERIES
     )
     made = [files.write_parquet(root, "queries.parquet", groups(queries), schemas.QUERIES)]
     for split, rows in judgements.items():
@@ -94,7 +94,7 @@ def write(root: Location, found: Found, judgements: Mapping[str, Sequence[Judgem
             schema=schemas.JUDGEMENTS,
         )
         made.append(files.write_parquet(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
-    rejects = (table for table in found.rejected if table.num_rows)
+    rejects = (table for table in contents.rejected if table.num_rows)
     made.append(files.write_parquet(root, REJECTED, rejects, schemas.REJECTED))
     return made
 

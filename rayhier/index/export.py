@@ -22,7 +22,7 @@ ASKED, NEAREST = 100, 10
 
 
 @dataclass(frozen=True)
-class Exported:
+class Export:
     """Size of an exported file, and the recall of plain faiss on it."""
 
     rows: int
@@ -32,7 +32,7 @@ class Exported:
     """Share that plain faiss finds of the ten rows nearest to each of some stored vectors, at the given probes."""
 
 
-def export(leaf_map: LeafMap, path: Path, probes: int) -> Exported:
+def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """Write an inner-product IVF of every row, in float16 or float32 as stored, and `PATH.rows.parquet`.
 
     A row's id is its number; the table beside says which document (`id`), leaf and rank it is. A document in two leaves
@@ -69,7 +69,7 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Exported:
     files.write_parquet(path.parent, path.name + ROWS, tables, tables[0].schema)
     files.write(path, lambda temporary: codecs.write(index, temporary))
     every = np.concatenate([np.empty((0, m), np.float32), *own])
-    return Exported(begin, leaves, path.stat().st_size, _recall(index, every[:: max(1, len(every) // ASKED)], probes))
+    return Export(begin, leaves, path.stat().st_size, _recall(index, every[:: max(1, len(every) // ASKED)], probes))
 
 
 def _recall(index: Any, query_QM: Floats, probes: int) -> float:

@@ -25,7 +25,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Parts:
+class RoutedParts:
     """Rows of routed parts of the corpus."""
 
     paths: list[Location]
@@ -38,7 +38,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Published:
+class VersionRows:
     """Rows of a version of a leaf map."""
 
     leaf_map: LeafMap

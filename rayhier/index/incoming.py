@@ -9,7 +9,7 @@ import numpy as np
 
 from rayhier.arrays import Floats
 from rayhier.corpus import check, lines, parquet
-from rayhier.corpus.check import Entry, Rejected, Rules
+from rayhier.corpus.check import Entry, Rejection, Rules
 from rayhier.corpus.passages import Layout
 from rayhier.corpus.rows import Rows, checked
 from rayhier.dataset.documents import document_texts
@@ -72,7 +72,7 @@ def _check(path: Path, rows: Rows[Row]) -> None:
     """Check all rows before any is encoded; InputError where a row is refused."""
     bad, said = 0, []
     for number, row in enumerate(rows, 1):
-        if isinstance(row, Rejected):
+        if isinstance(row, Rejection):
             bad += 1
             said += [f"row {number}: {row.reason}"] if bad <= SHOWN else []
     if bad:

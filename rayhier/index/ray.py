@@ -17,7 +17,7 @@ from rayhier.embed.tokeniser import unpacked
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
-from rayhier.index.gather import GatherShard, Parts, Published, Source
+from rayhier.index.gather import GatherShard, RoutedParts, Source, VersionRows
 from rayhier.index.shards import ranges, shard_count
 from rayhier.model.precision import agreed, as_embedded, resolve_device
 from rayhier.model.router import load_router
@@ -117,7 +117,7 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
         for file in base.files:  # checked once here, as gathering reads each file for many shards
             check(root, file, MEND)
-        shards = _gather(spec, root, Published(there), base.counts, size, name, root / "work" / name)
+        shards = _gather(spec, root, VersionRows(there), base.counts, size, name, root / "work" / name)
         made = leaf_map.commit(root, instead(base, shards))
     files.remove(root / "work" / name)
     return made
@@ -125,7 +125,7 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
 
 def _route(
     spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt, documents: int
-) -> tuple[Parts, list[int]]:
+) -> tuple[RoutedParts, list[int]]:
     """Route the parts that are not routed yet; returns all routed parts and the number of rows of every leaf."""
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.scratch)
@@ -153,12 +153,12 @@ def _route(
             found, count_L = found + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
             digests += [file.sha256 for file in entry.files]
     _whole(attempt.root, found, documents, "documents")
-    return Parts([attempt.scratch / ROUTED / Path(name).name for name in names], digests), count_L.tolist()
+    return RoutedParts([attempt.scratch / ROUTED / Path(name).name for name in names], digests), count_L.tolist()
 
 
 def _cap(
-    spec: JobSpec, model: Artifact, attempt: Attempt, parts: Parts, counts: Sequence[int]
-) -> tuple[Parts, list[int], int]:
+    spec: JobSpec, model: Artifact, attempt: Attempt, parts: RoutedParts, counts: Sequence[int]
+) -> tuple[RoutedParts, list[int], int]:
     """Move rows out of over-full leaves; returns the parts, the rows of every leaf, and how many rows moved."""
     size_L = np.array(counts)
     most = cap.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
@@ -166,7 +166,7 @@ def _cap(
         return parts, list(counts), 0
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
     read = (files.read_table(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
-    made = Parts(list(parts.paths), list(parts.digests))
+    made = RoutedParts(list(parts.paths), list(parts.digests))
     gone = cap.excess(read, size_L, np.full_like(size_L, most))
     for number, rows in enumerate(gone):
         if len(rows):

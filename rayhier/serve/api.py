@@ -27,7 +27,7 @@ from rayhier.serve.models import (
     RouteResponse,
     SearchRequest,
     SearchResponse,
-    Visited,
+    Visits,
 )
 
 SAID = {
@@ -176,7 +176,7 @@ def _one(answer: Answer, lost: list[str]) -> AnswerBody:
         Result(id=hit.id, score=hit.score, leaf=hit.leaf, title=hit.title, text=hit.text, fields=hit.fields)
         for hit in answer.hits
     ]
-    visited = Visited(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction)
+    visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction)
     return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost)
 
 

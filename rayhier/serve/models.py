@@ -103,7 +103,7 @@ class Result(_Body):
     """Values of the fields that the corpus declares."""
 
 
-class Visited(_Body):
+class Visits(_Body):
     """Leaves visited and documents scored for a question."""
 
     leaves: list[int]
@@ -118,7 +118,7 @@ class AnswerBody(_Body):
     """Results of one question, best first."""
 
     results: list[Result]
-    visited: Visited
+    visited: Visits
     partial: bool
     """Whether results are missing: a shard group that holds leaves of this question did not answer."""
     lost: list[str]

@@ -163,6 +163,6 @@ def test_actors_of_a_cluster_say_so_too(cluster):
         def __call__(self, _item):
             raise InputError("vectors: 1 of 2 hold NaN")
 
-    for actor, said in ((Full, "/full: No space left on device; what"), (Broken, "vectors: 1 of 2 hold NaN")):
+    for actor, said in ((Full, "/full: No space left on device; finished"), (Broken, "vectors: 1 of 2 hold NaN")):
         with pytest.raises(InputError, match=said):
             list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, Workers(workers=1)))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rayhier.corpus import jsonl, lines
-from rayhier.corpus.check import Judgement, Reason, Rejected
+from rayhier.corpus.check import Judgement, Reason, Rejection
 from rayhier.spec.corpus import Jsonl
 from rayhier.storage.listing import NamedFile
 
@@ -23,7 +23,7 @@ def test_the_header_is_optional_and_stands_first(tmp_path):
     assert judgements(tmp_path, [header, b" \n", b"q\td\t2"]) == [None, None, Judgement("q", "d", 2)]
     assert judgements(tmp_path, [b"q\td\t1\n", header]) == [
         Judgement("q", "d", 1),
-        Rejected(Reason.WRONG_TYPE, r"query-id\tcorpus-id\tscore"),
+        Rejection(Reason.WRONG_TYPE, r"query-id\tcorpus-id\tscore"),
     ]
 
 

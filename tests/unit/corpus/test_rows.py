@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.corpus import check, lines, rows
-from rayhier.corpus.check import Judgement, Reason, Rejected, Rules
+from rayhier.corpus.check import Judgement, Reason, Rejection, Rules
 from rayhier.spec.corpus import Columns, Limits
 
 RULES = Rules(Limits(), Columns(), {})
@@ -54,7 +54,7 @@ def test_ids_seen_in_another_file_count():
 
 
 def test_judgements_of_seven_lines():
-    one, wrong = Judgement("q", "d", 1), Rejected(Reason.WRONG_TYPE, "q d one")
+    one, wrong = Judgement("q", "d", 1), Rejection(Reason.WRONG_TYPE, "q d one")
     raw = [None, one, None, Judgement("q", "d", 2), Judgement("q", "e", 0), Judgement("x", "d", 1), wrong]
     parsed = judgements([*raw, Judgement("q", "x", 1)])
     assert (parsed.lines, parsed.read) == (8, 6)
