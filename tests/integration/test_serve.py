@@ -65,9 +65,9 @@ def _says_what_it_serves(client: Client, searcher: Searcher) -> None:
     index = client.index()
     assert (index.name, index.version, index.leaves_per_document, index.shards) == ("tiny", 1, 2, 3)
     assert index.groups == ["shards-0", "shards-1"]
-    assert index.documents == searcher.leaves.leaf_map.manifest.documents
-    assert (index.leaves, index.dimension) == (searcher.router.n_leaves, searcher.encoder.dimension)
-    assert (index.k, index.beam) == (searcher.spec.search.k, searcher.spec.search.beam)
+    assert index.documents == searcher.manifest.documents
+    assert (index.leaves, index.dimension) == (searcher.model.router.n_leaves, searcher.model.text_encoder.dimension)
+    assert (index.k, index.beam) == (searcher.model.spec.search.k, searcher.model.spec.search.beam)
 
 
 def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: list[str]) -> None:
@@ -76,7 +76,7 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
         for served, expected in zip(threads.map(lambda text: client.search(text, 10, 3), texts), offline, strict=True):
             _same(served, expected, 1e-5)
             assert set(served.ms) == {"encode", "route", "scan", "total"}
-    vectors = searcher.encoder.encode(texts)
+    vectors = searcher.model.text_encoder.encode(texts)
     offline = searcher.search_vectors(vectors, 10, 3)
     for start in range(0, 200, 50):
         batch = client.search_batch(vectors[start : start + 50].tolist(), 10, 3).answers
@@ -140,7 +140,7 @@ def _a_second_server_is_refused(local: Local, work: Path) -> None:
 
 def _loses_a_shard(client: Client, searcher: Searcher, work: Path, cache: Path) -> Path:
     """Kill the replica of a group that cannot come back: its file is no longer what was published, nor kept here."""
-    whole = client.search("river stone", 1_000, searcher.router.n_leaves)
+    whole = client.search("river stone", 1_000, searcher.model.router.n_leaves)
     assert not whole.partial
     damaged = max((work / "index").rglob("data/*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
@@ -149,13 +149,13 @@ def _loses_a_shard(client: Client, searcher: Searcher, work: Path, cache: Path) 
     for name in names:
         ray.kill(ray.get_actor(name, namespace="serve"))
     for _ in range(MOST_TRIES):
-        part = client.search("river stone", 1_000, searcher.router.n_leaves)
+        part = client.search("river stone", 1_000, searcher.model.router.n_leaves)
         if part.partial:
             break
     assert (part.partial, part.lost) == (True, ["shards-1"])
     assert 0 < part.visited.documents <= len(part.results) < len(whole.results) == whole.visited.documents
     assert {result.id for result in part.results} < {result.id for result in whole.results}
     with pytest.raises(ApiError, match="strict: shards-1 did not answer") as caught:
-        client.search("river stone", 10, searcher.router.n_leaves, strict=True)
+        client.search("river stone", 10, searcher.model.router.n_leaves, strict=True)
     assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
     return damaged

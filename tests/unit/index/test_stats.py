@@ -30,7 +30,7 @@ def test_many_deleted_and_many_added_want_a_compaction(made):
     stored = sum(shard.rows for shard in there.manifest.shards)
     assert found.void == pytest.approx(1 - len(content(there)) / stored)
     said = "\n".join(found.advice())
-    assert "of the stored rows are void" in said
+    assert "of the stored rows are of removed documents" in said
     assert "outside the sorted shards" in said
     assert Stats.of(compacted(made.root).manifest).advice() == []
 
