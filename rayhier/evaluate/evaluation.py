@@ -183,7 +183,7 @@ class _Work:
                     self._hnsw(result, encoded, seed_index)
                 case "scann":
                     self._scann(result, encoded, seed_index)
-                case _:
+                case "faiss_ivf" | "faiss_ivf_same_encoder" | "faiss_ivf_spill":
                     self._ivf(result, name, encoded, seed_index)
         collection.parts.close()
         self.results.append(result)

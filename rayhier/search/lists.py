@@ -1,4 +1,4 @@
-"""Scan leaves: faiss inverted lists, chosen by a router instead of a quantizer.
+"""Inverted lists of faiss, one a leaf, chosen by a router instead of a quantizer: the inner loop of every scan.
 
 Shapes: N rows, M embedding size, Q queries, B leaves probed (beam), K results, R leaves a document.
 """

@@ -61,6 +61,11 @@ class JobSpec(Section):
             )
         if isinstance(self.search.beam, MassBeam) and not self.router.calibrates:
             raise InputError(f"search.beam: got type mass with router.type {router}; allowed: auto or a whole number")
+        if isinstance(self.search.beam, MassBeam) and self.train.objective == "documents":
+            raise InputError(
+                "search.beam: got type mass with train.objective documents, by which the router is not calibrated; "
+                "allowed: auto or a whole number"
+            )
         if not self.router.spills and self.index.spilled != IndexSpec().spilled:
             raise InputError(
                 f"index.spilled: got {self.index.spilled} with router.type {router}, which puts every document into "
@@ -113,4 +118,4 @@ def with_partner(given: dict[str, Any]) -> dict[str, Any]:
     fitting = (pair for pair in PAIRS if all(one in (None, other) for one, other in zip(types, pair, strict=True)))
     partners = next(fitting, PAIRS[0])
     named = zip(sections.items(), partners, strict=True)
-    return given | {name: {"type": partner, **section} for (name, section), partner in named}
+    return given | {name: section | {"type": section.get("type") or partner} for (name, section), partner in named}

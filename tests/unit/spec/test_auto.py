@@ -89,6 +89,10 @@ REFUSED = {
         {"train": {"type": "ehi"}, "router": {"type": "learned_ivf"}},
         "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast, or router.type ehi",
     ),
+    "own beams of a router that documents alone teach": (
+        {"train": {"objective": "documents"}, "search": {"beam": {"type": "mass", "target": 0.9}}},
+        "search.beam: got type mass with train.objective documents, by which the router is not calibrated",
+    ),
     "own beams of a router that is not calibrated": (
         {"router": {"type": "ehi"}, "search": {"beam": {"type": "mass", "target": 0.9}}},
         "search.beam: got type mass with router.type ehi; allowed: auto or a whole number",
