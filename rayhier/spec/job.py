@@ -109,7 +109,7 @@ def with_partner(given: dict[str, Any]) -> dict[str, Any]:
     """Add the missing `type` of `train` or `router` to a spec as read: the one that fits the other section.
 
     >>> with_partner({"router": {"type": "ehi"}, "train": {"epochs": 5}})["train"]
-    {'type': 'ehi', 'epochs': 5}
+    {'epochs': 5, 'type': 'ehi'}
     """
     sections = {name: given.get(name) or {} for name in ("train", "router")}
     if not all(isinstance(section, dict) for section in sections.values()):

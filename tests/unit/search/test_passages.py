@@ -117,7 +117,7 @@ def test_lists_that_cannot_be_written_are_named(root, asked, tmp_path, monkeypat
 
     monkeypatch.setattr("rayhier.search.codecs.faiss.write_index", full)
     with pytest.raises(
-        InputError, match=r"lists\.faiss: cannot be written \(.*\); is there space left\?; searches keep"
+        InputError, match=r"lists\.faiss: cannot be written \(.*\); is there space left\?; searches cache"
     ):
         scan(LeafScan.mapped(LeafMap.open(root)), asked, np.zeros((Q, 1), int), K)
     assert not list((tmp_path / "cache").rglob("lists.faiss"))

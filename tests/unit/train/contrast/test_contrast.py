@@ -156,15 +156,15 @@ def test_when_it_mines(problem, monkeypatch, hard, steps):
 def test_a_pair_draws_another_of_its_negatives_in_the_next_epoch(problem, monkeypatch):
     """Its own ones each time, and not by the same places in the order of mining."""
     contrast = build(problem, spec(epochs=2, refresh=2, top=8), measure=told([0.0] * 9))
-    places, step = [], contrast._step
+    places, step = [], contrast.phase.step
 
-    def noted(rows, hard):
+    def noted(rows, hard, *done):
         mined = contrast.mined[rows]
         assert (mined == hard[:, None]).any(axis=1).all()
         places.extend((mined == hard[:, None]).argmax(axis=1).tolist())
-        return step(rows, hard)
+        return step(rows, hard, *done)
 
-    monkeypatch.setattr(contrast, "_step", noted)
+    monkeypatch.setattr(contrast.phase, "step", noted)
     run(contrast)
     pairs = len(contrast.examples.pair_P2)
     first, second = places[:pairs], places[pairs:]

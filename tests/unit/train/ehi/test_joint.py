@@ -84,11 +84,11 @@ def test_a_warm_start_begins_balanced(problem):
 
 def test_noted_cells_are_the_means_of_the_leaves_as_trained(problem):
     trainer = run(build(problem, spec(epochs=2)))
-    trainer.note_cells()
+    trainer.phase.finish()
     now = trainer.snapshot()
     leaf_N = now.leaves(now.document_NM, 1)[:, 0]
     assert np.abs(now.document_NM - problem.documents).max() > 0.01
-    for leaf, centroid in enumerate(trainer.router.centroid_LM.numpy()):
+    for leaf, centroid in enumerate(trainer.router.cells.centroid_LM.numpy()):
         mean = now.document_NM[leaf_N == leaf].sum(axis=0)
         np.testing.assert_allclose(centroid, mean / max(np.linalg.norm(mean), 1e-12), atol=1e-5)
 
