@@ -14,17 +14,18 @@ from torch.nn import functional as F
 
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
+from rayhier.model.tree import TreeRouter
 
 WARM_SCALE = 20.0
 U_STD = 1e-3
 
 
-class EhiRouter(nn.Module):
+class EhiRouter(TreeRouter):
     """A tree of B^H leaves over unit vectors of size M."""
 
     def __init__(self, dimension: int, branching: int, height: int, residual: Literal["relu", "none"]) -> None:
-        super().__init__()
-        self.dimension, self.branching, self.height, self.residual = dimension, branching, height, residual
+        super().__init__(dimension, branching, height)
+        self.residual = residual
         widths = [dimension + branching * level for level in range(height)]
         self.W = nn.ModuleList(nn.Linear(width, branching, bias=False) for width in widths)
         self.U = nn.ModuleList(nn.Linear(width, width, bias=False) for width in widths if residual == "relu")
@@ -33,26 +34,6 @@ class EhiRouter(nn.Module):
             nn.init.normal_(linear.weight, std=U_STD)  # type: ignore[arg-type]
         self.cells = Cells(branching**height, dimension)
         """Means of each leaf's training documents; no prices, and a border that gives every document a second leaf."""
-
-    @property
-    def reads(self) -> Literal["vectors"]:
-        """What the router reads of a text: its vector only."""
-        return "vectors"
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves, B^H."""
-        return int(self.branching**self.height)
-
-    @property
-    def levels(self) -> int:
-        """Number of levels, H."""
-        return self.height
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return next(self.parameters()).device
 
     def config(self) -> dict[str, Any]:
         """Settings that rebuild this router before its weights are loaded."""

@@ -16,7 +16,7 @@ Shapes: N texts, M embedding size, B branching, H height, L = B^H leaves, K beam
 C leaves of a document.
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from rayhier.model.cells import SCALE, Cells
 from rayhier.model.encoded import Encoded
+from rayhier.model.tree import TreeRouter
 
 SHORTLIST = 4
 """Leaves scored in full, after the screen, per leaf that is visited."""
@@ -35,7 +36,7 @@ WIDER = 2
 """Inner nodes kept at each level, per leaf that is visited."""
 
 
-class LearnedIvfRouter(nn.Module):
+class LearnedIvfRouter(TreeRouter):
     """A tree of B^H leaves over vectors of size M; queries are routed by weights, documents placed by centroids."""
 
     log_size_L: Tensor
@@ -46,8 +47,8 @@ class LearnedIvfRouter(nn.Module):
     def __init__(
         self, dimension: int, branching: int, height: int, rank: int, screen: int = 0, groups: int = 0
     ) -> None:
-        super().__init__()
-        self.dimension, self.branching, self.height, self.rank = dimension, branching, height, rank
+        super().__init__(dimension, branching, height)
+        self.rank = rank
         self.screen = screen if height == 1 else 0
         sizes = [branching**level for level in range(1, height + 1)]
         self.W = nn.ParameterList(nn.Parameter(torch.zeros(size, dimension)) for size in sizes)
@@ -59,26 +60,6 @@ class LearnedIvfRouter(nn.Module):
         self.register_buffer("screen_PM", torch.zeros(self.screen, dimension))
         self.register_buffer("screened_LP", torch.zeros(sizes[-1], self.screen))
         self.register_buffer("reach_T", torch.full((SHARES + 1,), torch.inf))
-
-    @property
-    def reads(self) -> Literal["vectors"]:
-        """What the router reads of a text: its vector only."""
-        return "vectors"
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves, B^H."""
-        return int(self.branching**self.height)
-
-    @property
-    def levels(self) -> int:
-        """Number of levels, H."""
-        return self.height
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return self.U.device
 
     def config(self) -> dict[str, Any]:
         """Settings that rebuild this router before its weights are loaded."""

@@ -64,14 +64,3 @@ def result(seed, lift):
 @pytest.fixture
 def evaluation():
     return Evaluation(documents=10, queries=2, lists={"faiss_ivf": 2}, seeds=[result(3, 0.0), result(5, 0.1)])
-
-
-@pytest.fixture
-def unit():
-    """`unit(rng, n, m)`: random unit vectors."""
-
-    def draw(rng, *shape):
-        vectors = rng.normal(size=shape).astype(np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-    return draw

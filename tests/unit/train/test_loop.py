@@ -7,6 +7,8 @@ from torch import nn
 
 from rayhier.train.loop import Learner, Loop
 
+from .driven import run
+
 TARGET = torch.tensor([3.0, -1.0])
 
 
@@ -45,14 +47,6 @@ def walk(epochs=6, measure_every=1, devs=None):
     """A loop over the walk."""
     loop = Loop(Walk(epochs, measure_every, devs))
     loop.phase.loop = loop
-    return loop
-
-
-def run(loop, epochs=None):
-    if not loop.started:
-        loop.start()
-    while not loop.ended and (epochs is None or loop.epoch < epochs):
-        loop.run_epoch()
     return loop
 
 
