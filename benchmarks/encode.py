@@ -31,7 +31,7 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.embed.ray import EmbedPart
 from rayhier.model.precision import resolve, seconds
 from rayhier.ray import stream
-from rayhier.spec.cluster import Workers
+from rayhier.spec.cluster import GpuWorkers
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.model_folder import open_model
@@ -184,7 +184,7 @@ def stage(folder: Path, spec: EncoderSpec, corpus: Path, root: Path, workers: in
     }
     parts = [{"part": f"documents/{path.name}"} for path in sorted((corpus / "documents").iterdir())]
     began = time.monotonic()
-    rows = list(stream(parts, TimedPart, arguments, Workers(workers=workers, cpus=1)))
+    rows = list(stream(parts, TimedPart, arguments, GpuWorkers(workers=workers, cpus=1)))
     whole = time.monotonic() - began
     steady = 0.0
     for actor in {row["actor"] for row in rows}:

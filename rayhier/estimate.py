@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rayhier.spec import JobSpec
-from rayhier.spec.cluster import TrainWorkers, Workers
+from rayhier.spec.cluster import GpuWorkers, TrainWorkers
 from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
 
@@ -107,7 +107,7 @@ def tokens(spec: JobSpec, mean_bytes: float) -> float:
     return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)
 
 
-def _encoding(spec: JobSpec, work: Work, workers: Workers | TrainWorkers) -> float:
+def _encoding(spec: JobSpec, work: Work, workers: GpuWorkers | TrainWorkers) -> float:
     """Seconds to encode every document and query once; CPUs tokenise at the same time."""
     count = work.documents * tokens(spec, work.document_bytes) + work.queries * tokens(spec, work.query_bytes)
     own = spec.cluster.tokenise or workers
@@ -119,7 +119,7 @@ def _forward(work: Work, count: float) -> float:
     return 2.0 * work.parameters * count
 
 
-def _rate(spec: JobSpec, workers: Workers | TrainWorkers) -> float:
+def _rate(spec: JobSpec, workers: GpuWorkers | TrainWorkers) -> float:
     """FLOP/s of all processes of a stage together while they encode."""
     full = spec.encoder.precision == "float32"
     if workers.gpus and spec.encoder.device != "cpu":
@@ -127,7 +127,7 @@ def _rate(spec: JobSpec, workers: Workers | TrainWorkers) -> float:
     return workers.workers * workers.cpus * (CPU_FLOAT32 if full else CPU_BFLOAT16)
 
 
-def _plain_rate(workers: Workers | TrainWorkers) -> float:
+def _plain_rate(workers: GpuWorkers | TrainWorkers) -> float:
     """FLOP/s of all processes of a stage together in float32 products."""
     return workers.workers * (workers.gpus * GPU_FLOAT32 if workers.gpus else workers.cpus * CPU_FLOAT32)
 

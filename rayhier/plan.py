@@ -11,7 +11,7 @@ from typing import Any
 
 from rayhier.estimate import Cost, Work, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import CpuWorkers, TrainWorkers, Workers
+from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 from rayhier.storage import current, model_folder, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.fingerprint import fingerprint
@@ -257,7 +257,7 @@ def _work(plan: Plan) -> Work:
 
 
 def _resources(workers: CpuWorkers | TrainWorkers) -> str:
-    gpus = f", {workers.gpus:g} GPU" if isinstance(workers, Workers | TrainWorkers) and workers.gpus else ""
+    gpus = f", {workers.gpus:g} GPU" if isinstance(workers, GpuWorkers | TrainWorkers) and workers.gpus else ""
     return f"{workers.workers} x {workers.cpus} CPU{gpus}"
 
 

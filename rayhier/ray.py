@@ -15,7 +15,7 @@ import ray
 import ray.data
 
 from rayhier.spec import InputError, JobSpec, no_room
-from rayhier.spec.cluster import CpuWorkers, TrainWorkers, Workers
+from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 
 ANSWER_SECONDS = 10.0
 ERROR = "error"
@@ -84,7 +84,7 @@ def check_resources(spec: JobSpec) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate"):
-        workers: Workers | TrainWorkers = getattr(spec.cluster, stage)
+        workers: GpuWorkers | TrainWorkers = getattr(spec.cluster, stage)
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
             if each:

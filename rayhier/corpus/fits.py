@@ -5,7 +5,6 @@ from typing import Any
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import (
     Beir,
-    Columns,
     CorpusSpec,
     HuggingFace,
     IrDatasets,
@@ -54,7 +53,7 @@ def allowed(spec: CorpusSpec) -> str:
         case PythonDocs():
             return "a Python whose standard library has its .py files"
         case _:
-            names = getattr(spec, "columns", Columns())
+            names = spec.row_columns
             return f"rows with {names.id}, {names.title} and {names.text}"
 
 

@@ -32,7 +32,7 @@ def later(digests: Digests) -> npt.NDArray[np.intp]:
     return np.sort(order[1:][ranked[1:] == ranked[:-1]])
 
 
-class Known:
+class IdSet:
     """Membership test for ids, `key in known`, by binary search in their digests."""
 
     def __init__(self, digests: Digests) -> None:

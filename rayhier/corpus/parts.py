@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rayhier.corpus import ids
 from rayhier.corpus.check import Entry, Reason, Rejection, beginning, count, digest
-from rayhier.corpus.passages import Layout
+from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.rows import Range, Rows, distinct
 from rayhier.storage import columns, files, ledger, schemas
 from rayhier.storage.attempt import SCRATCH
@@ -39,7 +39,7 @@ FATES = pa.schema(
 
 
 @dataclass(frozen=True)
-class Part:
+class PartFile:
     """A finished range: its part file and its fates are written."""
 
     source: str
@@ -102,17 +102,19 @@ class CheckedParts:
         return [name for name, rows in self.read.items() if rows and self.reasons[name][Reason.WRONG_COLUMNS] == rows]
 
 
-def finished(span: Range, root: Location) -> Part | None:
+def finished(span: Range, root: Location) -> PartFile | None:
     """The part of a range, if an earlier task or run has finished it."""
     entry = _ledger(root).done(_name(span))
     if entry is None:
         return None
     fates, *documents = entry.files
     counts = entry.counts
-    return Part(span.source, counts["lines"], counts["read"], documents[0] if documents else None, root / fates.name)
+    return PartFile(
+        span.source, counts["lines"], counts["read"], documents[0] if documents else None, root / fates.name
+    )
 
 
-def make(span: Range, rows: Rows[Entry], root: Location, layout: Layout) -> int:
+def make(span: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
     """Write the part of a range's rows, each id once; returns the number of accepted documents.
 
     Keeps about GROUP_ROWS rows in memory, and the digest and the beginning of every id.
@@ -121,12 +123,12 @@ def make(span: Range, rows: Rows[Entry], root: Location, layout: Layout) -> int:
     file = write_documents(root, span.part, fates.keep(distinct(rows, set())), layout)
     noted = files.write_parquet(root, f"{SCRATCH}/fates/{span.part:05d}.parquet", groups(fates.table()), FATES)
     read = len(fates.accepted) + len(fates.rejected)
-    entry = ledger.Entry((noted, *([file] if file else [])), {"lines": fates.lines, "read": read})
+    entry = ledger.LedgerEntry((noted, *([file] if file else [])), {"lines": fates.lines, "read": read})
     _ledger(root).enter(_name(span), entry)
     return len(fates.accepted)
 
 
-def settle(root: Location, parts: Sequence[Part], layout: Layout) -> CheckedParts:
+def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) -> CheckedParts:
     """Drop ids that recur across parts from the later parts, and count all rows."""
     digests = [_digests(part) for part in parts]
     checked = CheckedParts(np.concatenate([ids.NONE, *digests]))
@@ -146,7 +148,7 @@ def settle(root: Location, parts: Sequence[Part], layout: Layout) -> CheckedPart
     return checked
 
 
-def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: Layout) -> File | None:
+def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: DocumentLayout) -> File | None:
     """Write the part file of some documents; None where there are none."""
     name = f"documents/part-{part:05d}.parquet"
     first = list(islice(documents, CHUNK_DOCUMENTS))
@@ -180,12 +182,12 @@ def groups(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(begin, GROUP_ROWS)
 
 
-def _digests(part: Part) -> ids.Digests:
+def _digests(part: PartFile) -> ids.Digests:
     """[n] digests of the accepted ids, in the order of the part file."""
     return ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null())
 
 
-def _marked(part: Part, positions: npt.NDArray[np.intp]) -> pa.Table:
+def _marked(part: PartFile, positions: npt.NDArray[np.intp]) -> pa.Table:
     """Fates of a part, with the documents at these positions marked as duplicates."""
     fates = files.read_table(part.fates)
     gone = np.zeros(len(fates), dtype=bool)
@@ -194,7 +196,7 @@ def _marked(part: Part, positions: npt.NDArray[np.intp]) -> pa.Table:
     return fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
 
 
-def _count(checked: CheckedParts, part: Part, fates: pa.Table, line: int) -> None:
+def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) -> None:
     """Add the fates of a part to the totals; the part begins after line number `line` of its file."""
     accepted = fates.filter(pc.is_null(fates["reason"]))
     rejected = fates.filter(pc.is_valid(fates["reason"])).sort_by("line")
@@ -207,7 +209,7 @@ def _count(checked: CheckedParts, part: Part, fates: pa.Table, line: int) -> Non
     checked.cut += pc.sum(accepted["cut"]).as_py() or 0
 
 
-def _drop(root: Location, file: File, gone: ids.Digests, layout: Layout) -> File | None:
+def _drop(root: Location, file: File, gone: ids.Digests, layout: DocumentLayout) -> File | None:
     """Rewrite a part file without the ids of these digests, unless an earlier run did; None where no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)

@@ -15,7 +15,7 @@ WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
-class Layout:
+class DocumentLayout:
     """Columns of a corpus, and how documents fill them."""
 
     passages: Passages | None
@@ -24,7 +24,7 @@ class Layout:
     @classmethod
     def of(cls, spec: CorpusSpec) -> Self:
         """The layout that a spec declares."""
-        return cls(spec.passages, getattr(spec, "fields", {}))
+        return cls(spec.passages, spec.field_types)
 
     @property
     def schema(self) -> pa.Schema:

@@ -49,7 +49,7 @@ class Docstring:
 
 
 @dataclass(slots=True)
-class Pairs:
+class Docstrings:
     """Documents and their queries, in the same order, and rejected docstrings as (file, line, reason)."""
 
     read: int = 0
@@ -63,9 +63,9 @@ class Pairs:
         return [Judgement(query.key, one.key, 1) for query, one in zip(self.queries, self.documents, strict=True)]
 
 
-def pairs(library: Path, limits: Limits) -> Pairs:
+def pairs(library: Path, limits: Limits) -> Docstrings:
     """Pairs from all Python files below a folder, sorted by file. A file that does not parse is one rejected row."""
-    found = Pairs()
+    found = Docstrings()
     texts: set[bytes] = set()
     names: Counter[str] = Counter()
     for path in python_files(library):

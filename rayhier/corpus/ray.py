@@ -9,15 +9,15 @@ from typing import Any
 
 from rayhier.corpus import fits, ids, lines, parts, python_docs, questions, sources, tables
 from rayhier.corpus.check import Judgement
-from rayhier.corpus.parts import CheckedParts, Part
-from rayhier.corpus.passages import Layout
+from rayhier.corpus.parts import CheckedParts, PartFile
+from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.rows import Range, RangeReader, Reader
 from rayhier.corpus.split import assign
 from rayhier.corpus.tables import Contents
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import Workers
+from rayhier.spec.cluster import GpuWorkers
 from rayhier.spec.corpus import HuggingFace, IrDatasets, Listed, PythonDocs
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.listing import SPLITS
@@ -32,7 +32,7 @@ PART_ROWS = 10_000
 class MakePart:
     """An actor that reads ranges of a source and writes their parts below `root`."""
 
-    def __init__(self, reader: RangeReader, root: str, layout: Layout) -> None:
+    def __init__(self, reader: RangeReader, root: str, layout: DocumentLayout) -> None:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class MakePart:
 
 def build(spec: JobSpec, attempt: Attempt) -> Output:
     """Read, check and write the corpus of a spec. InputError where it lacks what the spec needs."""
-    layout = Layout.of(spec.corpus)
+    layout = DocumentLayout.of(spec.corpus)
     match spec.corpus:
         case PythonDocs():
             found = _python_docs(spec.corpus, attempt.root)
@@ -66,9 +66,9 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     return Output(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
 
 
-def _ranged(spec: Listed, workers: Workers, root: Location) -> Contents:
+def _ranged(spec: Listed, workers: GpuWorkers, root: Location) -> Contents:
     """Read a source of files, range by range, on Ray's workers."""
-    reader, layout = sources.ranged(spec), Layout.of(spec)
+    reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     spans = reader.ranges()
     checked = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
     for name in checked.misshapen():
@@ -77,7 +77,9 @@ def _ranged(spec: Listed, workers: Workers, root: Location) -> Contents:
     return _contents(reader, checked)
 
 
-def _parts(reader: RangeReader, spans: Sequence[Range], layout: Layout, workers: Workers, root: Location) -> list[Part]:
+def _parts(
+    reader: RangeReader, spans: Sequence[Range], layout: DocumentLayout, workers: GpuWorkers, root: Location
+) -> list[PartFile]:
     """Make the missing parts; returns the parts of all ranges, those of an earlier run included."""
     missing = [span for span in spans if parts.finished(span, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
@@ -92,7 +94,7 @@ def _parts(reader: RangeReader, spans: Sequence[Range], layout: Layout, workers:
     return [_finished(span, root) for span in spans]
 
 
-def _finished(span: Range, root: Location) -> Part:
+def _finished(span: Range, root: Location) -> PartFile:
     part = parts.finished(span, root)
     if part is None:
         raise RuntimeError(f"part {span.part} of {span.source} did not reach {root}")
@@ -101,9 +103,9 @@ def _finished(span: Range, root: Location) -> Part:
 
 def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Contents:
     """Read a source that can only be iterated, in this process; rows of finished parts are skipped."""
-    reader, layout = sources.iterated(spec), Layout.of(spec)
+    reader, layout = sources.iterated(spec), DocumentLayout.of(spec)
     documents = reader.documents()
-    made: list[Part] = []
+    made: list[PartFile] = []
     with Bar("corpus", 1, "source") as bar:
         while rows := list(islice(documents.rows, PART_ROWS)):
             begin = len(made) * PART_ROWS
@@ -118,7 +120,7 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Contents:
 
 def _contents(reader: Reader, checked: CheckedParts) -> Contents:
     """Combine the checked documents with the queries and judgements of the same source."""
-    read = questions.read(reader, ids.Known(checked.digests))
+    read = questions.read(reader, ids.IdSet(checked.digests))
     return Contents(
         documents=checked.documents,
         queries=read.accepted_queries,
@@ -135,7 +137,9 @@ def _python_docs(spec: PythonDocs, root: Location) -> Contents:
         judgements[assign(one.query_id)].append(one)
     cuts = range(0, len(found.documents), PART_DOCUMENTS)
     written = [
-        parts.write_documents(root, number, iter(found.documents[begin : begin + PART_DOCUMENTS]), Layout.of(spec))
+        parts.write_documents(
+            root, number, iter(found.documents[begin : begin + PART_DOCUMENTS]), DocumentLayout.of(spec)
+        )
         for number, begin in enumerate(cuts)
     ]
     return Contents(

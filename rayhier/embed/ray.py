@@ -20,7 +20,7 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.ledger import Entry, Ledger
+from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
 
@@ -71,7 +71,7 @@ class EmbedPart:
         column = columns.vector_column(vectors, pa.float32())
         made = files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)
         precision = str(self.encoder.dtype).removeprefix("torch.")
-        self.ledger.enter(ledger_key(name), Entry((made,), {"rows": len(texts), "precision": precision}))
+        self.ledger.enter(ledger_key(name), LedgerEntry((made,), {"rows": len(texts), "precision": precision}))
         return {"rows": len(texts), **self.clock.lap()}
 
 

@@ -11,7 +11,7 @@ from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, P, R, T, V
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.cluster import Workers as WorkersSpec
+from rayhier.spec.cluster import GpuWorkers
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 
@@ -32,7 +32,7 @@ def build(
 class Actors:
     """Workers that are Ray actors, started once for a whole evaluation."""
 
-    def __init__(self, workers: WorkersSpec) -> None:
+    def __init__(self, workers: GpuWorkers) -> None:
         self.count = workers.workers
         self._cpus = workers.cpus
         self._kind = ray.remote(Holder)

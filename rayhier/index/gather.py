@@ -9,11 +9,11 @@ import pyarrow as pa
 from rayhier.index.shards import write_shard
 from rayhier.storage import files
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.storage.ledger import Entry, Ledger
+from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Where rows of a leaf map come from."""
 
     @property
@@ -56,7 +56,7 @@ class VersionRows:
 class GatherShard:
     """An actor that gathers leaf ranges of a source into shards below `root`; `made_of` is noted with each."""
 
-    def __init__(self, root: Location, source: Source, counts: list[int], ledger: Location, made_of: str) -> None:
+    def __init__(self, root: Location, source: RowSource, counts: list[int], ledger: Location, made_of: str) -> None:
         self.root, self.source, self.counts, self.made_of = root, source, counts, made_of
         self.ledger = Ledger(ledger, root)
 
@@ -65,5 +65,5 @@ class GatherShard:
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
         made = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
-        self.ledger.enter(key, Entry((shard.file,), made))
+        self.ledger.enter(key, LedgerEntry((shard.file,), made))
         return {"rows": shard.rows}

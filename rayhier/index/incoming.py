@@ -10,13 +10,13 @@ import numpy as np
 from rayhier.arrays import Floats
 from rayhier.corpus import check, lines, parquet
 from rayhier.corpus.check import Entry, Rejection, Rules
-from rayhier.corpus.passages import Layout
+from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.rows import Rows, checked
 from rayhier.dataset.documents import document_texts
 from rayhier.index.change import Documents
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Columns, CorpusSpec
+from rayhier.spec.corpus import CorpusSpec
 from rayhier.storage.source import PARQUET
 
 BATCH = 4096
@@ -41,8 +41,8 @@ def batches(
     the trained encoder and stored unchanged; `unit` requires length 1, for cosine. InputError says which rows are
     refused, and why.
     """
-    layout = Layout.of(corpus)
-    columns = getattr(corpus, "columns", Columns(id="_id" if corpus.type == "beir" else "id"))
+    layout = DocumentLayout.of(corpus)
+    columns = corpus.row_columns
     rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
     _check(path, _rows(path, rules))
     rows = (row for row in _rows(path, rules) if isinstance(row, tuple))

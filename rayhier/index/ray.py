@@ -17,7 +17,7 @@ from rayhier.embed.tokeniser import unpacked
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
-from rayhier.index.gather import GatherShard, RoutedParts, Source, VersionRows
+from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import ranges, shard_count
 from rayhier.model.precision import agreed, as_embedded, resolve_device
 from rayhier.model.router import load_router
@@ -30,7 +30,7 @@ from rayhier.storage import files, leaf_map, schemas
 from rayhier.storage.artifact import Artifact, check
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import BUILT, LEAVES, MEND, LeafMap, Manifest, Shard
-from rayhier.storage.ledger import Entry, Ledger
+from rayhier.storage.ledger import Ledger, LedgerEntry
 from rayhier.storage.paths import Location, locate
 from rayhier.storage.pins import pinned, reading
 
@@ -65,7 +65,7 @@ class RoutePart:
             table = self.assign(documents, encoded)
         file = files.write_parquet(self.scratch / ROUTED, Path(name).name, sliced(table), table.schema)
         counts = leaf_counts(table["leaf"].to_numpy(), self.assign.router.n_leaves)
-        entry = Entry(
+        entry = LedgerEntry(
             (file.model_copy(update={"name": f"{ROUTED}/{file.name}"}),),
             {"leaves": counts, "documents": documents.num_rows},
         )
@@ -183,7 +183,7 @@ def _cap(
 
 
 def _gather(
-    spec: JobSpec, root: Location, source: Source, counts: list[int], size: int, name: str, folder: Location
+    spec: JobSpec, root: Location, source: RowSource, counts: list[int], size: int, name: str, folder: Location
 ) -> list[Shard]:
     """Write the shards `name`; `size` is the bytes of all rows. Shards noted in `folder` as written are kept."""
     rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
@@ -191,7 +191,7 @@ def _gather(
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
     made_of = hashlib.sha256(json.dumps([cuts, counts, source.digests]).encode()).hexdigest()
 
-    def done(key: str) -> Entry | None:
+    def done(key: str) -> LedgerEntry | None:
         entry = ledger.done(key)
         return entry if entry and entry.counts.get("made_of") == made_of else None
 

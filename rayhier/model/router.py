@@ -81,7 +81,7 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
 
 def own_beams(router: Router, target: float) -> Router:
     """Wrap a router so that queries stop where an answer is improbable; ValueError where it was not calibrated."""
-    if not isinstance(router, LearnedIvfRouter):
+    if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses the others earlier
         raise ValueError("only a learned_ivf router knows how probable an answer is")
     return OwnBeam(router, target)
 

@@ -1,4 +1,4 @@
-"""The HTTP interface of a served index: paths, limits of requests, responses. Any `Engine` can answer behind it."""
+"""The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer behind it."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from fastapi.security import HTTPBearer
 from starlette.middleware import Middleware
 
 from rayhier.search.answer import Answer
-from rayhier.serve.args import Limits
+from rayhier.serve.args import RequestLimits
 from rayhier.serve.engine import Answers, Questions, Routes
 from rayhier.serve.errors import RETRY, ApiError, install, invalid
 from rayhier.serve.guard import Guard
@@ -43,7 +43,7 @@ SAID = {
 }
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """What answers questions behind the HTTP interface."""
 
     def search(self, questions: Questions, k: int, beam: int) -> Awaitable[Answers]:
@@ -56,7 +56,7 @@ class Engine(Protocol):
         """Names of the shard groups that do not answer now."""
 
 
-def api(engine: Engine, index: IndexResponse, limits: Limits, token: str | None) -> FastAPI:
+def api(engine: Backend, index: IndexResponse, limits: RequestLimits, token: str | None) -> FastAPI:
     """The HTTP application that serves one index."""
     app = FastAPI(
         title="rayhier",
@@ -78,7 +78,7 @@ def api(engine: Engine, index: IndexResponse, limits: Limits, token: str | None)
 class _Ask:
     """Converts requests to what an engine takes; ApiError where a request exceeds a limit."""
 
-    def __init__(self, index: IndexResponse, limits: Limits) -> None:
+    def __init__(self, index: IndexResponse, limits: RequestLimits) -> None:
         self.index, self.limits = index, limits
 
     def k(self, given: int | None) -> int:
@@ -122,7 +122,7 @@ def _within(name: str, given: int, most: int) -> int:
     return given
 
 
-def _health(app: FastAPI, engine: Engine) -> None:
+def _health(app: FastAPI, engine: Backend) -> None:
     @app.get("/healthz", summary="Check that the server is up", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
@@ -139,7 +139,7 @@ def _health(app: FastAPI, engine: Engine) -> None:
         return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
 
 
-def _questions(app: FastAPI, engine: Engine, ask: _Ask, index: IndexResponse) -> None:
+def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse) -> None:
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
         given = await engine.search(ask.one(asked), ask.k(asked.k), ask.beam(asked.beam))

@@ -14,7 +14,7 @@ class _Given(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class Limits(_Given):
+class RequestLimits(_Given):
     """Limits of one request, and of requests at a time; what exceeds them is refused."""
 
     max_body_bytes: Count = 4_000_000
@@ -44,7 +44,7 @@ class ServeArgs(_Given):
     """Seconds that a shard group may take before its answer counts as lost."""
     encoder_threads: Count = 1
     """Threads that torch encodes queries with, in each ingress."""
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
 
 
 def read_token(path: str) -> str:

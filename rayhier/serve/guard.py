@@ -4,7 +4,7 @@ import hmac
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rayhier.serve.args import Limits
+from rayhier.serve.args import RequestLimits
 from rayhier.serve.errors import ApiError, overloaded
 
 OPEN = ("/healthz", "/readyz")
@@ -14,7 +14,7 @@ OPEN = ("/healthz", "/readyz")
 class Guard:
     """ASGI middleware that checks requests; where `token` is None, none is required."""
 
-    def __init__(self, app: ASGIApp, token: str | None, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, limits: RequestLimits) -> None:
         self.app, self.limits = app, limits
         self._token = None if token is None else token.encode()
         self._busy = 0

@@ -119,7 +119,7 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         shards=len(manifest.shards),
         groups=groups,
         dimension=manifest.dimension,
-        fields={name: str(kind) for name, kind in getattr(spec.corpus, "fields", {}).items()},
+        fields={name: str(kind) for name, kind in spec.corpus.field_types.items()},
         k=spec.search.k,
         beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
         limits=args.limits.model_dump(),

@@ -16,7 +16,7 @@ class CpuWorkers(Section):
     """CPUs, and threads, of each process."""
 
 
-class Workers(CpuWorkers):
+class GpuWorkers(CpuWorkers):
     """Number of a stage's processes and their CPUs and GPUs."""
 
     gpus: Annotated[float, Field(ge=0, le=64)] = 0
@@ -56,16 +56,16 @@ class ClusterSpec(Section):
 
     address: Annotated[str, Field(min_length=1)] = "auto"
     """Ray's address: `auto` ($RAY_ADDRESS, else a running cluster, else a new local one), `local`, or HOST:PORT."""
-    corpus: Workers = Workers()
+    corpus: GpuWorkers = GpuWorkers()
     """Processes that read and check the source."""
-    embed: Workers = Workers()
+    embed: GpuWorkers = GpuWorkers()
     """Processes that encode documents and queries."""
     tokenise: CpuWorkers | None = None
     """Processes that tokenise texts for `embed`, and for `index` where a transformer was trained, so that GPUs do not
     wait for tokens; `null`: each encoding process tokenises in a thread of its own."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train."""
-    index: Workers = Workers()
+    index: GpuWorkers = GpuWorkers()
     """Processes that route documents to leaves and write the leaf map."""
-    evaluate: Workers = Workers()
+    evaluate: GpuWorkers = GpuWorkers()
     """Processes that measure, each on a share of the documents. Whole-index baselines run in one more process."""

@@ -96,12 +96,27 @@ class _Corpus(Section):
         """Whether the source has judgements, as far as the spec tells. Without judgements nothing is evaluated."""
         return True
 
+    @property
+    def row_columns(self) -> Columns:
+        """Columns, or JSON keys, of a document that comes as a row: in the source, or in a file of additions."""
+        return Columns()
+
+    @property
+    def field_types(self) -> dict[str, FieldType]:
+        """Extra columns that the index keeps, name -> type; none where the source cannot have any."""
+        return {}
+
 
 class _WithFields(_Corpus):
     """A source whose rows may have typed fields besides id, title and text."""
 
     fields: dict[FieldName, FieldType] = Field(default_factory=dict)
     """Extra columns to keep, name -> type (int, float, string or bool); a missing value is null."""
+
+    @property
+    def field_types(self) -> dict[str, FieldType]:
+        """Extra columns that the index keeps, name -> type."""
+        return self.fields
 
 
 class _Listed(_WithFields):
@@ -121,6 +136,11 @@ class _Listed(_WithFields):
         """Whether the spec names a file of judgements."""
         return self.judgements != Judgements()
 
+    @property
+    def row_columns(self) -> Columns:
+        """Columns, or JSON keys, of a document's row."""
+        return self.columns
+
     @model_validator(mode="after")
     def _asked(self) -> Self:
         if self.queries is None and self.names_judgements:
@@ -134,6 +154,11 @@ class Beir(_WithFields):
     type: Literal["beir"]
     path: Text
     """The folder, relative to the current directory."""
+
+    @property
+    def row_columns(self) -> Columns:
+        """Keys of a line of corpus.jsonl."""
+        return Columns(id="_id")
 
 
 class Jsonl(_Listed):
@@ -203,6 +228,11 @@ class HuggingFace(_WithFields):
     def qrels(self) -> str:
         """Hub id or folder of the judgements."""
         return self.judgements or f"{self.path.rstrip('/')}-qrels"
+
+    @property
+    def row_columns(self) -> Columns:
+        """Columns of a document's row."""
+        return self.columns
 
 
 class PythonDocs(_Corpus):

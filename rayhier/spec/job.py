@@ -66,10 +66,20 @@ class JobSpec(Section):
                 "search.beam: got type mass with train.objective documents, by which the router is not calibrated; "
                 "allowed: auto or a whole number"
             )
-        if not self.router.spills and self.index.spilled != IndexSpec().spilled:
+        if self.train.objective == "documents" and self.router.calibrates and self.router.changed("teaching"):
+            raise InputError(
+                "router.teaching: got settings with train.objective documents, by which the router is not taught; "
+                "allowed: leave router.teaching out"
+            )
+        if not self.router.spills and self.index.changed("spilled"):
             raise InputError(
                 f"index.spilled: got {self.index.spilled} with router.type {router}, which puts every document into "
                 "the same number of leaves; allowed: leave index.spilled out"
+            )
+        if self.leaves_per_document == 1 and (second := self.index.changed("second_leaf", "spilled")):
+            raise InputError(
+                f"index.{second[0]}: got {getattr(self.index, second[0])} where documents lie in one leaf; "
+                f"allowed: leave index.{second[0]} out, or index.leaves_per_document 2"
             )
         return self
 

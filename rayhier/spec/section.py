@@ -25,3 +25,8 @@ class Section(BaseModel):
             return given
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
         return {key: value for key, value in given.items() if value is not None or key not in optional}
+
+    def changed(self, *names: str) -> list[str]:
+        """Fields among `names` whose values are not the defaults."""
+        fields = type(self).model_fields
+        return [name for name in names if getattr(self, name) != fields[name].default]

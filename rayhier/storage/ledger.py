@@ -10,7 +10,7 @@ from rayhier.storage.paths import Location
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One finished output: its files and its counts."""
 
     files: tuple[File, ...]
@@ -24,16 +24,16 @@ class Ledger:
     folder: Location
     root: Location
 
-    def done(self, key: str) -> Entry | None:
+    def done(self, key: str) -> LedgerEntry | None:
         """The entry of an output finished earlier; None where the entry or one of its files is missing or damaged."""
         try:
             saved = files.read_json(self.folder / f"{key}.json")
-            entry = Entry(tuple(File(**file) for file in saved["files"]), dict(saved["counts"]))
+            entry = LedgerEntry(tuple(File(**file) for file in saved["files"]), dict(saved["counts"]))
         except (FileNotFoundError, ValueError, KeyError, TypeError):  # missing or damaged: the output is made again
             return None
         return entry if all(self._is_whole(file) for file in entry.files) else None
 
-    def enter(self, key: str, entry: Entry) -> Entry:
+    def enter(self, key: str, entry: LedgerEntry) -> LedgerEntry:
         """Write the entry of a finished output. Writing it again is harmless: names and bytes are the same."""
         saved = {"files": [file.model_dump() for file in entry.files], "counts": entry.counts}
         files.write_json(self.folder / f"{key}.json", saved)

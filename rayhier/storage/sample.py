@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rayhier.spec.corpus import Columns, Limits, Listed, MsMarco, Parquet, Passages
+from rayhier.spec.corpus import Limits, Listed, MsMarco, Parquet, Passages
 
 MOST, MOST_BYTES = 1_000, 4 << 20
 """Most documents of a sample, and most bytes read: of a file of lines, or of the texts of a parquet file."""
@@ -32,7 +32,7 @@ def _passages(text: str, limits: Limits, passages: Passages) -> int:
 
 def _texts(spec: Listed, path: Path) -> Iterator[str | None]:
     """The text of each row; "" where it is missing, None where the row cannot be read."""
-    name = getattr(spec, "columns", Columns()).text
+    name = spec.row_columns.text
     match spec:
         case Parquet():
             yield from _of_parquet(path, name)

@@ -26,18 +26,18 @@ class Examples:
     copies: Copies | None = None
     """Which rows are passages of the same document; a search returns each whole document once."""
 
-    def known(self) -> "Known":
+    def known(self) -> "KnownPositives":
         """Index of the pairs and the spared pairs, to tell negatives from positives."""
         n = len(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + pairs[:, 1]
         if self.same:
             keys = np.concatenate([keys, np.arange(n) * (n + 1)])
-        return Known(np.unique(keys), n)
+        return KnownPositives(np.unique(keys), n)
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownPositives:
     """Known positives as sorted keys query · n + document."""
 
     key_P: Ints

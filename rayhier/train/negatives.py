@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rayhier.arrays import Ints
-from rayhier.train.examples import Known
+from rayhier.train.examples import KnownPositives
 
 CHUNK = 4096
 
@@ -14,7 +14,7 @@ Search = Callable[[slice, int], Ints]
 """Slice of the pairs, k -> the k best document rows [p, k] of their queries, best first, -1 where there are fewer."""
 
 
-def mine(search: Search, query_P: Ints, known: Known, top: int) -> Ints:
+def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
     """Mine hard negatives: for each pair the `top` best documents that are no known positives of its query.
 
     `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first; where fewer are found, -1 fills up.

@@ -153,7 +153,7 @@ def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monk
 def test_actors_of_a_cluster_say_so_too(cluster):
     """The same from a real actor, through Ray Data."""
     from rayhier.spec import InputError
-    from rayhier.spec.cluster import Workers
+    from rayhier.spec.cluster import GpuWorkers
 
     class Full:
         def __call__(self, _item):
@@ -165,4 +165,4 @@ def test_actors_of_a_cluster_say_so_too(cluster):
 
     for actor, said in ((Full, "/full: No space left on device; finished"), (Broken, "vectors: 1 of 2 hold NaN")):
         with pytest.raises(InputError, match=said):
-            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, Workers(workers=1)))
+            list(adapter.stream([{"n": 1}, {"n": 2}], actor, {}, GpuWorkers(workers=1)))

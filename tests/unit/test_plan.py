@@ -218,7 +218,8 @@ def test_what_is_worth_a_line(name: str, tiny_spec: Callable[..., Path]) -> None
 def test_second_leaves_take_space(router: str, times: float, tiny_spec: Callable[..., Path]) -> None:
     spec = tiny_spec(router=f"{{type: {router}, branching: 8}}")
     own = ["index.spilled=0.25"] if router == "learned_ivf" else []
-    one, two = (make_plan(load(spec, [*own, f"index.leaves_per_document={count}"])) for count in (1, 2))
+    overrides = (["index.leaves_per_document=1"], [*own, "index.leaves_per_document=2"])
+    one, two = (make_plan(load(spec, given)) for given in overrides)
     assert two.step("index", 0).bytes == times * one.step("index", 0).bytes
 
 
@@ -374,8 +375,8 @@ def test_a_missing_split_is_answered_with_splits_that_work(tiny_spec: Callable[.
         make_plan(load(tiny_spec()))
 
 
-def test_a_second_leaf_counts_only_where_there_is_one(tiny_spec: Callable[..., Path]) -> None:
+def test_a_second_leaf_counts_where_there_is_one(tiny_spec: Callable[..., Path]) -> None:
     one, two = "index.leaves_per_document=1", "index.leaves_per_document=2"
     other = "index.second_leaf=next_best"
-    assert fingerprints(tiny_spec(), one) == fingerprints(tiny_spec(), one, other)
     assert fingerprints(tiny_spec(), two) != fingerprints(tiny_spec(), two, other)
+    assert fingerprints(tiny_spec(), two) != fingerprints(tiny_spec(), one)

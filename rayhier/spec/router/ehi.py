@@ -6,12 +6,12 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 import math
 from typing import Literal
 
-from rayhier.spec.router.tree import Tree
+from rayhier.spec.router.tree import TreeSpec
 
 DOCUMENTS_A_LEAF = 16.0
 
 
-class Ehi(Tree):
+class Ehi(TreeSpec):
     """A tree whose levels share weights; documents and queries are routed in the same way."""
 
     type: Literal["ehi"]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rayhier.spec.router.tree import Tree
+from rayhier.spec.router.tree import TreeSpec
 from rayhier.spec.section import Rate, Section, Weight
 
 FEWEST_SCREENED = 256
@@ -37,7 +37,7 @@ class Teaching(Section):
     """Most documents used as queries."""
 
 
-class LearnedIvf(Tree):
+class LearnedIvf(TreeSpec):
     """Leaves are k-means cells of the trained vectors, evened out by prices; a router learns which hold the answers."""
 
     type: Literal["learned_ivf"]

@@ -8,7 +8,7 @@ from pydantic import Field
 from rayhier.spec.section import Section
 
 
-class Tree(Section):
+class TreeSpec(Section):
     """A tree whose nodes all have B children: B^H leaves."""
 
     branching: Annotated[int, Field(ge=2, le=1_000_000)] | Literal["auto"] = "auto"

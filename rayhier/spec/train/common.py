@@ -1,8 +1,8 @@
 """Settings that all trainings share: epochs, batches, documents kept in memory, measurements on dev."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rayhier.spec.section import Section
 
@@ -31,9 +31,17 @@ class Training(Section):
 class Mining(Section):
     """How often hard negatives (wrong documents that look right) are mined, and from how many one is drawn."""
 
+    source: str
+    """Where hard negatives are taken from; with `none` nothing is mined."""
     top: Annotated[int, Field(ge=1, le=1000)] = 10
     """Best wrong documents of a query, from which one is drawn uniformly."""
     refresh: Annotated[int, Field(ge=1)] = 5
     """Epochs or steps (see `unit`) after which hard negatives are mined again."""
     unit: Literal["epochs", "steps"] = "epochs"
     """Unit of `refresh`: section 3.5 of the EHI paper says steps, its Table 8 reads as epochs."""
+
+    @model_validator(mode="after")
+    def _mined_at_all(self) -> Self:
+        if self.source == "none" and (without := self.changed("top", "refresh", "unit")):
+            raise ValueError(f"{', '.join(without)} only where source is not none")
+        return self

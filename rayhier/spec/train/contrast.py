@@ -1,8 +1,8 @@
 """`train: {type: contrast}`: only the encoder learns, moving queries towards their documents, away from others."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rayhier.spec.section import Rate
 from rayhier.spec.train.common import Mining, Training
@@ -25,6 +25,13 @@ class Contrast(Training):
     """Number by which scores are divided before the softmax."""
     hard_negatives: HardNegatives = HardNegatives()
     """Mined hard negatives."""
+
+    @model_validator(mode="after")
+    def _trains_at_all(self) -> Self:
+        learns = ("epochs", "batch_size", "micro_batch", "encoder_lr", "temperature", "hard_negatives", "measure_every")
+        if self.objective == "documents" and (without := self.changed(*learns)):
+            raise ValueError(f"{', '.join(without)} only where objective is not documents, which trains no encoder")
+        return self
 
     @property
     def routes(self) -> bool:

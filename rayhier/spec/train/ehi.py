@@ -40,7 +40,7 @@ class HardNegatives(Mining):
 
     @model_validator(mode="after")
     def _beam_is_the_query_s(self) -> Self:
-        if self.source != "query_leaves" and self.beam != type(self).model_fields["beam"].default:
+        if self.source != "query_leaves" and self.changed("beam"):
             raise ValueError("beam only with source query_leaves")
         return self
 

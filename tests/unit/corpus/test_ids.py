@@ -24,11 +24,11 @@ def test_a_sliced_column_starts_where_the_slice_does():
 def test_no_ids():
     none = ids.array(pa.chunked_array([], ids.DIGEST))
     assert ids.later(none).tolist() == []
-    assert "a" not in ids.Known(none)
+    assert "a" not in ids.IdSet(none)
 
 
 @given(st.lists(st.text(max_size=2)), st.text(max_size=2))
 def test_like_a_set_of_strings(keys, probe):
     digests = np.array([digest(key) for key in keys], "S16")
     assert ids.later(digests).tolist() == [n for n, key in enumerate(keys) if key in keys[:n]]
-    assert (probe in ids.Known(digests)) == (probe in keys)
+    assert (probe in ids.IdSet(digests)) == (probe in keys)

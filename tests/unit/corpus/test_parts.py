@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import beir, jsonl, lines, parts
-from rayhier.corpus.passages import Layout
+from rayhier.corpus.passages import DocumentLayout
 from rayhier.spec.corpus import Beir, Jsonl, Limits, Passages
 
 KEYS = ["a", "b", "a", "c", "b", "d", "c", "a", "e", "e"]
@@ -27,7 +27,7 @@ def source(tmp_path):
 
 def settle(source, root, **sections):
     spec = Beir(type="beir", path=str(source.parent), **sections)
-    layout, reader = Layout.of(spec), beir.reader(spec)
+    layout, reader = DocumentLayout.of(spec), beir.reader(spec)
     spans = reader.ranges()
     for span in spans:
         if parts.finished(span, root) is None:
@@ -110,7 +110,7 @@ def test_lines_are_counted_file_by_file(tmp_path, monkeypatch, step):
     for name in "ab":
         (folder / f"{name}.jsonl").write_text(f'{{"id": "{name}", "text": "x"}}\n\n{{\n{{"id": "a", "text": "x"}}\n')
     spec = Jsonl(type="jsonl", documents=str(folder))
-    reader, layout = jsonl.reader(spec), Layout.of(spec)
+    reader, layout = jsonl.reader(spec), DocumentLayout.of(spec)
     spans = reader.ranges()
     for span in spans:
         parts.make(span, reader.documents(span), tmp_path, layout)

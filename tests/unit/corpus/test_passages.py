@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.corpus.check import Entry
-from rayhier.corpus.passages import Layout, cut, windows
+from rayhier.corpus.passages import DocumentLayout, cut, windows
 from rayhier.spec.corpus import Beir, Passages
 
 TEXTS = st.lists(st.text(min_size=1, max_size=3), max_size=40).map(" ".join)
@@ -62,7 +62,7 @@ def test_a_title_alone_is_one_passage():
 
 @pytest.mark.parametrize("passages", [None, {"words": 2, "stride": 1}])
 def test_a_layout_without_documents_has_its_columns(passages):
-    layout = Layout.of(Beir(type="beir", path="p", passages=passages, fields={"year": "int"}))
+    layout = DocumentLayout.of(Beir(type="beir", path="p", passages=passages, fields={"year": "int"}))
     table = layout.table([])
     assert (table.num_rows, table.schema) == (0, layout.schema)
     assert table.schema.names == ["doc_id", "title", "text", *(["parent"] if passages else []), "year"]

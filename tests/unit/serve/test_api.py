@@ -11,13 +11,13 @@ from openapi_spec_validator import validate
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.serve.api import api
-from rayhier.serve.args import Limits
+from rayhier.serve.args import RequestLimits
 from rayhier.serve.engine import Answers, Routes
 from rayhier.serve.errors import overloaded
 from rayhier.serve.guard import Guard
 from rayhier.serve.models import IndexResponse
 
-LIMITS = Limits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
+LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse(
     name="canned",
     version=4,

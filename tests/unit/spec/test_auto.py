@@ -113,6 +113,34 @@ REFUSED = {
         {"train": {"type": "ehi", "hard_negatives": {"source": "exact", "beam": 2}}},
         "beam only with source query_leaves",
     ),
+    "how often nothing is mined": (
+        {"train": {"type": "ehi", "hard_negatives": {"source": "none", "refresh": 2, "unit": "steps"}}},
+        "refresh, unit only where source is not none",
+    ),
+    "how many of no negatives": (
+        {"train": {"type": "contrast", "hard_negatives": {"source": "none", "top": 3}}},
+        "top only where source is not none",
+    ),
+    "a rate of an encoder that nothing trains": (
+        {"train": {"type": "contrast", "objective": "documents", "epochs": 3, "encoder_lr": 0.1}},
+        "epochs, encoder_lr only where objective is not documents",
+    ),
+    "teaching where nothing teaches": (
+        {"train": {"objective": "documents"}, "router": {"teaching": {"epochs": 3}}},
+        "router.teaching: got settings with train.objective documents",
+    ),
+    "a second leaf where documents have one": (
+        {"index": {"leaves_per_document": 1, "second_leaf": "next_best"}},
+        "index.second_leaf: got next_best where documents lie in one leaf",
+    ),
+    "EHI's second leaf where documents have one": (
+        {"router": {"type": "ehi"}, "index": {"second_leaf": "next_best"}},
+        "index.second_leaf: got next_best where documents lie in one leaf",
+    ),
+    "documents of two leaves where they have one": (
+        {"index": {"leaves_per_document": 1, "spilled": 0.25}},
+        "index.spilled: got 0.25 where documents lie in one leaf",
+    ),
 }
 
 

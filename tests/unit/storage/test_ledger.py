@@ -3,7 +3,7 @@
 import pytest
 
 from rayhier.storage import files
-from rayhier.storage.ledger import Entry, Ledger
+from rayhier.storage.ledger import Ledger, LedgerEntry
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def ledger(folder):
 @pytest.fixture
 def entry(folder, ledger):
     (folder / "a.bin").write_bytes(b"aaaa")
-    return ledger.enter("shard-0", Entry((files.describe(folder, "a.bin"),), {"rows": 4}))
+    return ledger.enter("shard-0", LedgerEntry((files.describe(folder, "a.bin"),), {"rows": 4}))
 
 
 def test_resumes_what_is_whole(ledger, entry):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import parts, sources
-from rayhier.corpus.passages import Layout
+from rayhier.corpus.passages import DocumentLayout
 from rayhier.spec.corpus import Jsonl, MsMarco, Parquet, Passages
 from rayhier.storage import sample
 from rayhier.storage.source import describe
@@ -50,7 +50,7 @@ def write(folder, kind, texts):
 
 def passages(spec, root):
     """What the corpus stage makes: documents, and passages of them."""
-    layout, reader = Layout.of(spec), sources.ranged(spec)
+    layout, reader = DocumentLayout.of(spec), sources.ranged(spec)
     accepted = sum(parts.make(span, reader.documents(span), root, layout) for span in reader.ranges())
     return accepted, sum(pq.read_metadata(path).num_rows for path in (root / "documents").iterdir())
 
