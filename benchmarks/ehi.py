@@ -38,8 +38,8 @@ from rayhier.model.spill import CANDIDATES, Spill, second_leaves
 from rayhier.search.exact import exact
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment
-from rayhier.spec.router import Ehi as RouterSpec
-from rayhier.spec.train import Ehi as TrainSpec
+from rayhier.spec.router import EhiRouting
+from rayhier.spec.train import EhiTraining
 from rayhier.storage import files
 from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
@@ -116,15 +116,15 @@ class Bench:
 
     def row(self, row: Row, seed: int) -> dict[str, Any]:
         """What a row measured with one seed, now or in an earlier run."""
-        router = RouterSpec.model_validate({"type": "ehi", "branching": 40, **row.router})
-        training = TrainSpec.model_validate({"type": "ehi", **row.train})
+        router = EhiRouting.model_validate({"type": "ehi", "branching": 40, **row.router})
+        training = EhiTraining.model_validate({"type": "ehi", **row.train})
         path = self.results / f"{cache.key(router.model_dump(), training.model_dump(), row.second, seed)}.json"
         if not path.is_file():
             files.write_json(path, self.measure(router, training, row.second, seed))
         found: dict[str, Any] = files.read_json(path)
         return found
 
-    def measure(self, router: RouterSpec, training: TrainSpec, second: Spill | None, seed: int) -> dict[str, Any]:
+    def measure(self, router: EhiRouting, training: EhiTraining, second: Spill | None, seed: int) -> dict[str, Any]:
         """Train, and read the test split once."""
         data = self.collection
         measure = DevMeasure(data.dev, data.documents.results)

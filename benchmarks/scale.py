@@ -41,7 +41,7 @@ from rayhier.ray import join
 from rayhier.search.answer import Answer, answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvf
+from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap
@@ -78,7 +78,7 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
             sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
         own = spec.router.over(documents)
-        assert isinstance(own, LearnedIvf)
+        assert isinstance(own, LearnedIvfRouting)
         sampled = len(sample_NM) < documents
         router = make_router(own, sample_NM, 0, sampled=sampled)
         settle(router, sample_NM, spec, 0, sampled=sampled)

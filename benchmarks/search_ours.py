@@ -17,7 +17,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.scan import LeafScan, Rows
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvf
+from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.search import Codec
 from rayhier.storage import schemas
 from rayhier.train.learned_ivf.settle import make_router, settle
@@ -40,7 +40,7 @@ class Ours:
             }
         )
         own = spec.router.over(len(vector_NM))
-        assert isinstance(own, LearnedIvf)
+        assert isinstance(own, LearnedIvfRouting)
         self.router = make_router(own, vector_NM, 0)
         settle(self.router, vector_NM, spec, 0)
         names = [f"{row:09d}" for row in range(len(vector_NM))]

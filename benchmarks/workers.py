@@ -25,8 +25,8 @@ from rayhier.arrays import Floats
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.spec.router import Ehi as RouterSpec
-from rayhier.spec.train import Ehi as TrainSpec
+from rayhier.spec.router import EhiRouting
+from rayhier.spec.train import EhiTraining
 from rayhier.storage.model_folder import open_model
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
@@ -131,8 +131,10 @@ def build(case: str, batch_size: int) -> Joint:
         if case.startswith("all")
         else HeadTower(ResidualHead(384), stored, torch.device("cpu"))
     )
-    training = TrainSpec.model_validate({"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}})
-    return Joint(tower, examples, RouterSpec(type="ehi", branching=125), training, 0, lambda _: {"dev": 0.0})
+    training = EhiTraining.model_validate(
+        {"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}}
+    )
+    return Joint(tower, examples, EhiRouting(type="ehi", branching=125), training, 0, lambda _: {"dev": 0.0})
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

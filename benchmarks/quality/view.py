@@ -17,10 +17,8 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
-from rayhier.spec.router import Ehi as EhiRouting
-from rayhier.spec.router import LearnedIvf
-from rayhier.spec.train import Contrast as ContrastTraining
-from rayhier.spec.train import Ehi as EhiTraining
+from rayhier.spec.router import EhiRouting, LearnedIvfRouting
+from rayhier.spec.train import ContrastTraining, EhiTraining
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
@@ -63,7 +61,7 @@ class View:
         self.trains = not base and not examples.same
         self._centroids: dict[int, Floats] = {}
         self._relevance: dict[int, Relevance] = {}
-        self._indexes: dict[tuple[LearnedIvf, IndexSpec], Index] = {}
+        self._indexes: dict[tuple[LearnedIvfRouting, IndexSpec], Index] = {}
 
     @cached_property
     def contrast(self) -> Contrast:
@@ -107,14 +105,14 @@ class View:
         query_QM, dev_QM = (self.contrast.pairs.side(side) for side in ("query", "dev"))
         pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
         router = self.collection.spec.router
-        assert isinstance(router, LearnedIvf)
+        assert isinstance(router, LearnedIvfRouting)
         lessons = Lessons.of(self.examples, query_QM, self.documents(), router.teaching, self.seed)
         return lessons, Lessons.judged(dev_QM, pairs)
 
     def index(self, spec: JobSpec) -> Index:
         """The router of a spec, taught where there are judged queries, and where it puts documents."""
         own = spec.router
-        assert isinstance(own, LearnedIvf)
+        assert isinstance(own, LearnedIvfRouting)
         key = own, spec.index
         if key not in self._indexes:
             bend = {"rank": 0} if self.examples.same else {}
@@ -128,7 +126,7 @@ class View:
     def untaught(self, spec: JobSpec) -> Index:
         """An index before it is taught: documents as they lie, leaves by their centroids, the screen, no bend."""
         index, own, (n, m) = self.index(spec), spec.router, self.documents().shape
-        assert isinstance(own, LearnedIvf)
+        assert isinstance(own, LearnedIvfRouting)
         router = empty_router(own.model_copy(update={"rank": 0}), n, m, self.seed)
         router.begin(index.router.cells.centroid_LM)
         return Index(router, index.leaf_NR)

@@ -26,7 +26,7 @@ class LostError(Exception):
     """A group of shards does not answer."""
 
 
-class ShardGroup(Protocol):
+class Group(Protocol):
     """A shard group: a range of leaves, in this process or behind a deployment."""
 
     @property
@@ -67,7 +67,7 @@ class Answers:
 class Engine:
     """Answers questions by a model in this process and shard groups elsewhere; the corpus has `total` documents."""
 
-    def __init__(self, model: Model, groups: Sequence[ShardGroup], total: int) -> None:
+    def __init__(self, model: Model, groups: Sequence[Group], total: int) -> None:
         self.model, self.groups, self.total = model, groups, total
         # torch stays off the replica's loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
@@ -106,7 +106,7 @@ class Engine:
         query_QM, leaves_QB = routes.encoded.numpy, routes.leaves_QB
         needs = [_within(leaves_QB, group.leaves) for group in self.groups]
 
-        async def scan(group: ShardGroup, need_Q: Bools) -> Ranking | None:
+        async def scan(group: Group, need_Q: Bools) -> Ranking | None:
             try:
                 return await group.scan(query_QM[need_Q], leaves_QB[need_Q], k)
             except LostError:

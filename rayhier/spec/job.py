@@ -11,10 +11,10 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import EvaluateSpec
 from rayhier.spec.index import IndexSpec
-from rayhier.spec.router import LearnedIvf, RouterSpec
+from rayhier.spec.router import LearnedIvfRouting, RouterSpec
 from rayhier.spec.search import MassBeam, SearchSpec
 from rayhier.spec.section import Section
-from rayhier.spec.train import Contrast, TrainSpec
+from rayhier.spec.train import ContrastTraining, TrainSpec
 
 PAIRS = (("contrast", "learned_ivf"), ("ehi", "ehi"))
 """Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
@@ -29,9 +29,9 @@ class JobSpec(Section):
     """Place of all artifacts: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
     corpus: CorpusSpec
     encoder: EncoderSpec
-    train: TrainSpec = Contrast(type="contrast")
+    train: TrainSpec = ContrastTraining(type="contrast")
     """How the encoder learns, and with ehi the tree; where left out, the training that fits `router`."""
-    router: RouterSpec = LearnedIvf(type="learned_ivf")
+    router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
     """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
     search: SearchSpec = SearchSpec()

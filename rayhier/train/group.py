@@ -16,7 +16,7 @@ from torch import Tensor
 from rayhier.arrays import Ints
 
 
-class Group:
+class WorkerGroup:
     """The process group of this worker; a group of one where none was started."""
 
     def __init__(self) -> None:

@@ -14,15 +14,17 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from rayhier.train.group import Group
+from rayhier.train.group import WorkerGroup
 
 
 class Learner:
     """Named modules that learn together by AdamW, and the workers that share their batches."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], rates: Sequence[float], group: Group | None = None) -> None:
+    def __init__(
+        self, modules: Mapping[str, nn.Module], rates: Sequence[float], group: WorkerGroup | None = None
+    ) -> None:
         """Copy the first worker's weights to every worker; `rates` are the modules' learning rates."""
-        self.modules, self.rates, self.group = dict(modules), tuple(rates), group or Group()
+        self.modules, self.rates, self.group = dict(modules), tuple(rates), group or WorkerGroup()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)
         own = [[p for p in module.parameters() if p.requires_grad] for module in self.modules.values()]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from rayhier.arrays import Floats, Ints
-from rayhier.spec.train import Contrast, Ehi
+from rayhier.spec.train import ContrastTraining, EhiTraining
 from rayhier.train.examples import Examples, batches
 from rayhier.train.loop import Learner
 from rayhier.train.negatives import Search, draw, mine
@@ -16,7 +16,9 @@ from rayhier.train.tower import Side, Tower, encode_side
 class Pairs:
     """Pairs that a tower learns from, with hard negatives, which the first worker mines and checkpoints keep."""
 
-    def __init__(self, tower: Tower, examples: Examples, spec: Contrast | Ehi, seed: int, learner: Learner) -> None:
+    def __init__(
+        self, tower: Tower, examples: Examples, spec: ContrastTraining | EhiTraining, seed: int, learner: Learner
+    ) -> None:
         self.tower, self.examples, self.spec, self.seed, self.learner = tower, examples, spec, seed, learner
         self.known = examples.known()
         learner.kept["mined"] = torch.full((len(examples.pair_P2), spec.hard_negatives.top), -1, dtype=torch.long)

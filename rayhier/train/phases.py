@@ -13,9 +13,8 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.model.router import TrainedRouter
 from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
-from rayhier.spec.router import Ehi, LearnedIvf
-from rayhier.spec.train import Contrast as ContrastTraining
-from rayhier.spec.train import Ehi as EhiTraining
+from rayhier.spec.router import EhiRouting, LearnedIvfRouting
+from rayhier.spec.train import ContrastTraining, EhiTraining
 from rayhier.storage.artifact import Artifact
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
@@ -43,11 +42,11 @@ def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Calla
     """Make the phases of a spec's training and let `run` run each in turn; returns the trained router."""
     examples, dev, documents = material.examples, material.dev, material.documents
     match spec.train, spec.router:
-        case EhiTraining() as training, Ehi() as router:
+        case EhiTraining() as training, EhiRouting() as router:
             joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results))
             run(joint)
             return joint.router
-        case ContrastTraining() as training, LearnedIvf() as router:
+        case ContrastTraining() as training, LearnedIvfRouting() as router:
             contrast = Contrast(tower, examples, training, seed, ExactMeasure(dev, documents))
             if not examples.same:
                 run(contrast)

@@ -27,7 +27,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
 from rayhier.train.data import load_examples, sampled
-from rayhier.train.group import Group
+from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Loop, Phase
 from rayhier.train.phases import Material, dev_queries, train
 from rayhier.train.tower import build_tower
@@ -119,7 +119,7 @@ class Run:
         self, spec: JobSpec, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
     ) -> None:
         self.spec, self.epochs, self.progress = spec, epochs, progress
-        self.group = Group()
+        self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
         self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
         self.board: SummaryWriter | None = None

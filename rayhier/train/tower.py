@@ -18,7 +18,7 @@ from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.artifact import Artifact
 from rayhier.train.examples import Examples
-from rayhier.train.group import Group
+from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev"]
 """Set of rows to encode: training queries, documents or dev queries."""
@@ -150,10 +150,10 @@ def build_tower(
     }
     same, asked = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
     texts["query"] = texts["document"] if same else asked
-    return TextTower(encoder, spec.train, texts, Group().agree(resolve(spec.precision, device)))
+    return TextTower(encoder, spec.train, texts, WorkerGroup().agree(resolve(spec.precision, device)))
 
 
-def encode_side(tower: Tower, side: Side, dimension: int, group: Group) -> Floats:
+def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
     """Trained vectors [n, m] of a side, encoded by all workers; an empty array on all workers but the first."""
     n = tower.size(side)
     every = np.empty((n if group.rank == 0 else 0, dimension), dtype=np.float32)

@@ -6,7 +6,7 @@ import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from rayhier.model.encoder import ResidualHead
-from rayhier.spec.train import Contrast as Spec
+from rayhier.spec.train import ContrastTraining
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower
@@ -27,7 +27,9 @@ def build(temperature):
     torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
     tower = HeadTower(head, {"query": queries, "document": documents, "dev": queries[:1]}, torch.device("cpu"))
     examples = Examples(queries, documents, np.stack([np.arange(Q)] * 2, axis=1))
-    return Contrast(tower, examples, Spec(type="contrast", temperature=temperature), 0, lambda *_: {"dev": 0.0})
+    return Contrast(
+        tower, examples, ContrastTraining(type="contrast", temperature=temperature), 0, lambda *_: {"dev": 0.0}
+    )
 
 
 @pytest.mark.parametrize("hard", [False, True])

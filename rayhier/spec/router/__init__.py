@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rayhier.spec.router.ehi import Ehi
-from rayhier.spec.router.learned_ivf import LearnedIvf, Teaching
+from rayhier.spec.router.ehi import EhiRouting
+from rayhier.spec.router.learned_ivf import LearnedIvfRouting, Teaching
 
-RouterSpec = Annotated[LearnedIvf | Ehi, Field(discriminator="type")]
+RouterSpec = Annotated[LearnedIvfRouting | EhiRouting, Field(discriminator="type")]
 
-__all__ = ["Ehi", "LearnedIvf", "RouterSpec", "Teaching"]
+__all__ = ["EhiRouting", "LearnedIvfRouting", "RouterSpec", "Teaching"]

@@ -11,7 +11,7 @@ from rayhier.spec.router.tree import TreeSpec
 DOCUMENTS_A_LEAF = 16.0
 
 
-class Ehi(TreeSpec):
+class EhiRouting(TreeSpec):
     """A tree whose levels share weights; documents and queries are routed in the same way."""
 
     type: Literal["ehi"]

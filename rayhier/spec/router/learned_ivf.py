@@ -37,7 +37,7 @@ class Teaching(Section):
     """Most documents used as queries."""
 
 
-class LearnedIvf(TreeSpec):
+class LearnedIvfRouting(TreeSpec):
     """Leaves are k-means cells of the trained vectors, evened out by prices; a router learns which hold the answers."""
 
     type: Literal["learned_ivf"]

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from rayhier.spec.train.common import Training
-from rayhier.spec.train.contrast import Contrast
-from rayhier.spec.train.ehi import Ehi
+from rayhier.spec.train.contrast import ContrastTraining
+from rayhier.spec.train.ehi import EhiTraining
 
-TrainSpec = Annotated[Contrast | Ehi, Field(discriminator="type")]
+TrainSpec = Annotated[ContrastTraining | EhiTraining, Field(discriminator="type")]
 
-__all__ = ["Contrast", "Ehi", "TrainSpec", "Training"]
+__all__ = ["ContrastTraining", "EhiTraining", "TrainSpec", "Training"]

@@ -8,14 +8,14 @@ from rayhier.spec.section import Rate
 from rayhier.spec.train.common import Mining, Training
 
 
-class HardNegatives(Mining):
+class ContrastNegatives(Mining):
     """One mined negative for each query, drawn from its best wrong documents."""
 
     source: Literal["exact", "none"] = "exact"
     """`exact`: found among all documents by an exact search (as in ANCE). `none`: only the batch's other documents."""
 
 
-class Contrast(Training):
+class ContrastTraining(Training):
     """InfoNCE over a batch's documents and mined hard negatives; without train judgements nothing is trained."""
 
     type: Literal["contrast"]
@@ -23,7 +23,7 @@ class Contrast(Training):
     """Learning rate of AdamW (weight decay 0.01, torch's default), falling to zero."""
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
     """Number by which scores are divided before the softmax."""
-    hard_negatives: HardNegatives = HardNegatives()
+    hard_negatives: ContrastNegatives = ContrastNegatives()
     """Mined hard negatives."""
 
     @model_validator(mode="after")

@@ -28,7 +28,7 @@ class Loss(Section):
     """Form of the intra-leaf loss. `product`: Eq. 5 of the paper. `triplet`: the gated triplet of its Algorithm 1."""
 
 
-class HardNegatives(Mining):
+class EhiNegatives(Mining):
     """One mined negative for each query, found with the current encoder and tree."""
 
     source: Literal["query_leaves", "positive_leaf", "exact", "none"] = "query_leaves"
@@ -45,7 +45,7 @@ class HardNegatives(Mining):
         return self
 
 
-class Ehi(Training):
+class EhiTraining(Training):
     """EHI's training: triplets on vectors and on paths; unlike documents are driven into different leaves."""
 
     type: Literal["ehi"]
@@ -59,7 +59,7 @@ class Ehi(Training):
     """Learning rate of the router (AdamW, weight decay 0.01, torch's default)."""
     loss: Loss = Loss()
     """Weights, margins and form of the three losses."""
-    hard_negatives: HardNegatives = HardNegatives()
+    hard_negatives: EhiNegatives = EhiNegatives()
     """Mined hard negatives."""
 
     @property

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
-from rayhier.spec.train import Contrast as ContrastSpec
+from rayhier.spec.train import ContrastTraining
 from rayhier.train.caching import encode
 from rayhier.train.examples import Examples
-from rayhier.train.group import Group
+from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Learner
 from rayhier.train.negatives import Search
 from rayhier.train.pairs import Pairs
@@ -33,10 +33,10 @@ class Contrast:
         self,
         tower: Tower,
         examples: Examples,
-        spec: ContrastSpec,
+        spec: ContrastTraining,
         seed: int,
         measure: Measure,
-        group: Group | None = None,
+        group: WorkerGroup | None = None,
     ) -> None:
         self.spec, self.tower, self.examples, self._measure = spec, tower, examples, measure
         self.learner = Learner({"encoder": tower.module}, (spec.encoder_lr,), group)

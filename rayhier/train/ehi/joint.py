@@ -17,12 +17,12 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.losses import Batch, Losses, ehi_losses
 from rayhier.model.router import route_all
 from rayhier.search.lists import LeafLists
-from rayhier.spec.router import Ehi as RouterSpec
-from rayhier.spec.train import Ehi as TrainSpec
+from rayhier.spec.router import EhiRouting
+from rayhier.spec.train import EhiTraining
 from rayhier.train.caching import encode
 from rayhier.train.ehi.warm import warm_start
 from rayhier.train.examples import Examples
-from rayhier.train.group import Group
+from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Learner
 from rayhier.train.negatives import Search
 from rayhier.train.pairs import Pairs
@@ -58,11 +58,11 @@ class Joint:
         self,
         tower: Tower,
         examples: Examples,
-        router: RouterSpec,
-        spec: TrainSpec,
+        router: EhiRouting,
+        spec: EhiTraining,
         seed: int,
         measure: Measure,
-        group: Group | None = None,
+        group: WorkerGroup | None = None,
     ) -> None:
         self.spec, self.tower, self.examples, self._measure = spec, tower, examples, measure
         n, m = examples.document_NM.shape

@@ -18,7 +18,7 @@ from rayhier.model.placing import choose, parts, place
 from rayhier.model.router import place_all
 from rayhier.model.spill import CANDIDATES, Spill
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvf
+from rayhier.spec.router import LearnedIvfRouting
 
 AUCTIONS, EVEN, PRICE = 20, 1.2, 0.02
 """Most rounds, imbalance that ends them, and price in cosine that a leaf of twice the mean size gains per round."""
@@ -32,7 +32,7 @@ SAMPLE = 256
 """Documents per leaf in the sample on which prices are found."""
 
 
-def make_router(spec: LearnedIvf, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
+def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
     """Make a router that is k-means IVF of documents [n, m], float32 or float16.
 
     Where the documents are a sample of the corpus, k-means does not read every twentieth: its centroids are nearer to
@@ -53,7 +53,7 @@ def make_router(spec: LearnedIvf, document_NM: Floats, seed: int, *, sampled: bo
     return router
 
 
-def empty_router(spec: LearnedIvf, documents: int, dimension: int, seed: int) -> LearnedIvfRouter:
+def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: int) -> LearnedIvfRouter:
     """Make an untrained router for a number of documents of a dimension."""
     branching = spec.children(documents)
     with torch.random.fork_rng(devices=[]):

@@ -11,10 +11,10 @@ from rayhier.arrays import Ints
 from rayhier.dataset.balance import balance
 from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvf, Teaching
+from rayhier.spec.router import LearnedIvfRouting, Teaching
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.examples import Examples, batches, spans
-from rayhier.train.group import Group
+from rayhier.train.group import WorkerGroup
 from rayhier.train.learned_ivf.lessons import Lessons
 from rayhier.train.learned_ivf.settle import empty_router, leaf_sizes, make_router, settle
 from rayhier.train.loop import Learner
@@ -34,7 +34,7 @@ class Teacher:
         dev: Lessons,
         spec: Teaching,
         seed: int,
-        group: Group | None = None,
+        group: WorkerGroup | None = None,
     ) -> None:
         """Prepare to teach a router whose documents lie in leaves [n, r]; without lessons it stays unchanged."""
         self.router, self.spec, self.seed = router, spec, seed
@@ -110,7 +110,13 @@ def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
 
 
 def build_teacher(
-    spec: JobSpec, router: LearnedIvf, contrast: Contrast, examples: Examples, dev_P2: Ints, *, sampled: bool = False
+    spec: JobSpec,
+    router: LearnedIvfRouting,
+    contrast: Contrast,
+    examples: Examples,
+    dev_P2: Ints,
+    *,
+    sampled: bool = False,
 ) -> Teacher:
     """Make the teacher that follows contrastive training: its trained vectors give leaves, lessons and dev lessons.
 

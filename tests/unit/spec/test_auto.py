@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from rayhier.spec import JobSpec
-from rayhier.spec.train import Contrast, Ehi
+from rayhier.spec.train import ContrastTraining, EhiTraining
 
 PARTNER = {"learned_ivf": "contrast", "ehi": "ehi"}
 
@@ -36,9 +36,10 @@ def test_rows_per_document(router, index, rows):
     assert job(index, router={"type": router}).rows_per_document == rows
 
 
-@pytest.mark.parametrize(("training", "epochs", "batch"), [(Contrast, 10, 256), (Ehi, 20, 64)])
-def test_epochs_and_batches(training, epochs, batch):
-    kind = training.__name__.lower()
+@pytest.mark.parametrize(
+    ("training", "kind", "epochs", "batch"), [(ContrastTraining, "contrast", 10, 256), (EhiTraining, "ehi", 20, 64)]
+)
+def test_epochs_and_batches(training, kind, epochs, batch):
     assert (training(type=kind).epochs, training(type=kind).batch_size) == (epochs, batch)
     given = training(type=kind, epochs=3, batch_size=7)
     assert (given.epochs, given.batch_size) == (3, 7)

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from rayhier.spec.router import Ehi, LearnedIvf, RouterSpec
+from rayhier.spec.router import EhiRouting, LearnedIvfRouting, RouterSpec
 
-ROUTERS = {"learned_ivf": LearnedIvf, "ehi": Ehi}
+ROUTERS = {"learned_ivf": LearnedIvfRouting, "ehi": EhiRouting}
 
 
 def router(kind, **given):

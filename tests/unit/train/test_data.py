@@ -7,7 +7,7 @@ import pytest
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
-from rayhier.spec.train import Contrast, Ehi
+from rayhier.spec.train import ContrastTraining, EhiTraining
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples, sampled
@@ -115,10 +115,12 @@ def published(tmp_path, documents, grade):
     [("auto", 1, True), ("auto", 0, False), ("supervised", 1, True), ("documents", 1, False)],
 )
 def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
-    found = load_examples(Ehi(type="ehi", objective=objective), *published(tmp_path, documents, grade), documents)
+    found = load_examples(
+        EhiTraining(type="ehi", objective=objective), *published(tmp_path, documents, grade), documents
+    )
     wanted = [[0, 3]] if supervised else document_pairs(documents).pair_P2.tolist()
     assert found.pair_P2.tolist() == wanted
-    contrast = Contrast(type="contrast", objective=objective)
+    contrast = ContrastTraining(type="contrast", objective=objective)
     taught = load_examples(contrast, *published(tmp_path, documents, grade), documents)
     assert (taught.same, taught.pair_P2.tolist()) == (not supervised, wanted if supervised else [])
 

@@ -9,8 +9,8 @@ import torch
 
 from rayhier.embed.encode import TextEncoder
 from rayhier.spec.encoder import EncoderSpec
-from rayhier.spec.router import Ehi
-from rayhier.spec.train import Ehi as Spec
+from rayhier.spec.router import EhiRouting
+from rayhier.spec.train import EhiTraining
 from rayhier.train import tower as towers
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
@@ -40,8 +40,8 @@ def build(tiny_model, texts):
         stored = {side: encoder.encode(found) for side, found in texts.items()}
         tower = TextTower(encoder, which, {side: pa.chunked_array([found]) for side, found in texts.items()}, dtype)
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
-        train = Spec(type="ehi", batch_size=16, epochs=1, micro_batch=micro_batch)
-        router = Ehi(type="ehi", branching=4)
+        train = EhiTraining(type="ehi", batch_size=16, epochs=1, micro_batch=micro_batch)
+        router = EhiRouting(type="ehi", branching=4)
         return tower, Driven(Joint(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])}))
 
     return make
@@ -104,7 +104,7 @@ def test_every_worker_computes_as_the_first_decided(tiny_model, texts, monkeypat
     measured = []
     monkeypatch.setattr(towers, "load_texts", lambda corpus, ids: pa.chunked_array([texts["document"]]))
     monkeypatch.setattr(towers, "resolve", lambda precision, device: measured.append(precision) or torch.float32)
-    monkeypatch.setattr(towers.Group, "agree", lambda group, value: torch.bfloat16)
+    monkeypatch.setattr(towers.WorkerGroup, "agree", lambda group, value: torch.bfloat16)
     spec = EncoderSpec(model=str(tiny_model), max_length=32, device="cpu", train="all")
     examples = SimpleNamespace(same=True, query_texts=[])
     tower = towers.build_tower(

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rayhier.model.encoder import ResidualHead
-from rayhier.spec.train import Contrast as Spec
+from rayhier.spec.train import ContrastTraining
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.tower import HeadTower
 
@@ -16,7 +16,7 @@ RATE = 0.01
 
 def spec(epochs=4, batch_size=16, **hard):
     given = {"epochs": epochs, "batch_size": batch_size, "encoder_lr": RATE, "temperature": 0.1}
-    return Spec(type="contrast", **given, hard_negatives=hard)
+    return ContrastTraining(type="contrast", **given, hard_negatives=hard)
 
 
 def told(devs):

@@ -9,8 +9,8 @@ import torch
 from rayhier.dataset.documents import Copies
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.losses import ehi_losses
-from rayhier.spec.router import Ehi
-from rayhier.spec.train import Ehi as Spec
+from rayhier.spec.router import EhiRouting
+from rayhier.spec.train import EhiTraining
 from rayhier.spec.train.ehi import Loss
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.tower import HeadTower
@@ -18,8 +18,8 @@ from rayhier.train.tower import HeadTower
 from ..driven import Driven, run
 
 N, M, SIGNAL = 240, 16, 8
-ROUTER = Ehi(type="ehi", branching=12)
-TALL = Ehi(type="ehi", branching=3, height=2)
+ROUTER = EhiRouting(type="ehi", branching=12)
+TALL = EhiRouting(type="ehi", branching=3, height=2)
 COLD, COLD_TALL = (router.model_copy(update={"warm_start": "none"}) for router in (ROUTER, TALL))
 
 
@@ -28,7 +28,7 @@ def unit(vectors):
 
 
 def spec(epochs=4, **hard):
-    return Spec(type="ehi", epochs=epochs, batch_size=16, encoder_lr=0.02, hard_negatives=hard)
+    return EhiTraining(type="ehi", epochs=epochs, batch_size=16, encoder_lr=0.02, hard_negatives=hard)
 
 
 def told(devs):
@@ -225,11 +225,11 @@ def test_head_and_router_have_their_own_rates(problem):
     trainer = build(problem)
     rates = {id(p): group["lr"] for group in trainer.optimizer.param_groups for p in group["params"]}
     assert {rates[id(p)] for p in head(trainer).parameters()} == {0.02}
-    assert {rates[id(p)] for p in trainer.router.parameters()} == {Spec(type="ehi").router_lr}
+    assert {rates[id(p)] for p in trainer.router.parameters()} == {EhiTraining(type="ehi").router_lr}
 
 
 def test_auto_branching_follows_from_the_number_of_documents(problem):
-    assert build(problem, router=Ehi(type="ehi")).router.n_leaves == N // 16
+    assert build(problem, router=EhiRouting(type="ehi")).router.n_leaves == N // 16
 
 
 def test_a_snapshot_is_what_head_and_router_make(problem):

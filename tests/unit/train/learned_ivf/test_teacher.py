@@ -14,7 +14,7 @@ from rayhier.model.learned_ivf import SCALE, LearnedIvfRouter
 from rayhier.model.placing import place
 from rayhier.model.router import place_all, route_all
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvf
+from rayhier.spec.router import LearnedIvfRouting
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import document_pairs
 from rayhier.train.learned_ivf.lessons import Lessons
@@ -25,9 +25,9 @@ from rayhier.train.tower import HeadTower
 from ..driven import Driven, run
 
 LEAVES, RATE = 12, 5e-3
-FLAT = LearnedIvf(type="learned_ivf", branching=LEAVES, rank=4)
-SCREENED = LearnedIvf(type="learned_ivf", branching=LEAVES, rank=4, screen=4)
-TALL = LearnedIvf(type="learned_ivf", branching=3, height=2, rank=4)
+FLAT = LearnedIvfRouting(type="learned_ivf", branching=LEAVES, rank=4)
+SCREENED = LearnedIvfRouting(type="learned_ivf", branching=LEAVES, rank=4, screen=4)
+TALL = LearnedIvfRouting(type="learned_ivf", branching=3, height=2, rank=4)
 KINDS = pytest.mark.parametrize("router", [FLAT, SCREENED, TALL], ids=["flat", "screened", "tall"])
 
 
@@ -138,7 +138,7 @@ def test_a_share_lies_in_two_leaves(problem, share):
 
 def test_a_sample_spills_as_many_of_those_it_left_out():
     """k-means lies nearer to what it saw: a border found there would have most others in two leaves."""
-    rng, router = np.random.default_rng(0), LearnedIvf(type="learned_ivf", branching=100, rank=0)
+    rng, router = np.random.default_rng(0), LearnedIvfRouting(type="learned_ivf", branching=100, rank=0)
     documents = rng.normal(size=(4_000, 24)).astype(np.float32)
     documents /= np.linalg.norm(documents, axis=1, keepdims=True)
     sample, others = documents[:800], documents[800:]
