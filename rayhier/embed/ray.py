@@ -10,9 +10,9 @@ import torch
 from rayhier.dataset.documents import document_texts
 from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import TextEncoder
+from rayhier.embed.precision import agreed
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.model.encoder import Encoder
-from rayhier.model.precision import agreed
 from rayhier.progress import Bar, say
 from rayhier.ray import Pool, stream
 from rayhier.spec import JobSpec

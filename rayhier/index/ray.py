@@ -12,6 +12,7 @@ import torch
 
 from rayhier.dataset.documents import document_texts
 from rayhier.embed.clock import Clock, Utilisation
+from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
 from rayhier.index import cap
@@ -19,7 +20,7 @@ from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import ranges, shard_count
-from rayhier.model.precision import agreed, as_embedded, resolve_device
+from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
 from rayhier.ray import stream

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from rayhier.spec import InputError, JobSpec
-from rayhier.spec.encoder import Device, EncoderSpec, Precision
-from rayhier.storage.artifact import Artifact
-from rayhier.storage.ledger import Ledger
+from rayhier.spec import InputError
+from rayhier.spec.encoder import Device, Precision
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
 """Tokens per device type, and widths, of the layers that are timed: those of a small encoder."""
@@ -39,27 +37,6 @@ def resolve(precision: Precision, device: torch.device) -> torch.dtype:
             return torch.float16
         case "auto":
             return _faster(device)
-
-
-def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
-    """Replace precision `auto` by what the first of the processes that share a ledger measures, also when resuming."""
-    if spec.precision != "auto":
-        return spec
-    dtype = ledger.agree("precision", lambda: str(resolve("auto", resolve_device(spec.device))))
-    return spec.model_copy(update={"precision": dtype.removeprefix("torch.")})
-
-
-def as_embedded(spec: JobSpec, vectors: Artifact, gpus: float) -> JobSpec:
-    """A spec whose `precision: auto` is named: what the embed step of the same run measured and recorded.
-
-    It stays `auto`, for a step to measure itself, where embed's actors had GPUs and the step's processes, of `gpus`
-    each, have none, or the reverse; and where embed's machines differed.
-    """
-    recorded = vectors.record.counts["precision"]
-    alike = (spec.cluster.embed.gpus > 0) == (gpus > 0)
-    if spec.encoder.precision != "auto" or len(recorded) != 1 or not alike:
-        return spec
-    return spec.model_copy(update={"encoder": spec.encoder.model_copy(update={"precision": recorded[0]})})
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
 from rayhier.dataset.documents import load_documents
-from rayhier.model.precision import as_embedded
+from rayhier.embed.precision import as_embedded
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec

@@ -1,16 +1,11 @@
 """`auto` is the faster of two arithmetics, measured once, and CUDA only where there is a device."""
 
-from dataclasses import dataclass
-from types import SimpleNamespace
-
 import pytest
 import torch
 
 from rayhier.model import precision
-from rayhier.model.precision import agreed, as_embedded, resolve, resolve_device
-from rayhier.spec import InputError, JobSpec
-from rayhier.spec.encoder import EncoderSpec
-from rayhier.storage.ledger import Ledger
+from rayhier.model.precision import resolve, resolve_device
+from rayhier.spec import InputError
 
 CPU = torch.device("cpu")
 BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
@@ -49,13 +44,10 @@ def test_what_cannot_multiply_bfloat16_measures_nothing(clocked):
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
-def test_a_named_precision_is_kept_and_measures_nothing(clocked, tmp_path, name):
+def test_a_named_precision_is_kept_and_measures_nothing(clocked, name):
     measured = clocked(["avx512_bf16"], {BFLOAT16: 0.001, FLOAT32: 0.002})
     assert resolve(name, CPU) == getattr(torch, name)
-    spec = EncoderSpec(model="m", precision=name)
-    assert agreed(spec, Ledger(tmp_path, tmp_path)) == spec
     assert not measured
-    assert not any(tmp_path.iterdir())
 
 
 def test_each_arithmetic_is_timed(monkeypatch):
@@ -63,17 +55,6 @@ def test_each_arithmetic_is_timed(monkeypatch):
     ticks = iter([0, 9.0, 0, 9.0, 0, 0.4, 0, 0.3, 0, 0.2, 0, 0.5, 0, 0.6, 0, 0.7])
     monkeypatch.setattr(precision.time, "perf_counter", lambda: next(ticks))
     assert precision.seconds(CPU) == {BFLOAT16: 0.2, FLOAT32: 0.3}
-
-
-def test_who_shares_a_ledger_agrees(clocked, tmp_path):
-    """A slower second actor, or a resumed step, does not measure again, whatever it would find."""
-    spec, ledger = EncoderSpec(model="m", device="cpu", max_length=77), Ledger(tmp_path, tmp_path)
-    clocked(["bf16"], {BFLOAT16: 0.001, FLOAT32: 0.002})
-    assert agreed(spec, ledger) == spec.model_copy(update={"precision": "bfloat16"})
-    measured = clocked(["bf16"], {BFLOAT16: 0.002, FLOAT32: 0.001})
-    assert agreed(spec, ledger).precision == "bfloat16"
-    assert len(measured) == 1
-    assert agreed(spec, Ledger(tmp_path / "other", tmp_path)).precision == "float32"
 
 
 @pytest.mark.parametrize(
@@ -89,33 +70,3 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match=r"encoder\.device: got 'cuda', .*allowed: auto or cpu"):
         resolve_device("cuda")
-
-
-@dataclass
-class Vectors:
-    """A published embed step, as far as it says which precisions its actors took."""
-
-    precision: list
-
-    @property
-    def record(self):
-        return SimpleNamespace(counts={"precision": self.precision})
-
-
-@pytest.mark.parametrize(
-    ("given", "recorded", "gpus", "wanted"),
-    [
-        ("auto", ["float32"], 0, "float32"),
-        ("auto", ["bfloat16"], 0, "bfloat16"),
-        ("auto", ["bfloat16", "float32"], 0, "auto"),
-        ("auto", ["bfloat16"], 1, "auto"),
-        ("float16", ["float16"], 0, "float16"),
-        ("float32", ["bfloat16"], 0, "float32"),
-    ],
-)
-def test_later_steps_take_what_embed_measured(given, recorded, gpus, wanted):
-    spec = JobSpec.model_validate(
-        {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "m", "precision": given}}
-    )
-    assert as_embedded(spec, Vectors(recorded), gpus).encoder.precision == wanted
-    assert spec.encoder.precision == given
