@@ -52,7 +52,7 @@ class Trial:
         self.documents = len(index.leaf_NR)
 
     def at(self, router: Router, beam: int) -> Setting:
-        """What queries find and visit where a router names at most so many leaves for each."""
+        """Recall and visited documents of each query where a router names at most `beam` leaves for it."""
         leaves_QB = route_all(router, self.queries, beam)[0].numpy()
         probed_QL = np.zeros((len(leaves_QB), self.router.n_leaves + 1), dtype=bool)
         np.put_along_axis(probed_QL, leaves_QB, values=True, axis=1)
@@ -62,7 +62,7 @@ class Trial:
 
 
 def read(settings: Sequence[Setting], wanted: float, rows: Ints) -> float:
-    """Documents visited, in the mean over some queries, where the mean recall is what is wanted; NaN beyond."""
+    """Mean documents visited by some queries where their mean recall reaches `wanted`; NaN where it never does."""
     recall = np.maximum.accumulate([float(one.recall_Q[rows].mean()) for one in settings])
     visited = [float(one.visited_Q[rows].mean()) for one in settings]
     return float(np.interp(wanted, recall, visited)) if recall[-1] >= wanted else float("nan")

@@ -115,7 +115,7 @@ class Bench:
         self.results = workdir.absolute() / "results"
 
     def row(self, row: Row, seed: int) -> dict[str, Any]:
-        """What a row measured with one seed, now or in an earlier run."""
+        """Measures of a row with one seed, made now or read from an earlier run."""
         router = EhiRouting.model_validate({"type": "ehi", "branching": 40, **row.router})
         training = EhiTraining.model_validate({"type": "ehi", **row.train})
         path = self.results / f"{cache.key(router.model_dump(), training.model_dump(), row.second, seed)}.json"

@@ -12,7 +12,7 @@ THREADS = min(2, os.cpu_count() or 1)
 
 
 def set_threads(threads: int) -> None:
-    """Let faiss and torch use so many threads."""
+    """Set the number of threads that faiss and torch use."""
     faiss.omp_set_num_threads(threads)
     torch.set_num_threads(threads)
 

@@ -255,7 +255,7 @@ def growth(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Work and latency against documents, beside the growth that is asked."""
+    """Draw work and latency against the number of documents, beside the required growth."""
     sizes = [row["documents"] for row in rows]
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     work_axes, time_axes = figure.subplots(1, 2)

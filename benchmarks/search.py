@@ -120,7 +120,7 @@ def ratios(mine: Callable[[], None], theirs: Callable[[], None], threads: int) -
 
 
 def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
-    """What is searched, in words; its vectors; the queries."""
+    """Name of the searched collection, its vectors, and the queries."""
     if given.synthetic:
         centre_CM = centres()
         found = np.concatenate([part(number, rows, centre_CM) for number, rows in parts(given.synthetic)])

@@ -27,7 +27,7 @@ Search = Callable[[Floats, int, int], Ints]
 
 @dataclass(frozen=True)
 class System:
-    """One index, and how it is asked."""
+    """One index, and the function that searches it."""
 
     name: str
     seconds: float

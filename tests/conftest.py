@@ -189,7 +189,7 @@ def ray_processes(*titles: str) -> Iterator[int]:
 
 
 def _parent(entry: Path) -> int:
-    """Of a process; 0 where it has ended."""
+    """Parent of a process; 0 where it has ended."""
     try:
         return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     except OSError:

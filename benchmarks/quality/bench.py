@@ -58,7 +58,7 @@ def say(text: str) -> None:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One system with so many leaves (0: it has none) and one seed: a file of results."""
+    """One system with a number of leaves (0: it has none) and one seed: a file of results."""
 
     system: str
     leaves: int
@@ -106,13 +106,13 @@ class Bench:
         return tuple(name for name in TUNED if name not in left_out)
 
     def view(self, seed: int) -> View:
-        """The collection under the trained encoder of a seed; the last one stays."""
+        """The collection in the vectors of a seed's trained encoder; only the last seed asked for stays in memory."""
         if self._view is None or self._view.seed != seed:
             self._view = View(self.collection, self.collection.examples, seed, self.folder / f"seed-{seed}")
         return self._view
 
     def base(self, seed: int) -> View:
-        """The collection under the encoder as it came."""
+        """The collection in the vectors of the untrained encoder."""
         return View(self.collection, self.collection.examples, seed, self.folder, base=True)
 
     @cached_property
@@ -280,6 +280,6 @@ def price(cost: float | None) -> float:
 
 
 def complete_bench(name: str, workdir: Path, seeds: int, split: str) -> Bench | None:
-    """A collection with as many seeds, at most so many, as all is measured of; None before the first."""
+    """A collection with the most seeds, at most `seeds`, that every system is measured with; None before one is."""
     benches = (Bench(name, workdir, count, split) for count in range(seeds, 0, -1))
     return next((bench for bench in benches if bench.is_complete), None)

@@ -28,7 +28,7 @@ IVF, SPILL = "faiss_ivf_same_encoder", "faiss_ivf_spill"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one system comes to: its leaves (0: none), and the mean over seeds."""
+    """Result of one system: its leaves (0: none), and the mean over seeds."""
 
     leaves: int
     seeds: int
@@ -54,7 +54,7 @@ class Results:
 
 
 def goals(results: Sequence[Results]) -> list[str]:
-    """Every goal: value, interval, what was asked, met or missed."""
+    """Lines of every goal: measured value, interval, required value, met or missed."""
     supervised = {one.name: one.main for one in results if one.name in SUPERVISED}
     whole = "" if len(supervised) == len(SUPERVISED) else " The pool is incomplete, and so is every verdict on it."
     found = [
@@ -168,7 +168,7 @@ def encoders(supervised: Mapping[str, dict[str, Outcome]]) -> list[str]:
 
 
 def learned(results: Sequence[Results]) -> list[str]:
-    """What is neither more leaves nor the screen: against the untaught router, and controls of as many leaves."""
+    """Gain by teaching alone: against the untaught router, and against controls with as many leaves."""
     pairs = {"`untaught`": [(one.main[SHIPPED], one.main["untaught"]) for one in results]}
     for control in (IVF, SPILL):
         pairs[f"`{control}`, equal leaves"] = [(one.equal[SHIPPED], one.equal[control]) for one in results]

@@ -32,7 +32,7 @@ are the only queries there are to learn from. Vectors of all-MiniLM-L6-v2, with 
 seeds: of the encoder's batches, of k-means, of the router.
 
 **The encoder** is trained by contrast with mined hard negatives and no index, the best epoch on dev is kept; on
-cranfield it stays as it came. All systems but `faiss_ivf` (base encoder), `ehi_cold` and `ehi_warm` (encoder and index
+cranfield it stays untrained. All systems but `faiss_ivf` (base encoder), `ehi_cold` and `ehi_warm` (encoder and index
 trained together) search the very same trained vectors of a seed. So `faiss_ivf_same_encoder` and `scann` are also the
 usual system, an encoder trained without an index and then an index of its vectors, and the encoder is its own control.
 
@@ -52,8 +52,8 @@ usual system, an encoder trained without an index and then an index of its vecto
 | `hnsw` | faiss's graph (32 links) over the trained vectors, efSearch from 16 on |
 
 **What is counted.** Visited: distinct documents scored, counted for every query. Cost: rows scored (a document in two
-searched leaves counts twice) and the router's multiply-adds over the dimension, that is in documents' worth; for lists
-the centroids, for HNSW all distances computed. Both as fractions of the corpus. Curves are measured at every beam
+searched leaves counts twice) plus the router's multiply-adds divided by the dimension, which makes them dot products;
+for lists the centroids, for HNSW all distances computed. Both as fractions of the corpus. Curves are measured at every beam
 1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%). They are
 read linearly between points, and say nothing beyond the first and the last: there the tables have a dash, and for
 recall that was not reached.

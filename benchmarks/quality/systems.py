@@ -34,7 +34,7 @@ class Leaves:
     probe: Callable[[int], Ints]
     """Beam -> leaves [q, beam]."""
     routing: Callable[[int], float]
-    """Beam -> documents' worth of multiply-adds."""
+    """Beam -> cost of routing a query, in dot products of the vectors' dimension."""
 
     @property
     def sizes(self) -> Ints:

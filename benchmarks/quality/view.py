@@ -65,7 +65,7 @@ class View:
 
     @cached_property
     def contrast(self) -> Contrast:
-        """The encoder: by contrast, or as it came."""
+        """Encoder: trained by contrast, or untrained."""
         data, training = self.collection, self.collection.spec.train
         assert isinstance(training, ContrastTraining)
         measure = ExactMeasure(data.dev, data.documents)

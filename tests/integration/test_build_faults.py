@@ -98,7 +98,7 @@ def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
 
 @pytest.mark.usefixtures("here")
 def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, work, capsys, monkeypatch):
-    """As by another machine, whose arithmetic differs: half of the shards were there already."""
+    """Half of the shards are there already, made by a machine whose arithmetic differs."""
     before = leaf_map_of(work).manifest
     parts = len(list(work.glob("corpus/*/*/documents/*.parquet")))
     with monkeypatch.context() as patched:
@@ -151,7 +151,7 @@ def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monk
 
 
 def test_actors_of_a_cluster_say_so_too(cluster):
-    """The same from a real actor, through Ray Data."""
+    """A real actor's full disk reaches the driver through Ray Data, as one sentence."""
     from rayhier.spec import InputError
     from rayhier.spec.cluster import GpuWorkers
 

@@ -42,7 +42,7 @@ class Head:
         )
 
     def submit_soon(self, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-        """The same, again while the cluster still starts."""
+        """Submit a command, again and again while the cluster still starts."""
         end = time.monotonic() + STARTED_WITHIN
         while True:
             ended = self.submit(folder, *command)

@@ -77,7 +77,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
 
 
 def test_two_leaves_a_document(built: Path, tmp_path: Path) -> None:
-    """Of a joint router, which knows no cells: the leaves' means choose the second one."""
+    """A joint router knows no cells: the means of the leaves choose the second leaf."""
     work = shutil.copytree(built / "work", tmp_path / "work")
     own = {"workdir": work, "router.type": "ehi", "index.leaves_per_document": 2}
     given = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]

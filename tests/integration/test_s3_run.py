@@ -1,4 +1,4 @@
-"""The same job in a folder and in a bucket publishes the same files."""
+"""A job publishes equal files in a folder and in a bucket."""
 
 import shutil
 from pathlib import Path

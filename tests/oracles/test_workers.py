@@ -97,7 +97,7 @@ def teacher(micro_batch):
 
 
 def tall(micro_batch):
-    """The same over a tree."""
+    """The teacher over a tree of two levels, without a screen."""
     return taught(micro_batch, {"type": "learned_ivf", "branching": 3, "height": 2})
 
 

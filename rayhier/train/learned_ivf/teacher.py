@@ -96,7 +96,7 @@ class Teacher:
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
     def finish(self) -> None:
-        """Compute the router's screen; on the first worker, calibrate a router that was taught by dev queries."""
+        """Compute the router's screen; on the first worker, calibrate a taught router by the dev queries."""
         self.router.finish()
         if self.epochs and self.learner.group.rank == 0:
             query_P = torch.from_numpy(self.dev.pair_P2[:, 0])

@@ -39,7 +39,7 @@ def test_what_does_not_divide_is_refused(n, groups):
 
 
 def test_separated_clusters_are_the_groups():
-    """Of a k-means that found them: that of some seeds does not."""
+    """Use a k-means that found the groups: with some seeds it does not."""
     vectors, center = around(np.eye(6, 8, dtype=np.float32), 5)
     found = [even_groups(vectors, 6, seed) for seed in range(5)]
     assert any(len(set(zip(group.tolist(), center.tolist(), strict=True))) == 6 for group in found)

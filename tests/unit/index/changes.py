@@ -16,7 +16,7 @@ def batch(ids, seed=9):
 
 
 def compacted(root, shards=2):
-    """As the Ray adapter does it, without Ray."""
+    """Do what the Ray adapter does, without Ray."""
     base, made = gathered(root, shards)
     return leaf_map.commit(root, instead(base.manifest, made))
 

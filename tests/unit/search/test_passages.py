@@ -31,7 +31,7 @@ def asked():
 
 @pytest.fixture(scope="module")
 def vectors(asked):
-    """Of five documents every passage is about the first query, and something else."""
+    """Every passage of five documents is about the first query, and something else."""
     vectors = unit(np.random.default_rng(3).normal(size=(DOCUMENTS * PASSAGES, M)))
     vectors[: 5 * PASSAGES] += 0.5 * asked[0]
     return unit(vectors).astype(np.float16).astype(np.float32)

@@ -28,7 +28,7 @@ N, M, L, Q, K, BEAM = 6000, 32, 24, 20, 10, 6
 LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
 CODECS = list(codecs.AGAIN)
 FOUND = {"flat": 1, "fp16": 1, "int8": 0.99, "pq": 0.9, "rabitq": 0.85}
-"""Of the ten best, of directions that are all by chance: the hardest there are to code."""
+"""Least share of the ten best that a codec keeps, with random directions: the hardest there are to code."""
 
 
 def unit(seed, *shape):
@@ -45,7 +45,7 @@ IDS = [f"d{n:04d}" for n in range(N)]
 
 @pytest.fixture(scope="module")
 def vectors():
-    """As float16 stores them."""
+    """Round vectors as float16 stores them."""
     return unit(0, N, M).astype(np.float16).astype(np.float32)
 
 

@@ -25,7 +25,7 @@ def schema(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def tree(path: Path) -> dict[str, Any]:
-    """As a spec is read: 2.5e-8 is a number."""
+    """YAML is read as a spec is: 2.5e-8 is a number."""
     found: dict[str, Any] = yaml.load(path.read_text(), _Loader)
     return found
 

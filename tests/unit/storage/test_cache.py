@@ -69,7 +69,7 @@ def test_nothing_is_copied_of_what_is_here(tmp_path, home):
 
 
 BYTES = 1_000
-"""Of a made folder's one file; beside it lies what lists it."""
+"""Bytes of a cached folder's one file; beside it lies the list of files."""
 ROOM = BYTES + 50
 
 

@@ -1,4 +1,4 @@
-"""The same parts make the same fingerprint, other parts another."""
+"""Equal parts make one fingerprint, other parts another."""
 
 import re
 

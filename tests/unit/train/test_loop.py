@@ -7,7 +7,7 @@ from torch import nn
 
 from rayhier.train.loop import Learner, Loop
 
-from .driven import run
+from .driver import run
 
 TARGET = torch.tensor([3.0, -1.0])
 

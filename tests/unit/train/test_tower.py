@@ -16,7 +16,7 @@ from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
 
-from .driven import Driven
+from .driver import Driver
 
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
 WORDS = TEXT.split()
@@ -42,7 +42,7 @@ def build(tiny_model, texts):
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
         train = EhiTraining(type="ehi", batch_size=16, epochs=1, micro_batch=micro_batch)
         router = EhiRouting(type="ehi", branching=4)
-        return tower, Driven(Joint(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])}))
+        return tower, Driver(Joint(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])}))
 
     return make
 

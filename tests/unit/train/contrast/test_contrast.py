@@ -9,7 +9,7 @@ from rayhier.spec.train import ContrastTraining
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.tower import HeadTower
 
-from ..driven import Driven, run
+from ..driver import Driver, run
 
 RATE = 0.01
 
@@ -27,7 +27,7 @@ def told(devs):
 
 def build(problem, train=None, seed=0, measure=None):
     tower = HeadTower(ResidualHead(problem.documents.shape[1]), problem.stored(), torch.device("cpu"))
-    return Driven(Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact()))
+    return Driver(Contrast(tower, problem.examples(), train or spec(), seed, measure or problem.exact()))
 
 
 def weight(contrast):
@@ -106,7 +106,7 @@ def test_the_loss_by_hand(problem, hard):
 
 
 def test_an_answer_is_never_pushed_away(problem):
-    """Of a batch with two answers of one query, and nothing else, there is nothing to tell apart."""
+    """A batch that holds two answers of one query, and nothing else, has nothing to tell apart."""
     contrast = build(problem)
     loss = contrast.step(np.array([0, len(problem.train)]), np.full(2, -1))
     assert loss.item() == pytest.approx(0, abs=1e-6)

@@ -15,7 +15,7 @@ from rayhier.spec.train.ehi import Loss
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.tower import HeadTower
 
-from ..driven import Driven, run
+from ..driver import Driver, run
 
 N, M, SIGNAL = 240, 16, 8
 ROUTER = EhiRouting(type="ehi", branching=12)
@@ -39,7 +39,7 @@ def told(devs):
 
 def build(problem, train=None, router=ROUTER, seed=0, measure=None):
     tower = HeadTower(ResidualHead(M), problem.stored(), torch.device("cpu"))
-    return Driven(Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure()))
+    return Driver(Joint(tower, problem.examples(), router, train or spec(), seed, measure or problem.measure()))
 
 
 def head(trainer):

@@ -22,7 +22,7 @@ from rayhier.train.learned_ivf.settle import DEAREST, make_router, settle
 from rayhier.train.learned_ivf.teacher import Teacher, build_teacher
 from rayhier.train.tower import HeadTower
 
-from ..driven import Driven, run
+from ..driver import Driver, run
 
 LEAVES, RATE = 12, 5e-3
 FLAT = LearnedIvfRouting(type="learned_ivf", branching=LEAVES, rank=4)
@@ -50,7 +50,7 @@ def build(problem, router=FLAT, epochs=4, **index):
     leaf_NR = settle(made, problem.documents, spec, 0)
     examples = problem.examples()
     lessons = Lessons.of(examples, examples.query_QM, problem.documents, spec.router.teaching, 0)
-    return Driven(Teacher(made, leaf_NR, lessons, asked(problem), spec.router.teaching, 0))
+    return Driver(Teacher(made, leaf_NR, lessons, asked(problem), spec.router.teaching, 0))
 
 
 def state(teacher):
@@ -333,7 +333,7 @@ def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
 def contrast(problem, spec, examples):
     stored = {**problem.stored(), "query": examples.query_QM}
     tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
-    return Driven(Contrast(tower, examples, spec.train, 0, problem.exact()))
+    return Driver(Contrast(tower, examples, spec.train, 0, problem.exact()))
 
 
 def dev_pairs(problem):
@@ -347,7 +347,7 @@ def test_the_teacher_reads_trained_vectors(problem):
     while not first.ended:
         first.run_epoch()
     first.restore_best()
-    teacher = Driven(build_teacher(spec, spec.router, first.phase, first.examples, dev_pairs(problem)))
+    teacher = Driver(build_teacher(spec, spec.router, first.phase, first.examples, dev_pairs(problem)))
     np.testing.assert_array_equal(teacher.vector_TM[: len(problem.train)].numpy(), first.side("query"))
     assert np.array_equal(teacher.dev.vector_TM, first.side("dev"))
     centroids = spherical_kmeans(first.documents(), LEAVES, 0)
@@ -361,13 +361,13 @@ def test_documents_alone_teach_nothing(problem, tmp_path, leaves):
     """Nothing is judged: the encoder stays as it came, and queries visit leaves as in k-means IVF."""
     spec = job(leaves_per_document=leaves)
     examples = document_pairs(Documents(problem.ids, problem.documents))
-    teacher = Driven(
+    teacher = Driver(
         build_teacher(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
     )
     assert teacher.leaf_PR.shape[1] == teacher.dev_PR.shape[1] == leaves
     assert [row["epoch"] for row in run(teacher).history] == [0]
     teacher.save(tmp_path / "router.safetensors")
-    again = Driven(
+    again = Driver(
         build_teacher(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
     )
     again.load(tmp_path / "router.safetensors")

@@ -1,9 +1,9 @@
-"""A loop as tests drive it: what it runs can be asked directly, and it ends as a training does."""
+"""A training loop for tests, which can ask it for what belongs to its phase."""
 
 from rayhier.train.loop import Loop
 
 
-class Driven(Loop):
+class Driver(Loop):
     """A loop that answers for its phase, the phase's learner and its pairs."""
 
     def __getattr__(self, name):
