@@ -53,8 +53,8 @@ usual system, an encoder trained without an index and then an index of its vecto
 
 **What is counted.** Visited: distinct documents scored, counted for every query. Cost: rows scored (a document in two
 searched leaves counts twice) plus the router's multiply-adds divided by the dimension, which makes them dot products;
-for lists the centroids, for HNSW all distances computed. Both as fractions of the corpus. Curves are measured at every beam
-1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%). They are
+for lists the centroids, for HNSW all distances computed. Both as fractions of the corpus. Curves are measured at every
+beam 1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%). They are
 read linearly between points, and say nothing beyond the first and the last: there the tables have a dash, and for
 recall that was not reached.
 
