@@ -66,7 +66,7 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: Precision 
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:SHOWN].tolist())
-        held = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN or infinity: {shown}"
+        held = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN, infinity or too large a number: {shown}"
         raise InputError(f"{held}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 

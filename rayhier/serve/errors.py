@@ -92,8 +92,6 @@ def _line(problem: Mapping[str, Any]) -> str:
     place: Sequence[object] = [part for part in problem["loc"] if part != "body"]
     if problem["type"] == "json_invalid":
         return f"body: not JSON: {problem['ctx']['error']}"
-    if problem["type"] == "extra_forbidden":
-        return f"{_path(place)}: no such key"
     return f"{_path(place) or 'body'}: {problem['msg'].removeprefix('Value error, ')}"
 
 

@@ -7,6 +7,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""
 
+SHOWN = 80
+"""Most characters of an unknown key that a message repeats."""
+
 
 def _has_words(text: str) -> str:
     if not text.strip():
@@ -32,6 +35,14 @@ class _Body(BaseModel):
 
 class _Request(_Body):
     model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, given: Any) -> Any:
+        unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, dict) else []
+        if unknown:
+            raise ValueError(f"got key {unknown[0][:SHOWN]!r}; allowed: {', '.join(cls.model_fields)}")
+        return given
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

@@ -119,7 +119,7 @@ BAD = {
     "no text": (["add", "{work}", "{tmp}/blank.jsonl"], "row 1: empty text"),
     "nothing": (["add", "{work}", "{tmp}/empty.jsonl"], "documents: got none"),
     "dimension": (["add", "{work}", "{tmp}/short.parquet"], "vectors: got dimension 3; allowed: 32"),
-    "NaN": (["add", "{work}", "{tmp}/nan.parquet"], "vectors: 1 of 1 hold NaN or infinity: 'x'"),
+    "NaN": (["add", "{work}", "{tmp}/nan.parquet"], "vectors: 1 of 1 hold NaN, infinity or too large a number: 'x'"),
     "length": (
         ["add", "{work}", "{tmp}/long.parquet"],
         "vector: 1 of 1 are not of length 1, the first of 5.657; allowed",

@@ -121,7 +121,8 @@ def test_vectors_that_are_no_numbers_are_named(router, vectors, documents, value
     vectors[7, 3] = value
     name = documents["doc_id"][7].as_py()
     with pytest.raises(
-        InputError, match=f"vectors: 1 of 40 hold NaN or infinity: '{name}'; allowed: numbers of at most "
+        InputError,
+        match=f"vectors: 1 of 40 hold NaN, infinity or too large a number: '{name}'; allowed: numbers of at most ",
     ):
         Assigner(router, job())(documents, Encoded.of(vectors))
 
@@ -130,7 +131,8 @@ def test_what_float16_cannot_hold_is_refused(router, vectors, documents):
     vectors[7, 3] = 1e5
     assert Assigner(router, job(vectors="float32"))(documents, Encoded.of(vectors)).num_rows >= len(vectors)
     with pytest.raises(
-        InputError, match=r"1 of 40 hold NaN or infinity: .*; allowed: numbers of at most 65504, the limit of float16"
+        InputError,
+        match=r"1 of 40 hold NaN, infinity or too large .*; allowed: numbers of at most 65504, the limit of float16",
     ):
         Assigner(router, job(vectors="float16"))(documents, Encoded.of(vectors))
 

@@ -69,7 +69,7 @@ def test_vectors_of_another_dimension_are_refused(made):
 def test_vectors_that_are_no_numbers_are_refused(made):
     vectors = unit(0, 2, M)
     vectors[1, 1] = np.nan
-    with pytest.raises(InputError, match="vectors: 1 of 2 hold NaN or infinity: 'b'"):
+    with pytest.raises(InputError, match="vectors: 1 of 2 hold NaN, infinity or too large a number: 'b'"):
         change.add(made.root, made.assign, [(documents(["a", "b"]), Encoded.of(vectors))], FACTOR)
     assert leaf_map.versions(made.root) == [1]
 

@@ -168,7 +168,7 @@ REFUSED = {
     "k half": ({"query": "oak", "k": 1.5}, "k: Input should be a valid integer"),
     "beam too large": ({"query": "oak", "beam": 9}, "beam: got 9; allowed: 1 to 8"),
     "beam negative": ({"query": "oak", "beam": -1}, "beam: Input should be greater"),
-    "unknown key": ({"query": "oak", "filter": {}}, "filter: no such key"),
+    "unknown key": ({"query": "oak", "filter": {}}, "body: got key 'filter'; allowed: query, vector, k, beam, strict"),
     "a list": ([], "body: Input should be"),
     "not JSON": ("{", "body: not JSON"),
     "nothing": ("", "body: "),
@@ -225,7 +225,9 @@ def test_what_is_at_its_limit_is_answered(client):
 
 def test_a_route_has_limits_too(client):
     assert error(client.post("/v1/route", json={"query": "oak", "beam": 9}))[2] == "beam: got 9; allowed: 1 to 8"
-    assert error(client.post("/v1/route", json={"query": "oak", "k": 1}))[2] == "k: no such key"
+    assert error(client.post("/v1/route", json={"query": "oak", "k": 1}))[2] == (
+        "body: got key 'k'; allowed: query, vector, beam"
+    )
 
 
 def test_other_paths_methods_and_types(client):
