@@ -195,6 +195,10 @@ def _messages(
         if problem["type"] == "too_short" and _at(tree, path)[0]:
             continue  # items are reported one by one; pydantic counts only valid ones
         allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
+    within = {path[:size] for path in allowed for size in range(len(path))}
+    for path in within & allowed.keys():  # a mapping where a number may be, too: its own mistakes say enough
+        if isinstance(_at(tree, path)[0], dict):
+            del allowed[path]
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
         key = ".".join(str(part) for part in path)
         given, found = _at(tree, path)

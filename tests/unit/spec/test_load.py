@@ -190,6 +190,13 @@ def test_refused(file, text, overrides, fragments):
     assert len(message) < 2000
 
 
+def test_of_a_mapping_where_a_number_may_be_too_only_its_own_mistakes_are_said(file):
+    path = file(SMALLEST + "search: {beam: {type: mass, target: 2}}\n")
+    with pytest.raises(InputError) as caught:
+        load(path)
+    assert str(caught.value) == f"{path}:6: search.beam.target: got 2; allowed: less than or equal to 1"
+
+
 def test_every_mistake_has_its_line(file):
     with pytest.raises(InputError) as caught:
         load(file(SMALLEST + "train: {epochs: x, batch_size: y}\n"), ["search.k=z"])
