@@ -41,14 +41,9 @@ def build(
 ) -> Output:
     """Train encoder and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
-    judged = corpus.record.counts["splits"]["train"]["relevant"]
-    supervised = spec.train.objective != "documents" and bool(judged)
-    if not supervised and spec.train.routes:
-        say("  no train judgements are used: documents serve as queries for their nearest neighbours")
-    elif not supervised:
-        say("  no train judgements are used: the encoder stays unchanged, the router is k-means with a screen")
-    if not corpus.record.counts["splits"]["dev"]["relevant"] and (supervised or spec.train.routes):
-        say("  no dev judgements: the best epoch is picked by held-out documents that search for their neighbours")
+    judged = {split: bool(counts["relevant"]) for split, counts in corpus.record.counts["splits"].items()}
+    supervised = spec.train.objective != "documents" and judged["train"]
+    _say_what_teaches(spec, supervised=supervised, has_dev=judged["dev"])
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
     trainer = TorchTrainer(
@@ -170,6 +165,16 @@ class Run:
             for phase, loop in self.loops.items():
                 loop.save(Path(folder) / f"{phase}.safetensors")
             ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+
+
+def _say_what_teaches(spec: JobSpec, *, supervised: bool, has_dev: bool) -> None:
+    """Say what stands in for judgements that are missing or not used."""
+    if not supervised and spec.train.routes:
+        say("  no train judgements are used: documents serve as queries for their nearest neighbours")
+    elif not supervised:
+        say("  no train judgements are used: the encoder stays unchanged, the router is k-means with a screen")
+    if not has_dev and (supervised or spec.train.routes):
+        say("  no dev judgements: the best epoch is picked by held-out documents that search for their neighbours")
 
 
 def _scaling(workers: TrainWorkers) -> ScalingConfig:
