@@ -52,11 +52,11 @@ usual system, an encoder trained without an index and then an index of its vecto
 | `hnsw` | faiss's graph (32 links) over the trained vectors, efSearch from 16 on |
 
 **What is counted.** Visited: distinct documents scored, counted for every query. Cost: rows scored (a document in two
-searched leaves counts twice) plus the router's multiply-adds divided by the dimension, which makes them dot products;
-for lists the centroids, for HNSW all distances computed. Both as fractions of the corpus. Curves are measured at every
-beam 1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%). They are
-read linearly between points, and say nothing beyond the first and the last: there the tables have a dash, and for
-recall that was not reached.
+searched leaves counts twice) and the router's multiply-adds over the dimension: dot products per query. For lists
+routing is the centroids, for HNSW cost is all distances computed. Both are shares of the corpus. Curves are measured at
+every beam 1…16, then x1.25, until 40% of the documents are visited (HNSW and ScaNN, which are slow to count: 12.5%).
+They are read linearly between points, and say nothing beyond the first and the last: there the tables have a dash, and
+for recall that was not reached.
 
 **Number of leaves or lists.** `learned_ivf` takes what `auto` gives. All others choose with seed 0 among powers of two
 from 16 to N/8 (the joint trainings, which are slow, among 64, 256 and 1024) what costs least for 95% of exact R@100 on
