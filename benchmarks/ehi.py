@@ -216,8 +216,8 @@ def markdown(found: Results, seeds: int) -> list[str]:
     lines = [
         "# EHI's ablations on SciFact",
         "",
-        "EHI is the paper's joint training of encoder and tree (*End-to-end Learning of Hierarchical Index for Efficient",
-        "Dense Retrieval*): `train: {type: ehi}` with `router: {type: ehi}`. It is not the shipped default, which is",
+        "EHI is the paper's joint training of encoder and tree (*End-to-end Learning of Hierarchical Index for",
+        "Efficient Dense Retrieval*): `train: {type: ehi}` with `router: {type: ehi}`. It is not the shipped default, which is",
         "`learned_ivf` ([results.md](results.md)). *As shipped* in the tables means the defaults of `ehi`.",
         "",
         "5,183 documents, 300 test queries, a residual head on frozen all-MiniLM-L6-v2 vectors, mean ± half the",
