@@ -156,7 +156,7 @@ def _training(spec: JobSpec, work: Work) -> float:
         epochs = snapshots = 0  # the encoder is not trained
     seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
     seconds += after / _plain_rate(workers)
-    if spec.encoder.train == "head":
+    if spec.encoder.transformer_part is None:
         return seconds
     count = pairs * (2 * tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
     passes = 3 if train.micro_batch is None else 4  # backward is two forwards; cached gradients take one more
@@ -190,7 +190,7 @@ def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Bytes of base and trained vectors of documents and queries; texts too where more than the head trains."""
     texts, work = 0.0, _sample(spec, work)
-    if spec.encoder.train != "head":
+    if spec.encoder.transformer_part is not None:
         texts = work.documents * work.document_bytes + work.queries * work.query_bytes
     return 2 * _vectors(work) + texts
 
@@ -213,12 +213,12 @@ def _indexing(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.index
     routed = 2 * work.documents * _router(spec, work) / _plain_rate(workers)
     written = work.documents * spec.rows_per_document / ROWS_WRITTEN / workers.workers
-    return routed + written + (0 if spec.encoder.train == "head" else _encoding(spec, work, workers))
+    return routed + written + (_encoding(spec, work, workers) if spec.encodes_again else 0)
 
 
 def _evaluating(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.evaluate
     scanned = 2.0 * SCANS * work.measured * work.documents * work.dimension / (workers.workers * workers.cpus)
     scanned /= CPU_FLOAT32
-    asked = 0 if spec.encoder.train == "head" else work.measured * tokens(spec, work.query_bytes)
+    asked = work.measured * tokens(spec, work.query_bytes) if spec.encodes_again else 0
     return len(spec.evaluate.seeds) * (scanned + _forward(work, asked) / CPU_FLOAT32)

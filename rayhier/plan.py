@@ -117,6 +117,7 @@ def make_plan(spec: JobSpec) -> Plan:
     if found.documents is not None and spec.corpus.passages is None:
         spec.check_leaves(found.documents)
     plan = Plan(spec, place, found, model_folder.open_model(spec.encoder))
+    spec.check_dimension(plan.model.dimension)
     plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
     return plan

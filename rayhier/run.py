@@ -210,12 +210,14 @@ def _make_current(plan: Plan) -> None:
     current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=artifacts, seeds=seeds))
     report = plan.report
     if report is not None:
+        from rayhier.evaluate.report import Report
+
         below = str(report.root).removeprefix(f"{plan.workdir}/")
         _, _, body = report.path("report.md").read_text().partition("\n")
         text = f"# {plan.spec.name}\n" + body.replace("](plots/", f"]({below}/plots/")
         files.replace(plan.workdir / "report.md", text.encode())
-        named = {**files.read_json(report.path("report.json")), "name": plan.spec.name}
-        files.write_json(plan.workdir / "report.json", named)
+        named = Report.read(report.path("report.json")).model_copy(update={"name": plan.spec.name})
+        named.write(plan.workdir / "report.json")
 
 
 def _show_report(plan: Plan) -> None:

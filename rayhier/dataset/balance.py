@@ -12,5 +12,5 @@ def balance(size_L: Ints) -> dict[str, float]:
     {'leaves': 4, 'empty': 1, 'imbalance': 1.5}
     """
     sizes = size_L.astype(np.float64)
-    imbalance = len(sizes) * np.square(sizes).sum() / sizes.sum() ** 2
+    imbalance = len(sizes) * np.square(sizes).sum() / max(sizes.sum(), 1) ** 2
     return {"leaves": len(sizes), "empty": int((sizes == 0).sum()), "imbalance": float(imbalance)}

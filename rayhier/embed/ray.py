@@ -79,8 +79,8 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
     """Encode every document and query of `corpus` with the base encoder."""
     # Report a wrong folder here, not in an actor, and an encoder that cannot train before hours of encoding.
     encoder = Encoder(model.path, torch.float32)
-    if spec.encoder.train != "head":
-        encoder.trainable(spec.encoder.train)
+    if (part := spec.encoder.transformer_part) is not None:
+        encoder.trainable(part)
     names = [*corpus.names("documents/"), QUERIES]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     missing = [{"part": name} for name in names if ledger.done(ledger_key(name)) is None]

@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Generic, Self, cast
 
 import ray
 
+from rayhier.embed.precision import as_embedded
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, P, R, T, V
@@ -24,6 +25,7 @@ def build(
     attempt: Attempt,
 ) -> Output:
     """Measure every seed's (model, index) and write the report below the attempt."""
+    spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
     with Actors(spec.cluster.evaluate) as actors:
         report = write(spec, evaluate(spec, corpus, vectors, models, actors), attempt.root)
     return Output({"documents": report.documents, "queries": report.queries, "seeds": report.seeds})

@@ -49,7 +49,7 @@ class RoutePart:
         self.corpus, self.vectors = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
         self.scratch = locate(scratch)
         self.ledger = Ledger(self.scratch / "ledger", self.scratch)
-        if job.encoder.train != "head":
+        if job.encodes_again:
             job = job.model_copy(update={"encoder": agreed(job.encoder, self.ledger)})
         device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
         self.model = Model.open(Artifact.open(locate(model)), job, device)
@@ -139,7 +139,7 @@ def _route(
     }
     done = {name: entry.counts["documents"] for name in names if (entry := ledger.done(part_key(name)))}
     missing = [{"part": name} for name in names if name not in done]
-    ahead = None if spec.encoder.train == "head" else tokenisers(spec, model.local("encoder"), corpus)
+    ahead = tokenisers(spec, model.local("encoder"), corpus) if spec.encodes_again else None
     used = Utilisation()
     with Bar("route", documents, "documents") as bar:
         bar.advance(sum(done.values()))

@@ -5,6 +5,7 @@ from typing import Self
 
 import numpy as np
 
+from rayhier.dataset.balance import balance
 from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
@@ -46,14 +47,14 @@ class Stats:
         base = [shard for shard in manifest.shards if not is_added(shard)]
         added = [shard for shard in manifest.shards if is_added(shard)]
         stored = sum(shard.rows for shard in manifest.shards)
-        count_L = np.array(manifest.counts, dtype=np.float64)
+        spread = balance(np.array(manifest.counts))
         return cls(
             version=manifest.version,
             documents=manifest.documents,
             rows=manifest.rows,
-            leaves=len(count_L),
-            empty=int((count_L == 0).sum()),
-            imbalance=float(len(count_L) * np.square(count_L).sum() / max(count_L.sum(), 1) ** 2),
+            leaves=len(manifest.counts),
+            empty=int(spread["empty"]),
+            imbalance=spread["imbalance"],
             void=1 - manifest.rows / stored if stored else 0.0,
             added=sum(shard.rows for shard in added) / stored if stored else 0.0,
             files=len(manifest.files),

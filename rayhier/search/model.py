@@ -13,7 +13,6 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.router import Router, load_router, own_beams, route_all
 from rayhier.spec import InputError, JobSpec
-from rayhier.spec.search import MassBeam
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.current import Current
@@ -36,7 +35,7 @@ class Model:
     def open(cls, model: Artifact, spec: JobSpec, device: torch.device | None = None) -> Self:
         """Open a published model; its transformer is loaded at first use, its router is put on `device`."""
         folder = model.local("encoder")
-        head = load_head(folder) if spec.encoder.train == "head" else None
+        head = load_head(folder) if spec.encoder.transformer_part is None else None
         router = load_router(model.local("router"), device)
         return cls(router, lambda: TextEncoder(folder, spec.encoder), spec, head)
 
@@ -64,16 +63,16 @@ class Model:
 
     @property
     def _reads_stored(self) -> bool:
-        return self.spec.encoder.train == "head" and self.router.reads == "vectors"
+        return self.spec.encoder.transformer_part is None and self.router.reads == "vectors"
 
     @cached_property
     def search_router(self) -> Router:
         """The router as the spec's `search.beam` needs it; InputError where it was not trained for that."""
-        beam = self.spec.search.beam
-        if not isinstance(beam, MassBeam):
+        target = self.spec.search.reach
+        if target is None:
             return self.router
         try:
-            return own_beams(self.router, beam.target)
+            return own_beams(self.router, target)
         except ValueError as error:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 

@@ -9,7 +9,7 @@ from rayhier.spec.section import Section
 Similarity = Literal["cosine", "dot"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
-Trained = Literal["head", "last_layer", "all"]
+LearningPart = Literal["head", "last_layer", "all"]
 
 
 class EncoderSpec(Section):
@@ -19,7 +19,7 @@ class EncoderSpec(Section):
     """A folder, `package:NAME` for the folder inside an installed package, or a hub id `ORG/NAME` (`@REVISION`)."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); others fail."""
-    train: Trained = "head"
+    train: LearningPart = "head"
     """Part that trains: `head` (residual, linear, on a frozen encoder), the transformer's `last_layer`, or `all`."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
     """Most tokens of a text; the rest is cut off."""
@@ -34,6 +34,11 @@ class EncoderSpec(Section):
 
     @model_validator(mode="after")
     def _float16_does_not_train(self) -> Self:
-        if self.precision == "float16" and self.train != "head":
+        if self.precision == "float16" and self.transformer_part is not None:
             raise ValueError("float16 only with train head; training needs the range of auto, float32 or bfloat16")
         return self
+
+    @property
+    def transformer_part(self) -> Literal["last_layer", "all"] | None:
+        """Part of the transformer that training changes, so that texts are encoded again; None: it stays frozen."""
+        return None if self.train == "head" else self.train

@@ -18,6 +18,8 @@ Baseline = Literal[
     "scann",
     "bm25",
 ]
+LISTED: tuple[Baseline, ...] = ("faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "scann")
+"""Baselines with lists, or partitions, whose number `lists` sets."""
 
 
 class EvaluateSpec(Section):

@@ -9,7 +9,7 @@ from rayhier.spec.cluster import ClusterSpec
 from rayhier.spec.corpus import CorpusSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
-from rayhier.spec.evaluate import EvaluateSpec
+from rayhier.spec.evaluate import LISTED, EvaluateSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import LearnedIvfRouting, RouterSpec
 from rayhier.spec.search import MassBeam, SearchSpec
@@ -66,22 +66,25 @@ class JobSpec(Section):
                 "search.beam: got type mass with train.objective documents, by which the router is not calibrated; "
                 "allowed: auto or a whole number"
             )
-        if self.train.objective == "documents" and self.router.calibrates and self.router.changed("teaching"):
-            raise InputError(
-                "router.teaching: got settings with train.objective documents, by which the router is not taught; "
-                "allowed: leave router.teaching out"
-            )
-        if not self.router.spills and self.index.changed("spilled"):
-            raise InputError(
-                f"index.spilled: got {self.index.spilled} with router.type {router}, which puts every document into "
-                "the same number of leaves; allowed: leave index.spilled out"
-            )
-        if self.leaves_per_document == 1 and (second := self.index.changed("second_leaf", "spilled")):
-            raise InputError(
-                f"index.{second[0]}: got {getattr(self.index, second[0])} where documents lie in one leaf; "
-                f"allowed: leave index.{second[0]} out, or index.leaves_per_document 2"
-            )
+        self._keys_count()
         return self
+
+    def _keys_count(self) -> None:
+        """InputError where a section's key has no effect beside those of another section."""
+        if self.train.objective == "documents":
+            untaught = "where train.objective is not documents, by which the router is not taught"
+            if self.router.calibrates:
+                _refuse("router", self.router, "teaching", "rank", where=untaught)
+            if not self.train.routes:
+                untrained = "where train.objective is not documents, which trains no encoder"
+                _refuse("encoder", self.encoder, "train", where=untrained)
+        if not self.router.spills:
+            one = f"where router.type is learned_ivf: {self.router.type} puts all documents into as many leaves"
+            _refuse("index", self.index, "spilled", where=one)
+        if self.leaves_per_document == 1:
+            _refuse("index", self.index, "second_leaf", "spilled", where="where documents may lie in two leaves")
+        if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
+            _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
 
     @property
     def leaves_per_document(self) -> int:
@@ -99,11 +102,22 @@ class JobSpec(Section):
     @property
     def encoding(self) -> list[str]:
         """Stages that encode texts."""
-        return ["embed", *(["index"] if self.encoder.train != "head" else [])]
+        return ["embed", *(["index"] if self.encodes_again else [])]
+
+    @property
+    def encodes_again(self) -> bool:
+        """Whether texts are encoded again to be routed: stored vectors of the base encoder are not enough for it."""
+        return self.encoder.transformer_part is not None or self.router.reads == "tokens"
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
         """Phases of training, in order: name -> epochs; `supervised`: whether there are judged pairs."""
         return self.train.phases(supervised=supervised) | self.router.phases(supervised=supervised)
+
+    def check_dimension(self, dimension: int) -> None:
+        """InputError where a key of the router asks for more dimensions than the encoder's vectors have."""
+        if above := self.router.above(dimension):
+            given = getattr(self.router, above[0])
+            raise InputError(f"router.{above[0]}: got {given}; allowed: at most {dimension}, the vectors' dimension")
 
     def check_leaves(self, documents: int) -> None:
         """InputError where the tree has more leaves than there are documents."""
@@ -113,6 +127,14 @@ class JobSpec(Section):
                 f"router.branching: got {self.router.branching} with height {self.router.height}, {leaves} leaves; "
                 f"allowed: at most as many leaves as documents ({documents})"
             )
+
+
+def _refuse(name: str, section: Section, *keys: str, where: str) -> None:
+    """InputError about the first of a section's keys that is not the default, though it has an effect only `where`."""
+    if changed := section.changed(*keys):
+        given = getattr(section, changed[0])
+        shown = "settings" if isinstance(given, Section) else repr(given)
+        raise InputError(f"{name}.{changed[0]}: got {shown}; allowed: the default; others only {where}")
 
 
 def with_partner(given: dict[str, Any]) -> dict[str, Any]:

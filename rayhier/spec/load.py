@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from rayhier.spec.errors import InputError
 from rayhier.spec.job import JobSpec, with_partner
+from rayhier.spec.section import UnusedKeysError
 
 MAX_BYTES = 1_000_000
 """Largest spec file."""
@@ -190,6 +191,11 @@ def _messages(
             yield f"{_place(tuple(said.partition(':')[0].split('.')), file, lines, sources)}: {said}"
             continue
         path = _clean(problem["loc"], tree)
+        unused = problem.get("ctx", {}).get("error")
+        if isinstance(unused, UnusedKeysError):
+            for key in unused.keys:
+                allowed.setdefault((*path, key), []).append(f"the default; others {unused.where}")
+            continue
         if problem["type"] == "union_tag_invalid":
             path = (*path, "type")
         if problem["type"] == "too_short" and _at(tree, path)[0]:
@@ -320,7 +326,7 @@ def _at(tree: Any, path: KeyPath) -> tuple[Any, bool]:
 
 
 def _show(value: Any) -> str:
-    return _cut(repr(value))
+    return "null" if value is None else _cut(repr(value))
 
 
 def _cut(text: str) -> str:

@@ -50,6 +50,11 @@ class SearchSpec(Section):
     rerank: NoRerank = NoRerank(type="none")
     """Second ranking of the results after the scan; only `none` exists."""
 
+    @property
+    def reach(self) -> float | None:
+        """Share of the dev queries' answers that queries with beams of their own must reach; None: one beam for all."""
+        return self.beam.target if isinstance(self.beam, MassBeam) else None
+
     def leaves_visited(self, leaves: int, rows: int) -> int:
         """Most leaves that a query visits, β, of `leaves`, which hold `rows` rows (two for a document in two leaves).
 

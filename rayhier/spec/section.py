@@ -3,6 +3,7 @@
 A key whose value is null counts as not given, so that an override can remove a section of the file.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -11,6 +12,15 @@ Rate = Annotated[float, Field(gt=0, le=10)]
 """A learning rate."""
 Weight = Annotated[float, Field(ge=0, le=1000)]
 """The weight of a part of a loss."""
+
+
+class UnusedKeysError(ValueError):
+    """Keys of a section that have no effect beside its other keys."""
+
+    def __init__(self, keys: Sequence[str], where: str) -> None:
+        """Name the keys, and say where they have an effect: `only where source is not none`."""
+        super().__init__(f"{', '.join(keys)} {where}")
+        self.keys, self.where = tuple(keys), where
 
 
 class Section(BaseModel):
@@ -30,3 +40,8 @@ class Section(BaseModel):
         """Fields among `names` whose values are not the defaults."""
         fields = type(self).model_fields
         return [name for name in names if getattr(self, name) != fields[name].default]
+
+    def refuse(self, *names: str, where: str) -> None:
+        """UnusedKeysError where a field among `names` is not the default: it has an effect only `where` it says."""
+        if changed := self.changed(*names):
+            raise UnusedKeysError(changed, where)

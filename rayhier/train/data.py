@@ -38,15 +38,19 @@ def sampled(corpus: Artifact, most: int) -> Choice | None:
     return kept
 
 
+def is_supervised(spec: TrainSpec, corpus: Artifact) -> bool:
+    """Whether training learns from judged pairs: `train.objective` allows it, and the corpus has train judgements."""
+    return spec.objective != "documents" and bool(corpus.record.counts["splits"]["train"]["relevant"])
+
+
 def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:
     """Load judged pairs, or pairs of every document with its nearest neighbours, as `train.objective` says.
 
     Only a router that is trained together with the encoder learns from such neighbours; for other routers there are no
     pairs, as finding neighbours costs n² comparisons.
     """
-    queries = load_queries(corpus, vectors, "train")
-    if spec.objective == "supervised" or (spec.objective == "auto" and queries.answered):
-        return judged_pairs(queries, documents)
+    if is_supervised(spec, corpus):
+        return judged_pairs(load_queries(corpus, vectors, "train"), documents)
     if spec.routes:
         return document_pairs(documents)
     none_P2 = np.empty((0, 2), dtype=np.int64)

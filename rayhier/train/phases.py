@@ -1,6 +1,6 @@
 """Run the training phases that a spec asks for: the only place where training methods are chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -34,25 +34,29 @@ class Material:
     documents: Documents
     examples: Examples
     dev: Queries
+    phases: Mapping[str, int]
+    """Phases that the spec asks for, name -> epochs."""
     sampled: bool
     """Whether the documents are only a sample of the corpus that the leaves are made for."""
 
 
-def train(spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[Phase], None]) -> TrainedRouter:
-    """Make the phases of a spec's training and let `run` run each in turn; returns the trained router."""
+def train(
+    spec: JobSpec, seed: int, tower: Tower, material: Material, run: Callable[[str, Phase], None]
+) -> TrainedRouter:
+    """Make the phases of a spec's training and let `run` run each in turn, by name; returns the trained router."""
     examples, dev, documents = material.examples, material.dev, material.documents
     match spec.train, spec.router:
         case EhiTraining() as training, EhiRouting() as router:
             joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results))
-            run(joint)
+            run("joint", joint)
             return joint.router
         case ContrastTraining() as training, LearnedIvfRouting() as router:
             contrast = Contrast(tower, examples, training, seed, ExactMeasure(dev, documents))
-            if not examples.same:
-                run(contrast)
+            if "encoder" in material.phases:
+                run("encoder", contrast)
             dev_P2 = judged_pairs(dev, documents).pair_P2
             teacher = build_teacher(spec, router, contrast, examples, dev_P2, sampled=material.sampled)
-            run(teacher)
+            run("router", teacher)
             return teacher.router
     raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
 

@@ -16,7 +16,7 @@ from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
 from rayhier.dataset.documents import load_documents
-from rayhier.embed.precision import as_embedded
+from rayhier.embed.precision import agreed, as_embedded
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
 from rayhier.spec import JobSpec
@@ -24,9 +24,10 @@ from rayhier.spec.cluster import TrainWorkers
 from rayhier.storage import arrow, files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.ledger import Ledger
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
-from rayhier.train.data import load_examples, sampled
+from rayhier.train.data import is_supervised, load_examples, sampled
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Loop, Phase
 from rayhier.train.phases import Material, dev_queries, train
@@ -41,9 +42,8 @@ def build(
 ) -> Output:
     """Train encoder and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
-    judged = {split: bool(counts["relevant"]) for split, counts in corpus.record.counts["splits"].items()}
-    supervised = spec.train.objective != "documents" and judged["train"]
-    _say_what_teaches(spec, supervised=supervised, has_dev=judged["dev"])
+    supervised = is_supervised(spec.train, corpus)
+    _say_what_teaches(spec, supervised=supervised, has_dev=bool(corpus.record.counts["splits"]["dev"]["relevant"]))
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
     trainer = TorchTrainer(
@@ -55,6 +55,7 @@ def build(
             "corpus": str(corpus.folder),
             "vectors": str(vectors.folder),
             "root": str(attempt.root),
+            "scratch": str(attempt.scratch),
             "progress": progress,
         },
         scaling_config=_scaling(spec.cluster.train),
@@ -81,23 +82,28 @@ def build(
     best = {phase: max(rows, key=lambda row: row["dev"]) for phase, rows in history.items()}
     if supervised and best[next(iter(phases))]["epoch"] == 0:
         say("  epoch 0 is kept, the encoder is unchanged: no training epoch measured better on dev")
-    return Output({"epochs": phases, "best": best})
+    counts: dict[str, Any] = {"epochs": phases, "best": best}
+    if spec.encoder.transformer_part is not None:
+        counts["precision"] = _with_precision(spec, attempt.scratch).encoder.precision
+    return Output(counts)
 
 
 def train_worker(config: dict[str, Any]) -> None:
     """Run one Ray Train worker: resume from the newest checkpoint and train; the first writes the best model."""
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
-    root = locate(config["root"])
+    root, scratch = locate(config["root"]), locate(config["scratch"])
+    spec = _with_precision(spec, scratch)
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
     choice = sampled(corpus, spec.train.most_documents)
     documents = load_documents(corpus, vectors, choice)
     dev, examples = dev_queries(corpus, vectors, documents), load_examples(spec.train, corpus, vectors, documents)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
+    phases = spec.phases(supervised=is_supervised(spec.train, corpus))
     with ExitStack() as stack:
-        run = Run(spec, spec.phases(supervised=not examples.same), config["progress"], root, stack)
-        router = train(spec, seed, tower, Material(documents, examples, dev, choice is not None), run)
+        run = Run(spec, phases, config["progress"], root, stack)
+        router = train(spec, seed, tower, Material(documents, examples, dev, phases, choice is not None), run)
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
@@ -108,7 +114,7 @@ def train_worker(config: dict[str, Any]) -> None:
 
 
 class Run:
-    """Runs phases in order, under the spec's names, resuming from the newest checkpoint."""
+    """Runs phases, resuming from the newest checkpoint."""
 
     def __init__(
         self, spec: JobSpec, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
@@ -127,11 +133,10 @@ class Run:
         """History of each phase, by name."""
         return {phase: loop.history for phase, loop in self.loops.items()}
 
-    def __call__(self, phase: Phase) -> None:
-        """Run the remaining passes of the next phase, then restore its best state."""
-        name, loop = list(self.epochs)[len(self.loops)], Loop(phase)
-        before = sum(list(self.epochs.values())[: len(self.loops)])
-        self.loops[name] = loop
+    def __call__(self, name: str, phase: Phase) -> None:
+        """Run the remaining passes of a phase, by its name in the spec, then restore its best state."""
+        before = sum(self.epochs[earlier] for earlier in self.loops)
+        loop = self.loops[name] = Loop(phase)
         if (state := self.checkpoint / f"{name}.safetensors").exists():
             loop.load(state)
         saved = time.monotonic()
@@ -165,6 +170,13 @@ class Run:
             for phase, loop in self.loops.items():
                 loop.save(Path(folder) / f"{phase}.safetensors")
             ray.train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+
+
+def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
+    """Name the precision that all workers compute in, also after a restart; a head alone computes in float32."""
+    if spec.encoder.transformer_part is None:
+        return spec
+    return spec.model_copy(update={"encoder": agreed(spec.encoder, Ledger(scratch / "ledger", scratch))})
 
 
 def _say_what_teaches(spec: JobSpec, *, supervised: bool, has_dev: bool) -> None:

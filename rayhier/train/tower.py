@@ -137,9 +137,12 @@ class TextTower:
 def build_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> Tower:
-    """Make the tower that `encoder.train` asks for: a head on stored vectors, or the encoder of `folder` on texts."""
+    """Make the tower that `encoder.train` asks for: a head on stored vectors, or the encoder of `folder` on texts.
+
+    Workers that share batches must be given one precision by name: `auto` would be measured by each.
+    """
     device = resolve_device(spec.device)
-    if spec.train == "head":
+    if spec.transformer_part is None:
         head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
         stored: dict[Side, Floats] = {"query": examples.query_QM, "document": documents.vector_NM, "dev": dev.vector_QM}
         return HeadTower(head, stored, device)
@@ -150,7 +153,7 @@ def build_tower(
     }
     same, asked = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
     texts["query"] = texts["document"] if same else asked
-    return TextTower(encoder, spec.train, texts, WorkerGroup().agree(resolve(spec.precision, device)))
+    return TextTower(encoder, spec.transformer_part, texts, resolve(spec.precision, device))
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:

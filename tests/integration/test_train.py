@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,14 @@ from sentence_transformers import SentenceTransformer
 
 from rayhier import run
 from rayhier.embed import ray as embedding
+from rayhier.evaluate import ray as evaluation
+from rayhier.index import ray as index
 from rayhier.search.index import open_leaf_map
 from rayhier.search.searcher import Searcher
+from rayhier.spec import JobSpec
 from rayhier.storage import current, files
 from rayhier.storage.artifact import Artifact
+from rayhier.train import ray as train
 
 from ..conftest import one_worker_each
 
@@ -60,9 +65,18 @@ def test_two_workers_train_what_one_does(
 
 @pytest.mark.parametrize("training", PHASES)
 def test_a_trained_last_layer_is_what_indexes_and_searches(
-    training: str, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, tiny_model: Path
+    training: str,
+    embedded: Path,
+    tiny_spec: Callable[..., Path],
+    tmp_path: Path,
+    tiny_model: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The last layer moves, the rest does not; index, evaluation and search all use it."""
+    """The last layer moves, the rest does not; index, evaluation and search all use it, and embed's precision."""
+    followed: list[str] = []
+    for stage in (train, index, evaluation):
+        follow = partial(_follow, followed, stage.__name__, stage.as_embedded)
+        monkeypatch.setattr(stage, "as_embedded", follow)
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(
         encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: last_layer}}",
@@ -87,6 +101,17 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     found = searcher.model.text_encoder.encode([f"{row['title']} {row['text']}".strip()])
     np.testing.assert_allclose(found[0], row["vector"], atol=1e-5)
     assert current.read(work).spec.encoder.train == "last_layer"
+    assert followed == ["rayhier.train.ray", "rayhier.index.ray", "rayhier.evaluate.ray"]
+    assert model(work).record.counts["precision"] == "float32"
+
+
+def _follow(
+    followed: list[str], stage: str, as_embedded: Callable[..., JobSpec], spec: JobSpec, vectors: Artifact, gpus: float
+) -> JobSpec:
+    """Note a stage that asks for embed's precision, and say that this was float32."""
+    followed.append(stage)
+    assert as_embedded(spec, vectors, gpus).encoder.precision == spec.encoder.precision == "float32"
+    return spec
 
 
 def test_tokens_may_be_made_by_others(

@@ -130,6 +130,22 @@ def test_what_a_machine_keeps_changes_nothing(tiny_spec: Callable[..., Path]) ->
     assert fingerprints(tiny_spec()) == fingerprints(tiny_spec(), "search.cache_gb=1.5")
 
 
+def test_a_workdir_of_another_format_is_refused(tiny_spec: Callable[..., Path], tmp_path: Path) -> None:
+    work = tmp_path / "older"
+    work.mkdir()
+    (work / "current.json").write_text('{"format": 1}')
+    with pytest.raises(InputError, match=r"current\.json: format 1, not 2: .* use another workdir"):
+        make_plan(load(tiny_spec(), [f"workdir={work}"]))
+
+
+@pytest.mark.parametrize("key", ["screen", "rank"])
+def test_more_dimensions_than_the_vectors_have_are_refused(key: str, tiny_spec: Callable[..., Path]) -> None:
+    most = make_plan(load(tiny_spec())).model.dimension
+    make_plan(load(tiny_spec(), [f"router.{key}={most}", "router.height=1"]))
+    with pytest.raises(InputError, match=rf"router\.{key}: got {most + 1}; allowed: at most {most}, the vectors'"):
+        make_plan(load(tiny_spec(), [f"router.{key}={most + 1}", "router.height=1"]))
+
+
 def test_a_changed_source_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
     spec = tiny_spec()
     before = fingerprints(spec)

@@ -36,6 +36,14 @@ class Teaching(Section):
     most: Annotated[int, Field(ge=1)] = 20_000
     """Most documents used as queries."""
 
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.judged == self.neighbours == self.documents == 0:
+            raise ValueError("judged, neighbours or documents above 0: with none of them nothing is taught")
+        if self.documents == 0:
+            self.refuse("most", where="only where documents is above 0")
+        return self
+
 
 class LearnedIvfRouting(TreeSpec):
     """Leaves are k-means cells of the trained vectors, evened out by prices; a router learns which hold the answers."""
@@ -88,6 +96,11 @@ class LearnedIvfRouting(TreeSpec):
     def multiply_adds(self, documents: int, dimension: int) -> float:
         """Multiply-adds of routing one vector in a tree for `documents` documents, where every leaf is scored."""
         return float(dimension * (2 * self.rank + self.leaves(documents)))
+
+    def above(self, dimension: int) -> list[str]:
+        """Keys that count dimensions and are above the vectors' own: rank and screen."""
+        sizes = {"rank": self.rank, "screen": 0 if self.screen == "auto" else self.screen}
+        return [name for name, size in sizes.items() if size > dimension]
 
     def screened(self, documents: int) -> int:
         """Dimensions of the first pass over the leaves; 0: no such pass."""

@@ -30,6 +30,10 @@ class TreeSpec(Section):
             return self.branching
         return int(max(2, round(self.auto_leaves(documents) ** (1 / self.height))))
 
+    def above(self, dimension: int) -> list[str]:  # noqa: ARG002  a method that has such keys says so
+        """Keys that count dimensions and are above the vectors' own."""
+        return []
+
     def over(self, documents: int) -> Self:
         """A copy with `auto` replaced by the branching it means for `documents` documents."""
         return self.model_copy(update={"branching": self.children(documents)})

@@ -42,6 +42,6 @@ class Mining(Section):
 
     @model_validator(mode="after")
     def _mined_at_all(self) -> Self:
-        if self.source == "none" and (without := self.changed("top", "refresh", "unit")):
-            raise ValueError(f"{', '.join(without)} only where source is not none")
+        if self.source == "none":
+            self.refuse("top", "refresh", "unit", where="only where source is not none")
         return self

@@ -29,8 +29,8 @@ class ContrastTraining(Training):
     @model_validator(mode="after")
     def _trains_at_all(self) -> Self:
         learns = ("epochs", "batch_size", "micro_batch", "encoder_lr", "temperature", "hard_negatives", "measure_every")
-        if self.objective == "documents" and (without := self.changed(*learns)):
-            raise ValueError(f"{', '.join(without)} only where objective is not documents, which trains no encoder")
+        if self.objective == "documents":
+            self.refuse(*learns, where="only where objective is not documents, which trains no encoder")
         return self
 
     @property

@@ -27,6 +27,16 @@ class Loss(Section):
     intra_leaf_form: Literal["product", "triplet"] = "product"
     """Form of the intra-leaf loss. `product`: Eq. 5 of the paper. `triplet`: the gated triplet of its Algorithm 1."""
 
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.semantic == self.indexing == self.intra_leaf == 0:
+            raise ValueError("semantic, indexing or intra_leaf above 0: with none of them nothing is learned")
+        if self.intra_leaf == 0:
+            self.refuse("unlike", "intra_leaf_form", where="only where intra_leaf is above 0")
+        if self.semantic == self.indexing == 0 and self.intra_leaf_form == "product":
+            self.refuse("margin", where="only where semantic or indexing is above 0, or intra_leaf_form is triplet")
+        return self
+
 
 class EhiNegatives(Mining):
     """One mined negative for each query, found with the current encoder and tree."""
@@ -40,8 +50,8 @@ class EhiNegatives(Mining):
 
     @model_validator(mode="after")
     def _beam_is_the_query_s(self) -> Self:
-        if self.source != "query_leaves" and self.changed("beam"):
-            raise ValueError("beam only with source query_leaves")
+        if self.source != "query_leaves":
+            self.refuse("beam", where="only where source is query_leaves")
         return self
 
 

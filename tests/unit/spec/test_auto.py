@@ -100,7 +100,7 @@ REFUSED = {
     ),
     "a border that EHI does not find": (
         {"router": {"type": "ehi"}, "index": {"spilled": 0.25}},
-        "index.spilled: got 0.25 with router.type ehi",
+        "index.spilled: got 0.25; allowed: the default; others only where router.type is learned_ivf",
     ),
     "EHI's router's rate": ({"train": {"type": "contrast", "router_lr": 1e-3}}, "train.contrast.router_lr"),
     "EHI's losses": ({"train": {"type": "contrast", "loss": {"margin": 0.1}}}, "train.contrast.loss"),
@@ -112,7 +112,7 @@ REFUSED = {
     "teaching in the training": ({"train": {"type": "contrast", "teaching": {}}}, "train.contrast.teaching"),
     "a beam of negatives that are not the query's": (
         {"train": {"type": "ehi", "hard_negatives": {"source": "exact", "beam": 2}}},
-        "beam only with source query_leaves",
+        "beam only where source is query_leaves",
     ),
     "how often nothing is mined": (
         {"train": {"type": "ehi", "hard_negatives": {"source": "none", "refresh": 2, "unit": "steps"}}},
@@ -128,19 +128,51 @@ REFUSED = {
     ),
     "teaching where nothing teaches": (
         {"train": {"objective": "documents"}, "router": {"teaching": {"epochs": 3}}},
-        "router.teaching: got settings with train.objective documents",
+        "router.teaching: got settings; allowed: the default; others only where train.objective is not documents",
     ),
     "a second leaf where documents have one": (
         {"index": {"leaves_per_document": 1, "second_leaf": "next_best"}},
-        "index.second_leaf: got next_best where documents lie in one leaf",
+        "index.second_leaf: got 'next_best'; allowed: the default; others only where documents may lie in two leaves",
     ),
     "EHI's second leaf where documents have one": (
         {"router": {"type": "ehi"}, "index": {"second_leaf": "next_best"}},
-        "index.second_leaf: got next_best where documents lie in one leaf",
+        "index.second_leaf: got 'next_best'; allowed: the default; others only where documents may lie in two leaves",
+    ),
+    "a bend of queries that nothing teaches": (
+        {"train": {"objective": "documents"}, "router": {"rank": 8}},
+        "router.rank: got 8; allowed: the default; others only where train.objective is not documents",
+    ),
+    "a transformer that nothing trains": (
+        {"train": {"objective": "documents"}, "encoder": {"model": "package:none", "train": "all"}},
+        "encoder.train: got 'all'; allowed: the default; others only where train.objective is not documents",
+    ),
+    "documents that teach with no weight": (
+        {"router": {"teaching": {"documents": 0, "most": 5}}},
+        "most only where documents is above 0",
+    ),
+    "teaching without any weight": (
+        {"router": {"teaching": {"documents": 0, "judged": 0, "neighbours": 0}}},
+        "with none of them nothing is taught",
+    ),
+    "the form of a loss that has no weight": (
+        {"train": {"type": "ehi", "loss": {"intra_leaf": 0, "intra_leaf_form": "triplet", "unlike": 0.5}}},
+        "unlike, intra_leaf_form only where intra_leaf is above 0",
+    ),
+    "a margin of triplets that have no weight": (
+        {"train": {"type": "ehi", "loss": {"semantic": 0, "indexing": 0, "margin": 0.5}}},
+        "margin only where semantic or indexing is above 0",
+    ),
+    "losses without any weight": (
+        {"train": {"type": "ehi", "loss": {"semantic": 0, "indexing": 0, "intra_leaf": 0}}},
+        "with none of them nothing is learned",
+    ),
+    "lists where no system has any": (
+        {"index": {"leaves_per_document": 1}, "evaluate": {"baselines": ["exact", "hnsw"], "lists": 64}},
+        "evaluate.lists: got 64; allowed: the default; others only with one of the baselines faiss_ivf",
     ),
     "documents of two leaves where they have one": (
         {"index": {"leaves_per_document": 1, "spilled": 0.25}},
-        "index.spilled: got 0.25 where documents lie in one leaf",
+        "index.spilled: got 0.25; allowed: the default; others only where documents may lie in two leaves",
     ),
 }
 

@@ -100,14 +100,15 @@ def test_a_folder_is_made_once(monkeypatch):
     assert make("b").folder != folder
 
 
-def test_the_least_recently_used_go_until_the_limit_is_kept(home):
-    for when, name in enumerate("abcd"):
+@pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])
+def test_the_least_recently_used_go_until_the_limit_is_kept(home, order):
+    for when, name in enumerate(order):
         used(make(name), when)
     make("e", 5 * ROOM)
     assert names(home) == set("abcde")
-    used(make("a"), 10)  # as it was there nothing is removed, and now it is not the oldest
+    used(make(order[0]), 10)  # as it was there nothing is removed, and now it is not the oldest
     make("f", 3 * ROOM)
-    assert names(home) == set("aef")
+    assert names(home) == {order[0], "e", "f"}
 
 
 def test_opening_again_counts_as_use(home):

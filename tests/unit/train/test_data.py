@@ -105,7 +105,8 @@ def published(tmp_path, documents, grade):
         ),
     ]:
         files.write_parquet(tmp_path / kind / "a", name, [pa.table(values, schema=schema)], schema)
-        record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+        counts = {"splits": {"train": {"relevant": int(grade > 0)}}}
+        record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": counts, "versions": {}}
         opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
     return opened[1:]
 

@@ -99,16 +99,12 @@ def test_mixed_precision_keeps_float32_weights(build):
     assert sum(not torch.equal(value, before[name]) for name, value in trainer.learned().items()) > 10
 
 
-def test_every_worker_computes_as_the_first_decided(tiny_model, texts, monkeypatch):
-    """Each measures for itself, and one may come to something else."""
-    measured = []
+def test_the_tower_computes_in_the_precision_that_it_is_given(tiny_model, texts, monkeypatch):
     monkeypatch.setattr(towers, "load_texts", lambda corpus, ids: pa.chunked_array([texts["document"]]))
-    monkeypatch.setattr(towers, "resolve", lambda precision, device: measured.append(precision) or torch.float32)
-    monkeypatch.setattr(towers.WorkerGroup, "agree", lambda group, value: torch.bfloat16)
-    spec = EncoderSpec(model=str(tiny_model), max_length=32, device="cpu", train="all")
     examples = SimpleNamespace(same=True, query_texts=[])
-    tower = towers.build_tower(
-        spec, tiny_model, None, SimpleNamespace(ids=[]), examples, SimpleNamespace(texts=["oak"])
-    )
-    assert measured == ["auto"]
-    assert tower.dtype == torch.bfloat16
+    for precision in ("bfloat16", "float32"):
+        spec = EncoderSpec(model=str(tiny_model), max_length=32, device="cpu", train="all", precision=precision)
+        tower = towers.build_tower(
+            spec, tiny_model, None, SimpleNamespace(ids=[]), examples, SimpleNamespace(texts=["oak"])
+        )
+        assert tower.dtype == getattr(torch, precision)
