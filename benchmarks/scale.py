@@ -198,7 +198,7 @@ def load(made: Artifact) -> LearnedIvfRouter:
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """What was measured, a column for each size, and how it grows."""
+    """Table of the measures, a column for each size, and how they grow."""
 
     def line(name: str, cell: Callable[[dict[str, Any]], str]) -> list[str]:
         return [name, *map(cell, rows)]
@@ -239,7 +239,7 @@ def shown(took: dict[str, float]) -> str:
 
 
 def growing(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-    """What grows, by name."""
+    """Measures that grow with the number of documents, by name."""
     return {
         "rows scored + routing": [row["visited"] + row["routing"] for row in rows],
         "ms a query, alone": [row["alone"] for row in rows],

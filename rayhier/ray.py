@@ -159,7 +159,7 @@ def stream(
     for pool in (ahead, Pool(actor, arguments, workers)):
         if pool is not None:
             rows = rows.map(
-                _telling(pool.actor),
+                _reporting(pool.actor),
                 fn_constructor_kwargs=pool.arguments,
                 compute=ray.data.ActorPoolStrategy(size=min(pool.workers.workers, len(items))),
                 num_cpus=pool.workers.cpus,
@@ -168,10 +168,10 @@ def stream(
     yield from map(_told, rows.iter_rows())
 
 
-def _telling(actor: type) -> type:
+def _reporting(actor: type) -> type:
     """A subclass of the actor that returns InputErrors as rows: Ray would hide them in a stack trace of its own."""
 
-    class Telling(actor):  # type: ignore[misc]
+    class Reporter(actor):  # type: ignore[misc]
         def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
             if item.get(ERROR):  # the pool `ahead` failed on this item
                 return {ERROR: item[ERROR]}
@@ -184,8 +184,8 @@ def _telling(actor: type) -> type:
                     raise
                 return {ERROR: said}
 
-    Telling.__name__ = Telling.__qualname__ = actor.__name__
-    return Telling
+    Reporter.__name__ = Reporter.__qualname__ = actor.__name__
+    return Reporter
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class Bench:
 
     @cached_property
     def final(self) -> Questions:
-        """What the final measurement asks: nothing else reads the test split."""
+        """Queries of the final measurement: nothing else reads the test split."""
         if self.split == "dev":
             return self.dev
         return Questions.of(self.collection.queries(self.split), self.collection.documents.ids)
@@ -132,7 +132,7 @@ class Bench:
 
     @cached_property
     def _settings(self) -> list[tuple[View, View, Questions]]:
-        """What choosing asks: base and trained encoders, and queries that neither was trained on."""
+        """Encoders and queries by which settings are chosen: base, trained, and queries that neither was trained on."""
         if self.name not in FOLDS:
             return [(self.base(0), self.view(0), self.dev)]
         return [
@@ -257,7 +257,7 @@ class Bench:
         return self.folder / self.split / run.file
 
     def results(self) -> Results:
-        """What the page shows."""
+        """Results that the page shows."""
         main = {system: self._outcome(self.main_runs(system)) for system in self.systems}
         beside = {system: self._outcome(self.beside_runs(system, self.equal)) for system in EQUAL}
         shapes = {shape: self._outcome(runs) for shape, runs in self.shapes.items()}

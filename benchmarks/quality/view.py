@@ -101,7 +101,7 @@ class View:
 
     @cached_property
     def lessons(self) -> tuple[Lessons, Lessons]:
-        """What routers are taught, and the dev queries' answers."""
+        """Lessons that teach routers, and the dev queries' answers."""
         query_QM, dev_QM = (self.contrast.pairs.side(side) for side in ("query", "dev"))
         pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
         router = self.collection.spec.router

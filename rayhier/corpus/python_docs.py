@@ -33,7 +33,7 @@ SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
 """Most characters of a summary; of a longer first sentence only the first line is taken."""
 
-Defined = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def divide(docstring: str) -> tuple[str, str]:
     return " ".join(text[:end].split()), text[end:].strip()
 
 
-def _walk(node: Defined, name: str, source: str) -> Iterator[Docstring]:
+def _walk(node: Definition, name: str, source: str) -> Iterator[Docstring]:
     text = ast.get_docstring(node)
     if text and text.strip():
         yield Docstring(source, node.body[0].lineno, name, text)

@@ -18,7 +18,7 @@ from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import GpuWorkers
-from rayhier.spec.corpus import HuggingFace, IrDatasets, Listed, PythonDocs
+from rayhier.spec.corpus import FileCorpus, HuggingFace, IrDatasets, PythonDocs
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.paths import Location, locate
@@ -66,7 +66,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     return Output(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
 
 
-def _ranged(spec: Listed, workers: GpuWorkers, root: Location) -> Contents:
+def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
     """Read a source of files, range by range, on Ray's workers."""
     reader, layout = sources.ranged(spec), DocumentLayout.of(spec)
     spans = reader.ranges()

@@ -2,10 +2,10 @@
 
 from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet
 from rayhier.corpus.rows import RangeReader, StreamReader
-from rayhier.spec.corpus import Beir, HuggingFace, IrDatasets, Jsonl, Listed, MsMarco, Parquet
+from rayhier.spec.corpus import Beir, FileCorpus, HuggingFace, IrDatasets, Jsonl, MsMarco, Parquet
 
 
-def ranged(spec: Listed) -> RangeReader:
+def ranged(spec: FileCorpus) -> RangeReader:
     """Make the reader of a source of files; InputError where one is missing."""
     match spec:
         case Beir():

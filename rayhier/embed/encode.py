@@ -11,10 +11,11 @@ from torch.nn import functional as F
 
 from rayhier.arrays import Floats
 from rayhier.embed.tokeniser import Tokeniser, Tokens
-from rayhier.model.encoded import Encoded, Reads
+from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import Device, EncoderSpec
+from rayhier.spec.router import Reads
 
 CHUNK = 16_384
 """Texts per chunk. A chunk is sorted by length; while it is encoded the next chunk is tokenised."""

@@ -13,7 +13,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.paths import Location
 
-Precision = Literal["float16", "float32"]
+VectorFormat = Literal["float16", "float32"]
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 SHOWN = 5
 
@@ -60,7 +60,7 @@ def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
     return pa.ListArray.from_arrays(ends, pa.array(leaf_NR[has_NR], pa.int32()))
 
 
-def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: Precision = "float32") -> None:
+def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorFormat = "float32") -> None:
     """InputError where a vector holds NaN, infinity or a number that is stored as infinity: it fits no leaf."""
     most = float(np.finfo(precision).max)
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))

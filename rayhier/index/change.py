@@ -24,18 +24,18 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, key_of
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
-Documents = tuple[pa.Table, Encoded]
+Batch = tuple[pa.Table, Encoded]
 """Documents with the corpus's columns, and their texts as the trained encoder encodes them."""
 SHOWN = 5
 AGAIN = ("given more than once", "each id once")
 
 
-def add(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float) -> LeafMap:
+def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
     """Publish a version with more documents; InputError where an id is in the index already."""
     return _put(root, assign, batches, factor, replace=False)
 
 
-def upsert(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float) -> LeafMap:
+def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
     """Publish a version with these documents, which replace those with the same ids."""
     return _put(root, assign, batches, factor, replace=True)
 
@@ -61,7 +61,7 @@ def rollback(root: Location, version: int) -> LeafMap:
         return leaf_map.again(root, version)
 
 
-def _put(root: Location, assign: Assigner, batches: Iterable[Documents], factor: float, *, replace: bool) -> LeafMap:
+def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:
     with _writing(root) as newest:
         filling = Filling(newest, assign, factor, replace=replace)
         shards: list[Shard] = []
@@ -95,7 +95,7 @@ def _writing(root: Location) -> Iterator[LeafMap]:
 
 
 def _write_shards(
-    newest: LeafMap, filling: Filling, batches: Iterable[Documents], shards: list[Shard], *, replace: bool
+    newest: LeafMap, filling: Filling, batches: Iterable[Batch], shards: list[Shard], *, replace: bool
 ) -> pa.Array:
     """Write a file of rows for each batch, noted in `shards` once written; returns the ids of all documents."""
     token, checked = uuid.uuid4().hex[:12], 0
@@ -119,7 +119,7 @@ def _write_shards(
     return pa.concat_arrays(named)
 
 
-def _checked(manifest: Manifest, batches: Iterable[Documents]) -> Iterator[Documents]:
+def _checked(manifest: Manifest, batches: Iterable[Batch]) -> Iterator[Batch]:
     for documents, encoded in batches:
         dimension = encoded.vectors.shape[1]
         if dimension != manifest.dimension:

@@ -14,7 +14,7 @@ from rayhier.storage.paths import Location
 
 
 class RowSource(Protocol):
-    """Where rows of a leaf map come from."""
+    """A source of a leaf map's rows: routed parts of a corpus, or an older version."""
 
     @property
     def digests(self) -> list[str]:

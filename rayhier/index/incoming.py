@@ -13,7 +13,7 @@ from rayhier.corpus.check import Entry, Rejection, Rules
 from rayhier.corpus.passages import DocumentLayout
 from rayhier.corpus.rows import Rows, checked
 from rayhier.dataset.documents import document_texts
-from rayhier.index.change import Documents
+from rayhier.index.change import Batch
 from rayhier.model.encoded import Encoded
 from rayhier.spec import InputError
 from rayhier.spec.corpus import CorpusSpec
@@ -34,7 +34,7 @@ Row = tuple[Entry, Any]
 
 def batches(
     path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, size: int = BATCH, *, unit: bool = False
-) -> Iterator[Documents]:
+) -> Iterator[Batch]:
     """Documents of a `.jsonl` or `.parquet` file, batch by batch, with their vectors.
 
     Columns have the corpus's names; `key` names another id column. A parquet file may have a column `vector`, made by

@@ -1,16 +1,13 @@
 """Encoded texts, as routers read them: one vector each, and for routers that read tokens, token vectors."""
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
-
-Reads = Literal["vectors", "tokens"]
-"""What a router reads of a text: its vector only, or its vector and its tokens' vectors."""
 
 
 @dataclass(frozen=True)

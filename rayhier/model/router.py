@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from rayhier.model.cells import Cells
 from rayhier.model.ehi import EhiRouter
-from rayhier.model.encoded import Encoded, Reads
+from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.own_beam import OwnBeam
+from rayhier.spec.router import Reads
 
 
 class Router(Protocol):

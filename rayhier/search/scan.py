@@ -120,7 +120,7 @@ class LeafScan:
             rows = self._exact(query_QM, rows)
         return Candidates(rows, visited_Q, scanned_Q, whole_Q)
 
-    def _exact(self, query_QM: Floats, rows: "Rows") -> "Rows":
+    def _exact(self, query_QM: Floats, rows: "RankedRows") -> "RankedRows":
         """Score rows by their stored vectors, best first; keeps only the best row of each result in a segment."""
         score_QT, result_QT, before = np.full_like(rows.score_QT, -np.inf), np.full_like(rows.row_QT, -1), 0
         for number in np.unique(rows.segment_QT[rows.row_QT >= 0]).tolist():
@@ -132,10 +132,10 @@ class LeafScan:
             before += int(segment.lists.sizes.sum())
         order_QT = np.argsort(-score_QT, axis=1, kind="stable")
         dropped_QT = repeated(at(result_QT, order_QT))
-        exact = Rows(score_QT, rows.segment_QT, rows.row_QT).at(order_QT).without(dropped_QT)
+        exact = RankedRows(score_QT, rows.segment_QT, rows.row_QT).at(order_QT).without(dropped_QT)
         return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
 
-    def _results(self, rows: "Rows", k: int) -> tuple[Floats, Ints, pa.Table]:
+    def _results(self, rows: "RankedRows", k: int) -> tuple[Floats, Ints, pa.Table]:
         """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents."""
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
@@ -150,7 +150,7 @@ class LeafScan:
                 return score_QK, place_QK, table
             taken *= 2
 
-    def _take(self, rows: "Rows") -> tuple[pa.Table, Ints]:
+    def _take(self, rows: "RankedRows") -> tuple[pa.Table, Ints]:
         """A table of the rows' documents, and the place in it of each row's document."""
         place_QT, tables, begin = np.full(rows.row_QT.shape, -1), [pa.table({ID: pa.array([], pa.string())})], 0
         for number in np.unique(rows.segment_QT[rows.segment_QT >= 0]).tolist():
@@ -182,7 +182,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RankedRows:
     """Rows of every query [q, t], best first, and the segments they lie in; -inf and -1 where a query has fewer."""
 
     score_QT: Floats
@@ -196,7 +196,7 @@ class Rows:
         return cls(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1), np.full(shape, -1))
 
     @classmethod
-    def beside(cls, parts: "Sequence[Rows]") -> "Rows":
+    def beside(cls, parts: "Sequence[RankedRows]") -> "RankedRows":
         """Join the rows of several parts, best first."""
         score_QT, segment_QT, row_QT = (
             np.concatenate([getattr(part, name) for part in parts], axis=1)
@@ -204,9 +204,9 @@ class Rows:
         )
         return cls(score_QT, segment_QT, row_QT).at(np.argsort(-score_QT, axis=1, kind="stable"))
 
-    def among(self, q: int, ask_A: Ints) -> "Rows":
+    def among(self, q: int, ask_A: Ints) -> "RankedRows":
         """Spread these rows, of the queries `ask_A`, over all q queries; the others have none."""
-        every = Rows.none(q, self.row_QT.shape[1])
+        every = RankedRows.none(q, self.row_QT.shape[1])
         every.score_QT[ask_A], every.segment_QT[ask_A], every.row_QT[ask_A] = (
             self.score_QT,
             self.segment_QT,
@@ -214,18 +214,18 @@ class Rows:
         )
         return every
 
-    def at(self, place_QK: Ints) -> "Rows":
+    def at(self, place_QK: Ints) -> "RankedRows":
         """Rows at the given places [q, k]."""
-        return Rows(at(self.score_QT, place_QK), at(self.segment_QT, place_QK), at(self.row_QT, place_QK))
+        return RankedRows(at(self.score_QT, place_QK), at(self.segment_QT, place_QK), at(self.row_QT, place_QK))
 
-    def first(self, count: int) -> "Rows":
+    def first(self, count: int) -> "RankedRows":
         """The first `count` rows of every query."""
-        return Rows(self.score_QT[:, :count], self.segment_QT[:, :count], self.row_QT[:, :count])
+        return RankedRows(self.score_QT[:, :count], self.segment_QT[:, :count], self.row_QT[:, :count])
 
-    def without(self, gone_QT: Bools) -> "Rows":
+    def without(self, gone_QT: Bools) -> "RankedRows":
         """Drop the rows where `gone` [q, t] is true."""
         no_score = np.float32(-np.inf)
-        return Rows(
+        return RankedRows(
             np.where(gone_QT, no_score, self.score_QT),
             np.where(gone_QT, -1, self.segment_QT),
             np.where(gone_QT, -1, self.row_QT),
@@ -236,7 +236,7 @@ class Rows:
 class Candidates:
     """The best rows of every query over all segments, and what they cost."""
 
-    rows: Rows
+    rows: RankedRows
     visited_Q: Ints
     """Distinct documents scored here, except those that another leaf of the query holds at a lower rank."""
     scanned_Q: Ints
@@ -249,13 +249,13 @@ class _Best:
     """Collects the best rows of every query over segments, and drops rows beyond those wanted."""
 
     def __init__(self, q: int, wanted: int) -> None:
-        self._wanted, self._parts = wanted, [Rows.none(q)]
+        self._wanted, self._parts = wanted, [RankedRows.none(q)]
         self.cut_Q = np.zeros(q, dtype=bool)
         """Whether rows of a query were dropped."""
 
     def put(self, segment: int, ask_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
         """Add rows [a, k] that a segment has for the queries `ask_A`."""
-        part = Rows(score_AK, np.where(row_AK < 0, -1, segment), row_AK)
+        part = RankedRows(score_AK, np.where(row_AK < 0, -1, segment), row_AK)
         self._parts.append(part if len(ask_A) == len(self.cut_Q) else part.among(len(self.cut_Q), ask_A))
         if sum(held.row_QT.shape[1] for held in self._parts) > KEPT * self._wanted:
             most = 2 * self._wanted  # a document in two leaves is two rows
@@ -263,9 +263,9 @@ class _Best:
             self.cut_Q |= (every.row_QT[:, most:] >= 0).any(axis=1)
             self._parts = [every.first(most)]
 
-    def rows(self) -> Rows:
+    def rows(self) -> RankedRows:
         """Rows of all segments, best first."""
-        return Rows.beside(self._parts)
+        return RankedRows.beside(self._parts)
 
 
 def _lacks(row_QK: Ints, k: int) -> Bools:

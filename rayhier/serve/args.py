@@ -10,11 +10,11 @@ from rayhier.spec import InputError
 Count = Annotated[int, Field(ge=1)]
 
 
-class _Given(BaseModel):
+class _Args(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class RequestLimits(_Given):
+class RequestLimits(_Args):
     """Limits of one request, and of requests at a time; what exceeds them is refused."""
 
     max_body_bytes: Count = 4_000_000
@@ -31,8 +31,8 @@ class RequestLimits(_Given):
     """Most requests that an ingress works on at once; further ones are answered 503."""
 
 
-class ServeArgs(_Given):
-    """What to serve, and how."""
+class ServeArgs(_Args):
+    """Arguments of a served index: its workdir, token, replicas and limits."""
 
     workdir: str
     """Folder where a run built an index: an absolute path, s3:// or gs://."""

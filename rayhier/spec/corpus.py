@@ -119,7 +119,7 @@ class _WithFields(_Corpus):
         return self.fields
 
 
-class _Listed(_WithFields):
+class _OwnFiles(_WithFields):
     """A user's own files."""
 
     documents: Text
@@ -161,7 +161,7 @@ class Beir(_WithFields):
         return Columns(id="_id")
 
 
-class Jsonl(_Listed):
+class Jsonl(_OwnFiles):
     """Your own JSON lines: one object for each document and each query.
 
     A file of judgements has lines of query id, document id and a whole number (above 0: relevant), separated by tabs;
@@ -171,7 +171,7 @@ class Jsonl(_Listed):
     type: Literal["jsonl"]
 
 
-class Parquet(_Listed):
+class Parquet(_OwnFiles):
     """Your own parquet files: one row for each document and each query.
 
     Judgements are tab-separated files as for `jsonl`, or `.parquet` with the columns query-id, corpus-id and score.
@@ -244,5 +244,5 @@ class PythonDocs(_Corpus):
 CorpusSpec = Annotated[
     Beir | Jsonl | Parquet | MsMarco | IrDatasets | HuggingFace | PythonDocs, Field(discriminator="type")
 ]
-Listed = Beir | Jsonl | Parquet | MsMarco
+FileCorpus = Beir | Jsonl | Parquet | MsMarco
 """Sources that are read from files on this machine."""

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from rayhier.spec.section import Section
 
-Measure = Annotated[str, Field(pattern=r"^(nDCG|RR|AP|P|R|Success)@[1-9][0-9]{0,3}$")]
+MeasureName = Annotated[str, Field(pattern=r"^(nDCG|RR|AP|P|R|Success)@[1-9][0-9]{0,3}$")]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Baseline = Literal[
     "exact",
@@ -27,7 +27,7 @@ class EvaluateSpec(Section):
 
     split: Literal["dev", "test"] = "test"
     """Split whose queries and judgements are used."""
-    measures: Annotated[tuple[Measure, ...], Field(min_length=1)] = ("nDCG@10", "RR@10", "R@10", "R@100")
+    measures: Annotated[tuple[MeasureName, ...], Field(min_length=1)] = ("nDCG@10", "RR@10", "R@10", "R@100")
     """Measures to compute, named as in ir-measures."""
     visited: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
     """Shares of the documents visited at which tables show the measures."""

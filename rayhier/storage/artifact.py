@@ -99,7 +99,7 @@ class Artifact:
         return sorted(file.name for file in self.record.files if file.name.startswith(prefix))
 
     def path(self, name: str) -> Location:
-        """Where one file lies."""
+        """Path of one of the artifact's files."""
         return self.root / name
 
     def local(self, prefix: str) -> Path:

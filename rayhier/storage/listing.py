@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, Jsonl, Judgements, Listed, MsMarco, Parquet
+from rayhier.spec.corpus import Beir, FileCorpus, Jsonl, Judgements, MsMarco, Parquet
 from rayhier.storage import paths
 
 SPLITS = ("train", "dev", "test")
@@ -36,7 +36,7 @@ class Listing:
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
-def find(spec: Listed) -> Listing:
+def find(spec: FileCorpus) -> Listing:
     """The files of a source; InputError where one is missing."""
     match spec:
         case Beir():

@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rayhier.spec.corpus import Limits, Listed, MsMarco, Parquet, Passages
+from rayhier.spec.corpus import FileCorpus, Limits, MsMarco, Parquet, Passages
 
 MOST, MOST_BYTES = 1_000, 4 << 20
 """Most documents of a sample, and most bytes read: of a file of lines, or of the texts of a parquet file."""
 BATCH_ROWS, BUFFER_BYTES = 50, 1 << 20
 
 
-def passages_a_document(spec: Listed, passages: Passages, path: Path) -> float:
+def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
     """Mean number of passages a document, over a file's first thousand rows, 4 MiB at most.
 
     A row without a readable text counts as no passage, because it will be rejected; 1 where no row makes any.
@@ -30,7 +30,7 @@ def _passages(text: str, limits: Limits, passages: Passages) -> int:
     return len(passages.starts(len(text[: limits.text].split())))
 
 
-def _texts(spec: Listed, path: Path) -> Iterator[str | None]:
+def _texts(spec: FileCorpus, path: Path) -> Iterator[str | None]:
     """The text of each row; "" where it is missing, None where the row cannot be read."""
     name = spec.row_columns.text
     match spec:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import CorpusSpec, HuggingFace, IrDatasets, Listed, Parquet, PythonDocs
+from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, Parquet, PythonDocs
 from rayhier.storage import files, hub_data, listing
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.sample import passages_a_document
@@ -65,7 +65,7 @@ def unreadable(path: Path, error: Exception) -> InputError:
     return InputError(f"{path}: cannot be read as parquet ({said}); allowed: a whole parquet file")
 
 
-def _files(spec: Listed) -> Source:
+def _files(spec: FileCorpus) -> Source:
     found = listing.find(spec)
     identity = {}
     sizes: dict[str, int] = {}
@@ -92,7 +92,7 @@ def _files(spec: Listed) -> Source:
     )
 
 
-def _key(spec: Listed) -> str:
+def _key(spec: FileCorpus) -> str:
     return "documents" if hasattr(spec, "documents") else "path"
 
 

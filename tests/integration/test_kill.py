@@ -60,7 +60,7 @@ def checkpoints(work: Path, phase: str) -> list[Path]:
 def test_the_driver_killed_in_both_phases_of_train(
     embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """In the index too, at seeded points: test_chaos.py."""
+    """The driver is killed in each phase of training; test_chaos.py kills it in the index too."""
     work, out = shutil.copytree(embedded / "work", tmp_path / "work"), tmp_path / "out"
     spec = tiny_spec(train=TRAIN, router=ROUTER, cluster=one_worker_each(train="{workers: 1, checkpoint_seconds: 0}"))
 

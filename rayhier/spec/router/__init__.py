@@ -6,7 +6,8 @@ from pydantic import Field
 
 from rayhier.spec.router.ehi import EhiRouting
 from rayhier.spec.router.learned_ivf import LearnedIvfRouting, Teaching
+from rayhier.spec.router.tree import Reads
 
 RouterSpec = Annotated[LearnedIvfRouting | EhiRouting, Field(discriminator="type")]
 
-__all__ = ["EhiRouting", "LearnedIvfRouting", "RouterSpec", "Teaching"]
+__all__ = ["EhiRouting", "LearnedIvfRouting", "Reads", "RouterSpec", "Teaching"]

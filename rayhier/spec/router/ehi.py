@@ -6,7 +6,7 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 import math
 from typing import Literal
 
-from rayhier.spec.router.tree import TreeSpec
+from rayhier.spec.router.tree import Reads, TreeSpec
 
 DOCUMENTS_A_LEAF = 16.0
 
@@ -31,7 +31,7 @@ class EhiRouting(TreeSpec):
         return False
 
     @property
-    def reads(self) -> Literal["vectors", "tokens"]:
+    def reads(self) -> Reads:
         """Part of an encoded text that routing needs."""
         return "vectors"
 

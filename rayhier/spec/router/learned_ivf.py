@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rayhier.spec.router.tree import TreeSpec
+from rayhier.spec.router.tree import Reads, TreeSpec
 from rayhier.spec.section import Rate, Section, Weight
 
 FEWEST_SCREENED = 256
@@ -74,7 +74,7 @@ class LearnedIvfRouting(TreeSpec):
         return True
 
     @property
-    def reads(self) -> Literal["vectors", "tokens"]:
+    def reads(self) -> Reads:
         """Part of an encoded text that routing needs."""
         return "vectors"
 

@@ -7,6 +7,9 @@ from pydantic import Field
 
 from rayhier.spec.section import Section
 
+Reads = Literal["vectors", "tokens"]
+"""Part of an encoded text that routing needs: its vector only, or its vector and its tokens' vectors."""
+
 
 class TreeSpec(Section):
     """A tree whose nodes all have B children: B^H leaves."""

@@ -73,7 +73,7 @@ def test_a_dead_readers_pin_is_forgotten(grown):
 
 
 def test_a_pin_never_lapses(folder, monkeypatch):
-    """By a clock that runs only while the pin's thread waits, up to ten times as long as a pin holds."""
+    """The clock runs only while the pin's thread waits, up to ten times as long as a pin holds."""
     clock, seen, over, wait = [0.0], [], threading.Event(), threading.Event.wait
 
     def waited(event, timeout=None):

@@ -73,7 +73,7 @@ def test_bytes_reach_the_device_before_their_name_and_the_name_before_the_return
 
 
 def test_a_flipped_bit_in_a_stored_number_is_refused(folder):
-    """By its page's checksum: nothing else tells one number from another."""
+    """The page's checksum finds it: nothing else tells one number from another."""
     x_N = (
         np.random.default_rng(0).integers(2**32, size=500, dtype=np.uint32).view(np.float32)
     )  # so that none compresses

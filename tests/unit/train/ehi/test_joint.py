@@ -269,7 +269,7 @@ def test_measuring_every_few_epochs_ends_with_the_last(problem, every):
 @pytest.mark.parametrize("router", [ROUTER, TALL])
 @pytest.mark.parametrize("micro_batch", [1, 5, 16])
 def test_cached_gradients_are_the_gradients(problem, micro_batch, router):
-    """With half of the batch having hard negatives, through head and router."""
+    """Half of the batch has hard negatives; gradients pass through head and router."""
     found = []
     for size in (None, micro_batch):
         trainer = build(problem, spec().model_copy(update={"micro_batch": size}), router)
