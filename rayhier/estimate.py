@@ -40,7 +40,7 @@ SCANS = 20
 """Work of an evaluation, counted in exact searches: four systems, all but exact search at every beam of a curve."""
 WHOLE = {"hnsw", "scann"}
 """Names of the baselines that one process builds over all vectors."""
-ITERATIONS, SETTLING, SAMPLE = 25, 12, 256
+ITERATIONS, SETTLING, SAMPLE_A_LEAF = 25, 12, 256
 """Iterations of k-means, iterations that even out leaf sizes (about), and documents a leaf that both read at most."""
 NEIGHBOURS = 1_000
 """Queries of a dev measurement at most, as estimated; without dev judgements, held-out documents serve as queries."""
@@ -173,7 +173,7 @@ def _teaching(spec: JobSpec, work: Work, routing: float, leaves: int) -> float:
     """FLOPs of teaching the router: k-means, exact neighbours of its training texts, and the training itself."""
     m, work = work.dimension, _sample(spec, work)
     lessons = spec.router.lessons(work.pairs, work.documents)
-    clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE * leaves) * leaves * m
+    clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE_A_LEAF * leaves) * leaves * m
     near = 2 * lessons * work.documents * m
     epochs = sum(spec.router.phases(supervised=True).values())
     return clustered + near + 3 * 2 * epochs * lessons * routing

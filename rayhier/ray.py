@@ -17,7 +17,7 @@ import ray.data
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 
-ANSWER_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 ERROR = "error"
 PARTS = 4
 """Decimals to which Ray counts resources: a hundred times 0.07 GPUs are 7."""
@@ -71,7 +71,7 @@ def _check_answers(address: str) -> None:
     if not host or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(
             f"cluster.address: got {address!r}; nothing answers there ({error}); "

@@ -10,7 +10,7 @@ ITERATIONS = 25
 """Rounds of k-means."""
 FLAT = 2_000_000_000
 """Largest vectors x clusters for one flat k-means: ten minutes on two cores at 384 dimensions."""
-SAMPLE = 256
+SAMPLE_A_CLUSTER = 256
 """Most vectors a cluster that k-means trains on; faiss has the same limit."""
 CAST_ROWS = 65_536
 """Vectors converted to float32 at a time."""
@@ -29,7 +29,7 @@ def spherical_kmeans(
     n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
         raise ValueError(f"k: got {k} clusters of {n} vectors; allowed: at most one cluster a vector")
-    if min(n, SAMPLE * k) * k > FLAT:
+    if min(n, SAMPLE_A_CLUSTER * k) * k > FLAT:
         return _in_two_steps(vectors_NM, np.arange(n) if rows is None else rows, k, seed, iterations)
     return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
 
@@ -60,7 +60,7 @@ def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
 
 def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int) -> Floats:
     n, coarse = len(row_N), round(k**0.5)
-    sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE * coarse])
+    sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE_A_CLUSTER * coarse])
     coarse_CM = _flat(vectors_NM[row_N[sample]], coarse, seed, iterations)
     batches = (vectors_NM[part].astype(np.float32) for part in np.array_split(row_N, -(-n // CAST_ROWS)))
     cell_N = np.concatenate([nearest(batch, coarse_CM, 1)[0][:, 0] for batch in batches])

@@ -12,13 +12,13 @@ Digests = npt.NDArray[np.bytes_]
 """[n] digests, dtype S16. numpy drops trailing zero bytes of an element that is read, but not in comparisons."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
-NONE: Digests = np.empty(0, f"S{DIGEST_BYTES}")
+NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
 
 
 def array(column: pa.ChunkedArray) -> Digests:
     """Convert a fixed-size binary column without nulls to [n] digests."""
     chunks = [_chunk(chunk) for chunk in column.chunks]
-    return np.concatenate([NONE, *chunks])
+    return np.concatenate([NO_DIGESTS, *chunks])
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:

@@ -14,7 +14,7 @@ from rayhier.storage.listing import Listing, NamedFile
 SMALLEST_RANGE = 1 << 20
 MOST_RANGES = 1024
 SKIP = 1 << 20
-SHOWN = 60
+LINE_SHOWN = 60
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ def refusal(path: Path, allowed: str) -> InputError:
     """Error for a file in which no row has the right number of columns; shows the first line that is not blank."""
     number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
     text = first.decode("utf-8", "replace").rstrip("\r\n")
-    shown = text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    shown = text if len(text) <= LINE_SHOWN else text[:LINE_SHOWN] + "…"
     return InputError(
         f"{path}: line {number}: got {shown!r}, and no line of the file has the right number of columns; "
         f"allowed: {allowed}"

@@ -131,7 +131,7 @@ def make(span: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout)
 def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) -> CheckedParts:
     """Drop ids that recur across parts from the later parts, and count all rows."""
     digests = [_digests(part) for part in parts]
-    checked = CheckedParts(np.concatenate([ids.NONE, *digests]))
+    checked = CheckedParts(np.concatenate([ids.NO_DIGESTS, *digests]))
     again = ids.later(checked.digests)
     first = 0
     lines: Counter[str] = Counter()

@@ -17,7 +17,7 @@ from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import Device, EncoderSpec
 from rayhier.spec.router import Reads
 
-CHUNK = 16_384
+CHUNK_TEXTS = 16_384
 """Texts per chunk. A chunk is sorted by length; while it is encoded the next chunk is tokenised."""
 
 
@@ -65,7 +65,9 @@ class TextEncoder:
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
         """Vectors [n, m], float32, of texts that were tokenised before, for example in another process."""
-        return self._filled(len(tokens), (tokens[start : start + CHUNK] for start in range(0, len(tokens), CHUNK)))
+        return self._filled(
+            len(tokens), (tokens[start : start + CHUNK_TEXTS] for start in range(0, len(tokens), CHUNK_TEXTS))
+        )
 
     def _filled(self, n: int, chunks: Iterable[Tokens]) -> Floats:
         vectors = np.empty((n, self.dimension), dtype=np.float32)
@@ -77,7 +79,7 @@ class TextEncoder:
 
     def _tokenised(self, texts: Sequence[str]) -> Iterator[Tokens]:
         """Token ids of the texts, chunk by chunk; the next chunk is tokenised while the last is used."""
-        chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
+        chunks = [texts[start : start + CHUNK_TEXTS] for start in range(0, len(texts), CHUNK_TEXTS)]
         if len(chunks) < 2:
             yield from map(self.tokenise, chunks)
             return

@@ -15,7 +15,7 @@ from rayhier.storage.paths import Location
 
 VectorFormat = Literal["float16", "float32"]
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
-SHOWN = 5
+IDS_SHOWN = 5
 
 
 class Assigner:
@@ -65,7 +65,7 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
     most = float(np.finfo(precision).max)
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
-        shown = ", ".join(repr(ids[row].as_py()) for row in bad[:SHOWN].tolist())
+        shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
         held = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN, infinity or too large a number: {shown}"
         raise InputError(f"{held}; allowed: numbers of at most {most:g}, the limit of {precision}")
 

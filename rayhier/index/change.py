@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.index.assign import Assigner
+from rayhier.index.assign import IDS_SHOWN, Assigner
 from rayhier.index.filling import Filling
 from rayhier.index.find import find, per_leaf, unknown
 from rayhier.index.shards import write_rows
@@ -26,7 +26,6 @@ from rayhier.storage.pins import pinned, reading
 
 Batch = tuple[pa.Table, Encoded]
 """Documents with the corpus's columns, and their texts as the trained encoder encodes them."""
-SHOWN = 5
 AGAIN = ("given more than once", "each id once")
 
 
@@ -152,7 +151,7 @@ def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
 
 def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
     if ids:
-        shown = ", ".join(repr(one) for one in ids[:SHOWN]) + (", …" if len(ids) > SHOWN else "")
+        shown = ", ".join(repr(one) for one in ids[:IDS_SHOWN]) + (", …" if len(ids) > IDS_SHOWN else "")
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 

@@ -21,7 +21,7 @@ from rayhier.storage.source import PARQUET
 
 BATCH = 4096
 """Documents in memory at a time; each batch of a larger file becomes a file of the leaf map."""
-SHOWN = 3
+REASONS_SHOWN = 3
 VECTOR = "vector"
 LENGTH = 0.01
 """How far a unit vector's length may be from 1: float16 rounds."""
@@ -74,9 +74,9 @@ def _check(path: Path, rows: Rows[Row]) -> None:
     for number, row in enumerate(rows, 1):
         if isinstance(row, Rejection):
             bad += 1
-            said += [f"row {number}: {row.reason}"] if bad <= SHOWN else []
+            said += [f"row {number}: {row.reason}"] if bad <= REASONS_SHOWN else []
     if bad:
-        more = f" and {bad - SHOWN} more" if bad > SHOWN else ""
+        more = f" and {bad - REASONS_SHOWN} more" if bad > REASONS_SHOWN else ""
         raise InputError(f"{path}: {'; '.join(said)}{more}; allowed: rows as in the corpus; nothing was changed")
 
 

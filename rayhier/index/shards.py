@@ -14,7 +14,7 @@ from rayhier.storage.paths import Location
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20
 """Approximate size of a shard on storage where `index.shards` is `auto`."""
-FEWEST = 4
+FEWEST_SHARDS = 4
 
 
 def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
@@ -35,7 +35,7 @@ def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
 
 def shard_count(spec: JobSpec, size: int) -> int:
     """Number of shards of a leaf map whose rows take `size` bytes on storage."""
-    return max(FEWEST, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
+    return max(FEWEST_SHARDS, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
 
 
 def write_shard(

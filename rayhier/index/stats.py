@@ -10,8 +10,8 @@ from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Shares of removed and of added rows, and files of added rows, above which to compact."""
-IMBALANCE, SURPRISE, FEWEST = 2.0, 1.0, 100
-"""Above which to train again: imbalance, and nats by which new documents, once there are FEWEST, are less probable in
+IMBALANCE, SURPRISE, FEWEST_ADDED = 2.0, 1.0, 100
+"""Above which to train again: imbalance, and nats by which new documents, once there are FEWEST_ADDED, are less probable in
 their leaf than old ones. Even documents of the same kind are 0.6 to 0.7 nats less probable in leaves that were trained
 without them (docs/growing.md)."""
 
@@ -80,7 +80,7 @@ class Stats:
         if self.imbalance > IMBALANCE:
             said.append(f"retrain: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
         gap = 0.0 if self.added_log_prob is None else self.log_prob - self.added_log_prob
-        if gap > SURPRISE and self.added_documents >= FEWEST:
+        if gap > SURPRISE and self.added_documents >= FEWEST_ADDED:
             said.append(f"retrain: new documents are {gap:.2f} nats less probable in their leaf (above {SURPRISE})")
         return said
 

@@ -53,7 +53,7 @@ def _check_rows(there: LeafMap) -> None:
     if counts.tolist() != manifest.counts:
         leaf = int(np.flatnonzero(counts != manifest.counts)[0])
         raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, but {manifest.counts[leaf]} in the manifest")
-    first, second = (np.sort(np.concatenate([ids.NONE, *held])) for held in seen.values())
+    first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *held])) for held in seen.values())
     for rank, sorted_N in ((0, first), (1, second)):
         if np.any(sorted_N[1:] == sorted_N[:-1]):
             raise InputError(f"{place}: a document has two rows of rank {rank}")
@@ -71,4 +71,4 @@ def _check_order(there: LeafMap, shard: Shard) -> None:
 
 
 def _digests(column: pa.ChunkedArray) -> ids.Digests:
-    return np.array([digest(one) for one in column.to_pylist()], dtype=ids.NONE.dtype)
+    return np.array([digest(one) for one in column.to_pylist()], dtype=ids.NO_DIGESTS.dtype)

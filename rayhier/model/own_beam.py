@@ -18,7 +18,7 @@ from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 
-NONE = -1
+NO_LEAF = -1
 """Leaf number that says: the query visits no further leaf."""
 
 
@@ -62,7 +62,7 @@ class OwnBeam:
         leaf_NK, log_p_NK = self.router.route(encoded, beam)
         out_NK = log_p_NK - self.router.log_size_L[leaf_NK] < self.floor
         out_NK[:, 0] = False
-        return leaf_NK.masked_fill(out_NK, NONE), log_p_NK.masked_fill(out_NK, -torch.inf)
+        return leaf_NK.masked_fill(out_NK, NO_LEAF), log_p_NK.masked_fill(out_NK, -torch.inf)
 
     def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
         """Leaves [n, count] of a document as the router places it, and log-probabilities [n, count]."""

@@ -9,7 +9,7 @@ from typing import Any
 from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
-SHOWN, LEAVES, MOST = 100, 10, 10_000
+LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
 """Characters of a printed line, leaves that are named, and the largest -k and --beam."""
 
 
@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for place, hit in enumerate(answer.hits, start=1):
         shown = hit.title or " ".join(hit.text.split())
         name = shown if shown == hit.id else f"{hit.id}  {shown}"
-        print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:SHOWN]}")
+        print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:LINE_WIDTH]}")
         if line := fields_line(hit.fields):
-            print(f"{'':5}{line[:SHOWN]}")
+            print(f"{'':5}{line[:LINE_WIDTH]}")
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     where = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
     print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in {where}")

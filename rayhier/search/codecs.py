@@ -22,9 +22,9 @@ from rayhier.spec.search import Codec
 
 AGAIN: dict[Codec, int] = {"flat": 0, "fp16": 0, "int8": 4, "pq": 16, "rabitq": 32}
 """Rows scored again for each result wanted; 0 for codecs that need no second scoring."""
-FEWEST = 1_000
+FEWEST_CODED = 1_000
 """Fewest vectors that a code is learned from; fewer are held as fp16."""
-SAMPLE = 100_000
+MOST_CODED = 100_000
 """Most vectors that a code is learned from."""
 PQ_DIMENSIONS = 4
 SEED = 0
@@ -39,10 +39,10 @@ def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int6
     quantizer: Any = faiss.IndexFlatIP(m)
     if codec == "rabitq":
         quantizer.add(leaf_means(vectors_NM, leaf_N, leaves))
-    index: Any = _empty(codec if len(vectors_NM) >= FEWEST or codec == "flat" else "fp16", quantizer, m, leaves)
+    index: Any = _empty(codec if len(vectors_NM) >= FEWEST_CODED or codec == "flat" else "fp16", quantizer, m, leaves)
     # faiss keeps no reference: arrays that it reads need a name that outlives the call.
     if not index.is_trained:
-        rows = np.random.default_rng(SEED).permutation(len(vectors_NM))[:SAMPLE]
+        rows = np.random.default_rng(SEED).permutation(len(vectors_NM))[:MOST_CODED]
         sample = np.ascontiguousarray(vectors_NM[np.sort(rows)], dtype=np.float32)
         index.train(sample)
     for begin in range(0, len(vectors_NM), CAST_ROWS):

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from rayhier.serve.errors import ApiError
 from rayhier.serve.models import BatchResponse, ErrorBody, IndexResponse, RouteResponse, SearchResponse
 
-SHOWN = 200
+ANSWER_SHOWN = 200
 """Characters shown of an answer that cannot be parsed."""
 
 Question = str | Sequence[float]
@@ -89,7 +89,7 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
     try:
         detail = ErrorBody.model_validate_json(said).error
     except ValidationError:
-        return ApiError(error.code, "http", said[:SHOWN], headers)
+        return ApiError(error.code, "http", said[:ANSWER_SHOWN], headers)
     return ApiError(error.code, detail.code, detail.message, headers)
 
 
@@ -97,8 +97,8 @@ def _misfit(path: str, error: ValidationError, said: bytes) -> str:
     """Message that names the field of an answer that this version cannot read."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
-        return f"{path}: the answer is not JSON: {said.decode(errors='replace')[:SHOWN]!r}"
-    field, got = ".".join(map(str, problem["loc"])) or "the answer", repr(problem["input"])[:SHOWN]
+        return f"{path}: the answer is not JSON: {said.decode(errors='replace')[:ANSWER_SHOWN]!r}"
+    field, got = ".".join(map(str, problem["loc"])) or "the answer", repr(problem["input"])[:ANSWER_SHOWN]
     if problem["type"] == "missing":
         return f"{path}: {field}: missing from the answer; the server may run another version of rayhier"
     return f"{path}: {field}: got {got}: {problem['msg']}; the server may run another version of rayhier"

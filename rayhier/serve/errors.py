@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from rayhier.serve.models import NAME_SHOWN
 from rayhier.spec import InputError
 
 RETRY = {"Retry-After": "1"}
@@ -20,7 +21,6 @@ CODES = {
     413: "too_large",
     415: "not_json",
 }
-SHOWN = 80
 
 
 class ApiError(Exception):
@@ -68,7 +68,7 @@ async def _http(request: Request, error: HTTPException) -> JSONResponse:
     if error.status_code == 400:
         said = "body: cannot be read as JSON"
     elif error.status_code == 404:
-        said = f"{request.url.path[:SHOWN]}: no such path; /openapi.json lists all paths"
+        said = f"{request.url.path[:NAME_SHOWN]}: no such path; /openapi.json lists all paths"
     elif error.status_code == 405:
         said = f"{request.method} {request.url.path}: got {request.method}; allowed: {(error.headers or {})['Allow']}"
     return ApiError(error.status_code, CODES.get(error.status_code, "invalid"), said, error.headers).response()
@@ -77,7 +77,7 @@ async def _http(request: Request, error: HTTPException) -> JSONResponse:
 async def _refused(request: Request, error: RequestValidationError) -> JSONResponse:
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
-        said = f"content-type: got {given[:SHOWN] or 'none'}; allowed: application/json"
+        said = f"content-type: got {given[:NAME_SHOWN] or 'none'}; allowed: application/json"
         return ApiError(415, CODES[415], said).response()
     return invalid("; ".join(_line(problem) for problem in error.errors()[:3])).response()
 
@@ -96,4 +96,4 @@ def _line(problem: Mapping[str, Any]) -> str:
 
 
 def _path(place: Sequence[object]) -> str:
-    return ".".join(str(part) for part in place)[:SHOWN]
+    return ".".join(str(part) for part in place)[:NAME_SHOWN]

@@ -7,8 +7,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""
 
-SHOWN = 80
-"""Most characters of an unknown key that a message repeats."""
+NAME_SHOWN = 80
+"""Most characters of an unknown name that a message repeats."""
 
 
 def _has_words(text: str) -> str:
@@ -41,7 +41,7 @@ class _Request(_Body):
     def _known_keys(cls, given: Any) -> Any:
         unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, dict) else []
         if unknown:
-            raise ValueError(f"got key {unknown[0][:SHOWN]!r}; allowed: {', '.join(cls.model_fields)}")
+            raise ValueError(f"got key {unknown[0][:NAME_SHOWN]!r}; allowed: {', '.join(cls.model_fields)}")
         return given
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict
 from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 T = TypeVar("T")
 
 
@@ -226,5 +226,5 @@ def _chunks(path: Location) -> Iterator[bytes]:
         yield from path.chunks()
         return
     with path.open("rb") as opened:
-        while chunk := opened.read(CHUNK):
+        while chunk := opened.read(CHUNK_BYTES):
             yield chunk

@@ -6,7 +6,7 @@ from pathlib import Path
 from rayhier.spec import InputError
 from rayhier.storage import paths
 
-ANSWER_SECONDS = 10.0
+HUB_SECONDS = 10.0
 COMMIT = re.compile(r"[0-9a-f]{40}")
 EXTRA = "pip install 'rayhier[huggingface]'"
 
@@ -39,7 +39,7 @@ def ask(key: str, path: str, revision: str | None) -> str:
     except ImportError:
         raise InputError(f"corpus.type: huggingface needs a package that is not installed: {EXTRA}") from None
     try:
-        found = HfApi().dataset_info(path, revision=revision, timeout=ANSWER_SECONDS).sha
+        found = HfApi().dataset_info(path, revision=revision, timeout=HUB_SECONDS).sha
     except Exception as error:  # noqa: BLE001  the library's, its HTTP client's and the system's errors share no base
         raise InputError(
             f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} did not provide a data set of that name "

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rayhier.spec import InputError
+from rayhier.storage.hub_data import HUB_SECONDS
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
 """Files to download: configurations, tokenizers and safetensors; no pickles, no code."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 """Folders of other formats, not downloaded."""
-
-ANSWER_SECONDS = 10.0
 
 
 def is_hub_id(model: str) -> bool:
@@ -53,7 +52,7 @@ def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
         return cached
     try:
         # The hub is asked first: where it does not answer, snapshot_download would return an incomplete snapshot.
-        commit = HfApi().model_info(found["repo"], revision=found["revision"], timeout=ANSWER_SECONDS).sha
+        commit = HfApi().model_info(found["repo"], revision=found["revision"], timeout=HUB_SECONDS).sha
         return snapshot(commit, local=False)
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
         reason = " ".join(str(error).split())[:200]

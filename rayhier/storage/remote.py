@@ -21,7 +21,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import from_url
 
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 PART = 16 << 20
 """Bytes of one part of an upload; a store accepts at most ten thousand parts."""
 UPLOADS = 4
@@ -144,14 +144,14 @@ class Remote:
     def chunks(self) -> Iterator[bytes]:
         """Read the object's bytes in one request, a chunk at a time."""
         with self._errors():
-            for chunk in obstore.get(_store(self.bucket), self.key).stream(min_chunk_size=CHUNK):
+            for chunk in obstore.get(_store(self.bucket), self.key).stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open the object for reading with seeks; only the ranges that are read are fetched."""
         if mode != "rb":
             raise ValueError(f"{self}: opened with {mode!r}; allowed: 'rb', an object is written whole")
-        return cast("BinaryIO", io.BufferedReader(_Reader(self, self.stat().st_size), CHUNK))
+        return cast("BinaryIO", io.BufferedReader(_Reader(self, self.stat().st_size), CHUNK_BYTES))
 
     def read_range(self, begin: int, length: int) -> bytes:
         """Read `length` bytes of the object from `begin` on."""

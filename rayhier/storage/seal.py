@@ -9,15 +9,15 @@ from rayhier.spec import InputError
 from rayhier.storage.paths import Location
 
 NAME = "sha256"
-NONE = b"0" * 64
+ZEROS = b"0" * 64
 HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 
 def seal(value: dict[str, Any]) -> bytes:
     """Write a value as JSON, one entry a line; the first is the SHA-256 of all bytes (taken with zeros there)."""
     lines = (f" {json.dumps(key)}: {json.dumps(one, allow_nan=False)}" for key, one in value.items())
-    plain = b'{\n "sha256": "' + NONE + b'",\n' + ",\n".join(lines).encode() + b"\n}\n"
-    return plain.replace(NONE, hashlib.sha256(plain).hexdigest().encode(), 1)
+    plain = b'{\n "sha256": "' + ZEROS + b'",\n' + ",\n".join(lines).encode() + b"\n}\n"
+    return plain.replace(ZEROS, hashlib.sha256(plain).hexdigest().encode(), 1)
 
 
 def unseal(path: Location) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def unseal(path: Location) -> dict[str, Any]:
     head = HEAD.match(data)
     if head is None:
         raise InputError(f"{path}: not a file that rayhier wrote, or damaged: it does not begin with its SHA-256")
-    if hashlib.sha256(data.replace(head[1], NONE, 1)).hexdigest().encode() != head[1]:
+    if hashlib.sha256(data.replace(head[1], ZEROS, 1)).hexdigest().encode() != head[1]:
         raise InputError(f"{path}: damaged or edited: its bytes do not match the SHA-256 that it begins with")
     value: dict[str, Any] = json.loads(data)
     del value[NAME]

@@ -15,7 +15,6 @@ from rayhier.storage import files, hub_data, listing
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.sample import passages_a_document
 
-CHUNK = 1 << 20
 PARQUET = ".parquet"
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
@@ -131,7 +130,7 @@ def _scan_lines(path: Path) -> tuple[str, int, int]:
     size = rows = 0
     blank = True
     with path.open("rb") as opened:
-        while chunk := opened.read(CHUNK):
+        while chunk := opened.read(files.CHUNK_BYTES):
             hashed.update(chunk)
             size += len(chunk)
             first, *rest = chunk.split(b"\n")

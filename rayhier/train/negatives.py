@@ -7,7 +7,7 @@ import numpy as np
 from rayhier.arrays import Ints
 from rayhier.train.examples import KnownPositives
 
-CHUNK = 4096
+CHUNK_QUERIES = 4096
 
 
 Search = Callable[[slice, int], Ints]
@@ -20,8 +20,8 @@ def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints
     `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first; where fewer are found, -1 fills up.
     """
     found = np.full((len(query_P), top), -1, dtype=np.int64)
-    for start in range(0, len(query_P), CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, len(query_P), CHUNK_QUERIES):
+        part = slice(start, start + CHUNK_QUERIES)
         row_PK = search(part, top + known.most())
         wrong_PK = (row_PK >= 0) & ~known(query_P[part, None], row_PK)
         order = np.argsort(~wrong_PK, axis=1, kind="stable")[:, :top]

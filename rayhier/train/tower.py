@@ -22,7 +22,7 @@ from rayhier.train.group import WorkerGroup
 
 Side = Literal["query", "document", "dev"]
 """Set of rows to encode: training queries, documents or dev queries."""
-HEAD_ROWS = 16_384
+TOWER_ROWS = 16_384
 """Stored vectors that a head maps at a time, without gradient."""
 ENCODED = 65_536
 """Rows of a side that the workers encode together before they are gathered."""
@@ -72,7 +72,7 @@ class HeadTower:
     @torch.no_grad()
     def infer(self, side: Side, rows: Ints) -> Tensor:
         """Trained vectors without gradient, computed in batches, so that memory does not grow with n."""
-        parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // HEAD_ROWS)))]
+        parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // TOWER_ROWS)))]
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:

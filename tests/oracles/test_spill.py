@@ -31,7 +31,7 @@ def loss(x, first, other):
 
 def test_soar_takes_the_least_loss(found, monkeypatch):
     vectors, centroids, leaves = found
-    monkeypatch.setattr(spill, "CHUNK", 70)
+    monkeypatch.setattr(spill, "VECTORS", 70)
     places = second_leaves(vectors, leaves, centroids, "soar")
     assert len(places) == N
     for x, own, place in zip(vectors, leaves, places, strict=True):

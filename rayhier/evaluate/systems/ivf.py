@@ -3,7 +3,7 @@
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, nearest, spherical_kmeans
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.evaluate.collection import Collection
@@ -14,8 +14,6 @@ FEWEST_LISTS = 16
 TUNED_MEASURE = "R@100"
 TUNED_SHARE = 0.95
 DEPTH = 100
-SAMPLE = 256
-"""Most points for each list that k-means is trained on, faiss's own limit."""
 
 
 def faiss_ivf(
@@ -25,7 +23,7 @@ def faiss_ivf(
 
     Where `leaves` is 2, a document lies also in a second list, which SOAR chooses.
     """
-    centroids = spherical_kmeans(collection.sample(SAMPLE * lists, seed), lists, seed)
+    centroids = spherical_kmeans(collection.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
     collection.parts.call(Part.partition, name, centroids, leaves)
     order_QL: Ints = nearest(query_QM, centroids, lists)[0]
     return collection.system(name, name, query_QM, k, lambda beam: order_QL[:, :beam], lambda _: float(lists))

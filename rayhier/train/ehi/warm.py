@@ -10,7 +10,7 @@ from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.ehi import WARM_SCALE, EhiRouter
 
-SAMPLE = 200_000
+MOST_READ = 200_000
 """Most documents that a warm start reads."""
 STEPS, BATCH, RATE = 1_000, 512, 3e-3
 
@@ -18,8 +18,8 @@ STEPS, BATCH, RATE = 1_000, 512, 3e-3
 def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
     """Make `router` route like spherical k-means: by its centroids, or with several levels by a fit to each level."""
     rng = np.random.default_rng(seed)
-    if len(vectors_NM) > SAMPLE:
-        vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), SAMPLE, replace=False))]
+    if len(vectors_NM) > MOST_READ:
+        vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), MOST_READ, replace=False))]
     # 20 x cosine, also where vectors are longer than 1.
     length = float(np.linalg.norm(vectors_NM, axis=1).mean())
     if router.height == 1:

@@ -28,7 +28,7 @@ FEWEST_GROUPED = 16_384
 """Number of leaves from which on documents are compared only with leaves of the nearest groups."""
 UNSEEN = 20
 """Where documents are a sample of the corpus, one in UNSEEN is kept from k-means and prices."""
-SAMPLE = 256
+SAMPLE_A_LEAF = 256
 """Documents per leaf in the sample on which prices are found."""
 
 
@@ -75,7 +75,7 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
     prices have read.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
-    rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE * router.n_leaves])
+    rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
     sample_NM = document_NM if len(rows) == n else document_NM[rows]
     counted = rows % UNSEEN > 0 if sampled else slice(None)
     least, best = np.inf, (router.cells.price_L.clone(), router.cells.border.clone())

@@ -38,7 +38,7 @@ def texts():
 def test_chunks_do_not_matter(tiny_model, texts, monkeypatch):
     encoder = tiny(tiny_model)
     whole = encoder.encode(texts)
-    monkeypatch.setattr(encode, "CHUNK", 7)
+    monkeypatch.setattr(encode, "CHUNK_TEXTS", 7)
     np.testing.assert_allclose(encoder.encode(texts), whole, atol=1e-6)
 
 
@@ -47,7 +47,7 @@ def test_tokens_made_elsewhere_and_sent_give_the_same_vectors(tiny_model, texts,
     elsewhere = Tokeniser.open(tiny_model, 8)
     assert elsewhere(texts) == encoder.tokenise(texts)
     assert max(map(len, elsewhere(texts))) == 8
-    monkeypatch.setattr(encode, "CHUNK", 7)
+    monkeypatch.setattr(encode, "CHUNK_TEXTS", 7)
     sent = unpacked(packed(elsewhere(texts)))
     np.testing.assert_array_equal(encoder.encode_tokens(sent), encoder.encode(texts))
     assert encoder.seen == 2 * sum(map(len, sent))

@@ -68,7 +68,7 @@ def test_a_hub_that_refuses(monkeypatch):
 
 
 def test_a_hub_that_never_answers(monkeypatch):
-    monkeypatch.setattr(hub_data, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(hub_data, "HUB_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(InputError, match="Timeout"):

@@ -54,7 +54,7 @@ def test_the_best_wrong_documents_of_the_given_leaves(seed, beam, top):
 def test_chunks_make_no_difference(monkeypatch):
     case = Case(0, 2)
     whole = case.mine(5).tolist()
-    monkeypatch.setattr(negatives, "CHUNK", 4)
+    monkeypatch.setattr(negatives, "CHUNK_QUERIES", 4)
     assert case.mine(5).tolist() == whole
 
 

@@ -245,7 +245,7 @@ def test_encoding_in_stretches_is_encoding(problem, monkeypatch):
     trainer = run(build(problem), epochs=1)
     whole = trainer.side("document")
     monkeypatch.setattr("rayhier.train.tower.ENCODED", 7)
-    monkeypatch.setattr("rayhier.train.tower.HEAD_ROWS", 3)
+    monkeypatch.setattr("rayhier.train.tower.TOWER_ROWS", 3)
     assert np.allclose(trainer.side("document"), whole, atol=1e-6)
 
 
