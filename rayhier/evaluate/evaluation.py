@@ -23,7 +23,7 @@ from rayhier.evaluate.systems.router import router_system
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
 from rayhier.model.encoded import Encoded
-from rayhier.progress import Bar
+from rayhier.progress import Bar, say
 from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files
@@ -32,6 +32,8 @@ from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.pins import reading
 
 T = TypeVar("T")
+FEW_DEV = 200
+"""Dev queries below which a tuned number of lists is uncertain, which is then said."""
 LEAVES = {"faiss_ivf_spill": 2}
 """Lists that a document lies in, for controls where they are more than one."""
 
@@ -202,7 +204,12 @@ class _Work:
             return min(given, collection.documents)
         if name not in self._tuned:
             dev = self.dev if base else self.dev.with_vectors(seed_index.encode(self.dev).numpy)
-            self._tuned[name] = tuned_lists(name, collection, dev, seed, LEAVES.get(name, 1))
+            self._tuned[name] = lists = tuned_lists(name, collection, dev, seed, LEAVES.get(name, 1))
+            if len(dev.ids) < FEW_DEV:
+                say(
+                    f"  {name}: {lists} lists were chosen by only {len(dev.ids)} dev queries, another number may serve "
+                    "it better: compare with some by --set evaluate.lists=N"
+                )
         return self._tuned[name]
 
     def _hnsw(self, result: SeedResult, encoded: Encoded, seed_index: SeedIndex) -> None:

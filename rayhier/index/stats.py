@@ -11,9 +11,9 @@ from rayhier.storage.leaf_map import Manifest, Shard
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
 """Shares of removed and of added rows, and files of added rows, above which to compact."""
 IMBALANCE, SURPRISE, FEWEST_ADDED = 2.0, 1.0, 100
-"""Above which to train again: imbalance, and nats by which new documents, once there are FEWEST_ADDED, are less probable in
-their leaf than old ones. Even documents of the same kind are 0.6 to 0.7 nats less probable in leaves that were trained
-without them (docs/growing.md)."""
+"""Above which to train again: imbalance, and nats by which new documents, once there are FEWEST_ADDED, are less
+probable in their leaf than old ones. Even documents of the same kind are 0.6 to 0.7 nats less probable in leaves that
+were trained without them (docs/growing.md)."""
 
 
 @dataclass(frozen=True)

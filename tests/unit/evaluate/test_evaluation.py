@@ -305,6 +305,17 @@ def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vecto
     np.testing.assert_allclose(asked["faiss_ivf_same_encoder"], under(heads[0], dev), atol=1e-6)
 
 
+@pytest.mark.parametrize("few", [True, False])
+def test_lists_that_few_dev_queries_chose_are_said(corpus, vectors, trained, texts, monkeypatch, few):
+    said, dev = [], len(texts[1][16:])
+    monkeypatch.setattr(module, "say", said.append)
+    monkeypatch.setattr(module, "FEW_DEV", dev + few)
+    monkeypatch.setattr(module, "tuned_lists", lambda *_: 7)
+    evaluate(only("faiss_ivf"), corpus, vectors, {0: trained[0]})
+    line = f"  faiss_ivf: 7 lists were chosen by only {dev} dev queries"
+    assert [one.startswith(line) for one in said] == [True] * few
+
+
 def test_a_control_that_visits_just_as_much_stands_there(corpus, vectors, trained, monkeypatch):
     """It is the router itself, from two leaves on."""
     routers, system = [], module.router_system
