@@ -28,7 +28,7 @@ def here(monkeypatch):
     """Actors in this process; their errors come back as they do from others."""
 
     def stream(items, actor, arguments, *_):
-        one = adapter._telling(actor)(**arguments) if items else None
+        one = adapter._reporting(actor)(**arguments) if items else None
         for item in items:
             yield adapter._told(one(item))
 
