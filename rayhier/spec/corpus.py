@@ -97,6 +97,11 @@ class _Corpus(Section):
         return True
 
     @property
+    def in_lines(self) -> bool:
+        """Whether documents and queries are lines of text files: in all sources that are files, but parquet."""
+        return True
+
+    @property
     def row_columns(self) -> Columns:
         """Columns, or JSON keys, of a document that comes as a row: in the source, or in a file of additions."""
         return Columns()
@@ -178,6 +183,11 @@ class Parquet(_OwnFiles):
     """
 
     type: Literal["parquet"]
+
+    @property
+    def in_lines(self) -> bool:
+        """Whether documents and queries are lines of text files: no."""
+        return False
 
 
 class MsMarco(_Corpus):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, Parquet, PythonDocs
+from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs
 from rayhier.storage import files, hub_data, listing
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.sample import passages_a_document
@@ -70,7 +70,7 @@ def _files(spec: FileCorpus) -> Source:
     sizes: dict[str, int] = {}
     lengths: dict[str, int] = {}
     for one in found.all:
-        lines = one.path.suffix != PARQUET if one in found.judgements.values() else not isinstance(spec, Parquet)
+        lines = one.path.suffix != PARQUET if one in found.judgements.values() else spec.in_lines
         identity[one.name], size, lengths[one.name] = _scan_lines(one.path) if lines else _scan_parquet(one.path)
         sizes[one.name] = size
     documents, text = (sum(held[one.name] for one in found.documents) for held in (lengths, sizes))
