@@ -48,7 +48,9 @@ def _stay() -> None:
     """Wait for Ctrl-C or SIGTERM, then shut Serve down."""
     from ray import serve
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray's own handler prints a stack and aborts
+    # Ray's own handler of SIGTERM prints a stack and aborts; a shell starts a script's background jobs without SIGINT.
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.default_int_handler)
     try:
         threading.Event().wait()
     except KeyboardInterrupt:
