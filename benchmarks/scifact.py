@@ -71,13 +71,14 @@ def print_recall(equal: Report, tuned: Report, cold: Report) -> None:
 
 
 def print_exact(equal: Report, cold: Report) -> None:
-    """What an exact search finds with each encoder."""
+    """What an exact search finds with each encoder, for all queries and for those with new answers."""
     rows = []
     for system, one in (("exact", equal), ("exact_same_encoder", equal), ("exact_same_encoder", cold)):
-        values = one.systems[system].measures
         title = system + (", cold start" if one is cold else "")
-        rows.append([title, f"{values['R@10']:.3f}", f"{values['R@100']:.3f}"])
-    print("\n" + "\n".join(table(["exact search", "R@10", "R@100"], rows)))
+        for group, row in one.encoders.items():
+            values = [row.systems[system][measure] for measure in ("nDCG@10", "R@10", "R@100")]
+            rows.append([title, f"{group} ({row.queries})", *(f"{value:.3f}" for value in values)])
+    print("\n" + "\n".join(table(["exact search", "queries", "nDCG@10", "R@10", "R@100"], rows)))
 
 
 def print_balance(equal: Report, cold: Report) -> None:

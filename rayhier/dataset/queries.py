@@ -1,11 +1,12 @@
 """Queries with their judgements and vectors, read from published artifacts."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow.compute as pc
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Bools, Floats
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
@@ -31,6 +32,23 @@ class Queries:
     def with_vectors(self, vector_QM: Floats) -> "Queries":
         """Copy of the queries with the vectors of another encoder."""
         return replace(self, vector_QM=vector_QM)
+
+
+def new_answers(queries: Queries, answers: Collection[str]) -> Bools:
+    """Whether each query has none of these documents, the answers of train queries, among its own answers, [q]."""
+    return np.array([not any(name in answers for name in relevant(queries.grades[query])) for query in queries.ids])
+
+
+def relevant(grades: Mapping[str, int]) -> list[str]:
+    """Documents judged above zero."""
+    return [name for name, grade in grades.items() if grade > 0]
+
+
+def load_answers(corpus: Artifact, split: str) -> set[str]:
+    """Ids of the documents that are judged above zero for a query of a split."""
+    judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["doc_id", "grade"])
+    found: set[str] = set(judged.filter(pc.greater(judged["grade"], 0))["doc_id"].to_pylist())
+    return found
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:

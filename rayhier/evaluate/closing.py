@@ -2,7 +2,7 @@
 
 from rayhier.evaluate import tables
 from rayhier.evaluate.output import PLOTS
-from rayhier.evaluate.report import NAME, Report
+from rayhier.evaluate.report import ENCODERS, NAME, Report
 from rayhier.progress import here
 from rayhier.search.searcher import Searcher
 from rayhier.spec import JobSpec
@@ -40,16 +40,20 @@ def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Lines that say how training changed exact search; none unless both encoders were measured."""
-    systems, measure = report.systems, spec.evaluate.measures[0]
-    if not {"exact", "exact_same_encoder"} <= systems.keys():
+    measure = spec.evaluate.measures[0]
+    if not set(ENCODERS) <= report.systems.keys():
         return []
-    base, trained = systems["exact"].measures[measure], systems["exact_same_encoder"].measures[measure]
-    changes = "".join(f", {tables.said(row)}" for row in report.between("exact_same_encoder", "exact", measure))
-    worse = ": training made it worse" if trained < base else ""
-    text = (
-        f"exact search, {measure}: {trained:.3f} with the trained encoder, {base:.3f} with the base one{changes}{worse}"
-    )
-    return ["* a difference whose interval excludes 0", "", text, ""]
+    lines = []
+    for group, row in report.encoders.items():
+        base, trained = (row.systems[name][measure] for name in ENCODERS)
+        tested = report.between("exact_same_encoder", "exact", measure, group)
+        changes = "".join(f", {tables.said(one)}" for one in tested)
+        worse = ": training made it worse" if trained < base else ""
+        what = "exact search" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
+        lines.append(
+            f"{what}, {measure}: {trained:.3f} with the trained encoder, {base:.3f} with the base one{changes}{worse}"
+        )
+    return ["* a difference whose interval excludes 0", "", *lines, ""]
 
 
 def samples(spec: JobSpec, workdir: Location) -> list[str]:

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from rayhier.arrays import Floats, Values
+from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.balance import balance
 from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
-from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.queries import Queries, load_answers, load_queries, new_answers
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
@@ -67,6 +67,8 @@ class Evaluation:
     lists: dict[str, int]
     """Number of lists, for each control that has lists."""
     seeds: list[SeedResult]
+    new_Q: Bools
+    """Whether the answers of each query are answers of no train query."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def evaluate(
             with reading(index.root, BUILT):
                 work.add(seed, load_index(spec, model, index, workers))
             bar.advance(note=f"seed {seed}")
-    return Evaluation(base.documents, len(queries), work.lists, work.results)
+    new_Q = new_answers(queries, load_answers(corpus, "train"))
+    return Evaluation(base.documents, len(queries), work.lists, work.results, new_Q)
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:

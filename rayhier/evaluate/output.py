@@ -9,7 +9,7 @@ from urllib.parse import quote
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, NAME, Report
-from rayhier.evaluate.tables import cell, reached, said, table
+from rayhier.evaluate.tables import cell, encoders, reached, table
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
@@ -25,6 +25,11 @@ REACHED_BY = (
     "The documents that a system visits to find that share of what exact search with the same encoder finds; in "
     "brackets its cost: dot products per query, for rows scanned and for routing. Both are shares of the corpus, means "
     "over queries."
+)
+
+NEW_ANSWERS = (
+    "Exact search with the base and with the trained encoder. New answers: queries none of whose answers is an answer "
+    "of a train query; these rows are left out where all queries are so, or none."
 )
 
 
@@ -53,8 +58,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         ]
         for name, values in report.systems.items()
     ]
-    compared = [report.between("exact_same_encoder", "exact", measure) for measure in spec.evaluate.measures]
-    changes = [f"{row.measure} {said(row)}" for rows_of_one in compared for row in rows_of_one]
+    learned = encoders(report, spec.evaluate.measures)
     deepest = spec.evaluate.deepest_recall
     prices = reached(report, deepest)
     lines = [
@@ -74,8 +78,8 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         *_markdown(header, rows),
         "",
         "Baselines with a curve are shown at their first measured point that visits as much as the router.",
-        *([f"Training changed exact search by {', '.join(changes)}."] if changes else []),
         "",
+        *(["## What training changed", "", NEW_ANSWERS, "", *_markdown(*learned), ""] if learned[1] else []),
         *(f"![{title}]({PLOTS}/{name}.svg)" for name, title in plots.TITLES.items()),
         "",
     ]

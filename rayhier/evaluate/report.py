@@ -6,15 +6,19 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from rayhier.arrays import Bools
+from rayhier.dataset.measures import means
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
-from rayhier.evaluate.significance import Difference, differences
+from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
 
 NAME = "report.json"
 DIGITS = 6
+ENCODERS = ("exact", "exact_same_encoder")
+"""Systems that show an encoder alone: exact search, base and trained."""
 
 
 class _Row(BaseModel):
@@ -90,6 +94,16 @@ class MeanBalance(Balance):
     per_seed: list[SeedBalance]
 
 
+class GroupRow(BaseModel):
+    """Exact search with each encoder, over one group of queries."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    queries: int
+    """Number of queries."""
+    systems: dict[str, dict[str, float]]
+    """Measures of `exact` (base encoder) and `exact_same_encoder` (trained), means over queries and seeds."""
+
+
 class Report(BaseModel):
     """Results of an evaluation, as report.json holds them."""
 
@@ -100,6 +114,8 @@ class Report(BaseModel):
     documents: int
     queries: int
     systems: dict[str, SystemRow]
+    encoders: dict[QueryGroup, GroupRow]
+    """Encoders by exact search, over all queries and over those with new answers, where these are some of them."""
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
     significance: list[Difference]
@@ -119,6 +135,7 @@ class Report(BaseModel):
             documents=evaluation.documents,
             queries=evaluation.queries,
             systems={name: _system(name, seeds) for name in seeds[0].runs},
+            encoders={group: _group(seeds, query_Q) for group, query_Q in groups(evaluation).items()},
             curves={name: _curve(name, seeds) for name in seeds[0].curves},
             balance=MeanBalance.model_validate({**_mean([result.balance for result in seeds]), "per_seed": balances}),
             significance=differences(spec, evaluation),
@@ -136,10 +153,10 @@ class Report(BaseModel):
         """Write the report as JSON."""
         files.write_json(path, self.model_dump(mode="json", exclude_none=True))
 
-    def between(self, system: str, baseline: str, measure: str) -> list[Difference]:
-        """Differences of two systems by a measure, at every share visited."""
-        wanted = (system, baseline, measure)
-        return [row for row in self.significance if (row.system, row.baseline, row.measure) == wanted]
+    def between(self, system: str, baseline: str, measure: str, queries: QueryGroup = "all") -> list[Difference]:
+        """Differences of two systems by a measure, over a group of queries, at every share visited."""
+        wanted = (system, baseline, measure, queries)
+        return [row for row in self.significance if (row.system, row.baseline, row.measure, row.queries) == wanted]
 
     def points(self, system: str) -> list[Point]:
         """A system's curve."""
@@ -162,6 +179,14 @@ def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
         else:
             rows.append({**result.exact[name], "visited": 1.0})
     return SystemRow.model_validate(_mean(rows))
+
+
+def _group(seeds: Sequence[SeedResult], query_Q: Bools) -> GroupRow:
+    systems = {}
+    for name in ENCODERS:
+        if name in seeds[0].values:
+            systems[name] = _mean([means({m: v[query_Q] for m, v in one.values[name].items()}) for one in seeds])
+    return GroupRow(queries=int(query_Q.sum()), systems=systems)
 
 
 def _curve(name: str, seeds: Sequence[SeedResult]) -> list[MeanRow]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from rayhier.arrays import Values
+from rayhier.arrays import Bools, Values
 from rayhier.evaluate.curve import mean_curve, read_values
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.spec import JobSpec
@@ -17,6 +18,8 @@ DRAWS = 4_000_000
 """Numbers drawn at once."""
 SEED = 0
 INTERVAL = (0.025, 0.975)
+QueryGroup = Literal["all", "new answers"]
+"""QueryGroup of queries: all, or those none of whose answers is an answer of a train query."""
 
 
 class Difference(BaseModel):
@@ -28,6 +31,8 @@ class Difference(BaseModel):
     measure: str
     visited: float
     """Share of the documents visited."""
+    queries: QueryGroup = "all"
+    """Queries that are compared."""
     difference: float
     low: float
     high: float
@@ -55,11 +60,26 @@ class Pair:
     measure: str
     visited: float
     difference_Q: Values
+    queries: QueryGroup = "all"
+
+
+def groups(evaluation: Evaluation) -> dict[QueryGroup, Bools]:
+    """Queries [q] of each group; `new answers` only where some queries are in it and others are not."""
+    new_Q = evaluation.new_Q
+    found: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
+    return found | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
 
 
 def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
     """Every difference that the report shows; queries' values are means over seeds."""
     compared = list(pairs(spec, evaluation))
+    return [
+        row for group in groups(evaluation) for row in _tested([pair for pair in compared if pair.queries == group])
+    ]
+
+
+def _tested(compared: Sequence[Pair]) -> list[Difference]:
+    """Differences of pairs over the same queries, which are drawn together."""
     if not compared:
         return []
     intervals = bootstrap(np.stack([pair.difference_Q for pair in compared], axis=1))
@@ -69,6 +89,7 @@ def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
             baseline=pair.baseline,
             measure=pair.measure,
             visited=pair.visited,
+            queries=pair.queries,
             **{name: round(value, 6) for name, value in asdict(interval).items()},
         )
         for pair, interval in zip(compared, intervals, strict=True)
@@ -76,7 +97,7 @@ def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
 
 
 def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
-    """The router and each baseline with a curve at equal shares visited; exact search with both encoders."""
+    """The router and each baseline with a curve at equal shares visited; exact search with both encoders, by group."""
     seeds, router, measure = evaluation.seeds, spec.router.type, spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
     for name, curve in curves.items():
@@ -90,7 +111,8 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
                 np.mean([result.values[system][name] for result in seeds], axis=0)
                 for system in ("exact_same_encoder", "exact")
             )
-            yield Pair("exact_same_encoder", "exact", name, 1.0, ours - theirs)
+            for group, query_Q in groups(evaluation).items():
+                yield Pair("exact_same_encoder", "exact", name, 1.0, (ours - theirs)[query_Q], group)
 
 
 def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Sequence[Interval]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayhier.evaluate.curve import Point, reach, read
-from rayhier.evaluate.report import Report
+from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.evaluate.significance import Difference
 
 DIGITS = 3
@@ -35,6 +35,21 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
             cells = [cell(values.measures[measure]) if share == values.visited else "" for share in visited]
             rows.append([report.label(name), *cells])
     return header, rows
+
+
+def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: exact search with base and trained encoder, over each group of queries, and their difference.
+
+    No rows where one of the two was not measured.
+    """
+    rows = []
+    for group, one in report.encoders.items() if set(ENCODERS) <= report.systems.keys() else ():
+        title = f"{group} ({one.queries:,} queries)"
+        rows += [[f"{title}: {name}", *(cell(one.systems[name][m]) for m in measures)] for name in ENCODERS]
+        changes = [report.between("exact_same_encoder", "exact", m, group) for m in measures]
+        rows.append(["  difference", *(_difference(row) for (row,) in changes)])
+        rows.append(["  95% interval", *(_interval(row) for (row,) in changes)])
+    return ["exact search", *measures], rows
 
 
 def said(row: Difference) -> str:

@@ -8,7 +8,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.dataset.documents import Choice, Documents
 from rayhier.dataset.holdout import hash_ids, holdout_rows
-from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.queries import Queries, load_queries, relevant
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
@@ -63,13 +63,13 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
     Nearest by the base encoder: a long document may answer in one part only, and judgements do not say in which. Its
     other passages are never used as negatives, as they may answer too.
     """
-    relevant = [[name for name, grade in queries.grades[query].items() if grade > 0] for query in queries.ids]
-    rows: dict[str, list[int]] = {name: [] for names in relevant for name in names}
+    answers = [relevant(queries.grades[query]) for query in queries.ids]
+    rows: dict[str, list[int]] = {name: [] for names in answers for name in names}
     for row, name in enumerate(documents.results):
         if name in rows:
             rows[name].append(row)
     pairs, spared = [], []
-    for number, names in enumerate(relevant):
+    for number, names in enumerate(answers):
         for own in (rows[name] for name in names):
             pairs.append((number, own[int((documents.vector_NM[own] @ queries.vector_QM[number]).argmax())]))
             spared += [(number, row) for row in own]

@@ -1,5 +1,7 @@
 """A spec, and an evaluation of two seeds with numbers easy to check."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,4 +65,18 @@ def result(seed, lift):
 
 @pytest.fixture
 def evaluation():
-    return Evaluation(documents=10, queries=2, lists={"faiss_ivf": 2}, seeds=[result(3, 0.0), result(5, 0.1)])
+    seeds, new_Q = [result(3, 0.0), result(5, 0.1)], np.array([True, True])
+    return Evaluation(documents=10, queries=2, lists={"faiss_ivf": 2}, seeds=seeds, new_Q=new_Q)
+
+
+@pytest.fixture
+def trained(evaluation):
+    """The evaluation with exact search by a trained encoder: better by .1 and .3, the second query has new answers."""
+    for one in evaluation.seeds:
+        one.values["exact_same_encoder"] = {m: value + np.array([0.1, 0.3]) for m, value in one.values["exact"].items()}
+        one.exact["exact_same_encoder"] = {
+            m: float(value.mean()) for m, value in one.values["exact_same_encoder"].items()
+        }
+        one.runs["exact_same_encoder"] = one.runs["exact"]
+        one.seconds["exact_same_encoder"] = 0.25
+    return replace(evaluation, new_Q=np.array([False, True]))

@@ -10,7 +10,7 @@ from rayhier.evaluate.output import as_markdown, write
 from rayhier.evaluate.report import Report
 from rayhier.evaluate.tables import table
 
-KEYS = {"name", "router", "documents", "queries", "systems", "curves", "balance", "significance", "seconds", "seeds"}
+KEYS = {"name", "router", "documents", "queries", "systems", "encoders", "curves", "balance", "significance", "lists"}
 POINT = {"beam", "visited_mean", "visited_p95", "cost_mean", "leaves_mean", "nDCG@10", "R@10", "R@100", "per_seed"}
 
 
@@ -27,7 +27,7 @@ def saved(report, tmp_path):
 
 
 def test_keys(saved):
-    assert set(saved) == KEYS | {"lists"}
+    assert set(saved) == KEYS | {"seconds", "seeds"}
     assert (saved["name"], saved["router"], saved["documents"], saved["queries"]) == ("fake", "ehi", 10, 2)
     assert saved["seeds"] == [3, 5]
     assert saved["lists"] == {"faiss_ivf": 2}
@@ -49,6 +49,32 @@ def test_systems_stand_where_they_were_measured(saved):
         {"nDCG@10": 0.85, "R@10": 0.425, "R@100": 0.2125, "visited": 0.6, "beam": 2, "leaves": 2}
     )
     assert saved["systems"]["exact"] == pytest.approx({"nDCG@10": 0.7, "R@10": 0.35, "R@100": 0.225, "visited": 1})
+
+
+def test_encoders_over_all_queries_and_those_with_new_answers(spec, trained, tmp_path):
+    report = Report.of(spec, trained)
+    assert {group: row.queries for group, row in report.encoders.items()} == {"all": 2, "new answers": 1}
+    # exact has .65 and .75 in nDCG@10, trained .1 and .3 more.
+    found = {
+        (group, name): row.systems[name]["nDCG@10"] for group, row in report.encoders.items() for name in row.systems
+    }
+    assert found == {
+        ("all", "exact"): 0.7,
+        ("all", "exact_same_encoder"): 0.9,
+        ("new answers", "exact"): 0.75,
+        ("new answers", "exact_same_encoder"): 1.05,
+    }
+    report.write(tmp_path / "report.json")
+    assert Report.read(tmp_path / "report.json") == report
+    text = as_markdown(spec, report)
+    assert "| all (2 queries): exact | 0.700 | 0.350 | 0.225 |" in text
+    assert "| new answers (1 queries): exact_same_encoder | 1.050 | 0.700 | 0.575 |" in text
+    assert text.count("| difference | +0.300* | +0.300* | +0.300* |") == 1
+
+
+def test_one_encoder_alone_changed_nothing(spec, report):
+    assert report.encoders.keys() == {"all"}
+    assert "What training changed" not in as_markdown(spec, report)
 
 
 def test_balance_and_seconds(saved):

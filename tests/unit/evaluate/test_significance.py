@@ -1,5 +1,6 @@
 """Which differences are tested, and the interval of one by hand; scipy's bootstrap is in tests/oracles."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -43,19 +44,26 @@ def test_pairs(spec, evaluation):
         "baseline": "faiss_ivf",
         "measure": "R@100",
         "visited": 1.0,
+        "queries": "all",
         "wins": 1.0,
         **dict.fromkeys(("difference", "low", "high"), pytest.approx(0.0375)),
     }
 
 
-def test_both_encoders_are_compared_in_every_measure(spec, evaluation):
-    for result in evaluation.seeds:
-        better = {name: value + np.array([0.1, 0.3]) for name, value in result.values["exact"].items()}
-        result.values["exact_same_encoder"] = better
-    found = [row for row in differences(spec, evaluation) if row.baseline == "exact"]
-    assert [row.measure for row in found] == list(spec.evaluate.measures)
+INTERVALS = {"all": [0.2, 0.1, 0.3, 1.0], "new answers": [0.3, 0.3, 0.3, 1.0]}
+
+
+def test_both_encoders_are_compared_in_every_measure_over_all_queries_and_those_with_new_answers(spec, trained):
+    found = [row for row in differences(spec, trained) if row.baseline == "exact"]
+    assert [(row.queries, row.measure) for row in found] == list(product(INTERVALS, spec.evaluate.measures))
     for row in found:
         assert (row.system, row.visited) == ("exact_same_encoder", 1.0)
-        assert [getattr(row, name) for name in ("difference", "low", "high", "wins")] == pytest.approx(
-            [0.2, 0.1, 0.3, 1.0]
-        )
+        numbers = [getattr(row, name) for name in ("difference", "low", "high", "wins")]
+        assert numbers == pytest.approx(INTERVALS[row.queries])
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_where_all_answers_are_new_or_none_is_there_is_one_group(spec, trained, new):
+    alike = replace(trained, new_Q=np.array([new, new]))
+    assert {row.queries for row in differences(spec, alike)} == {"all"}
+    assert [row for row in differences(spec, trained) if row.queries == "all"] == differences(spec, alike)
