@@ -1,8 +1,11 @@
 """Queries whose answers are answers of no train query."""
 
 import numpy as np
+import pyarrow as pa
 
-from rayhier.dataset.queries import Queries, new_answers
+from rayhier.dataset.queries import Queries, load_answers, new_answers
+from rayhier.storage import files, schemas
+from rayhier.storage.artifact import Artifact, Record
 
 NONE = np.zeros((0, 0), np.float32)
 
@@ -21,3 +24,13 @@ def test_new_answers():
         "judged, but no answer": True,
         "without an answer": True,
     }
+
+
+def test_answers_of_a_split(tmp_path):
+    for split, rows in {"train": [("a", "d1", 1), ("a", "d2", 0), ("b", "d1", 2)], "test": [("c", "d3", 1)]}.items():
+        table = pa.table(list(zip(*rows, strict=True)), schema=schemas.JUDGEMENTS)
+        files.write_parquet(tmp_path / "a", f"judgements/{split}.parquet", [table], schemas.JUDGEMENTS)
+    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+    corpus = Artifact(tmp_path, Record(**record, files=[], seconds=0))
+    assert load_answers(corpus, "train") == {"d1"}
+    assert load_answers(corpus, "test") == {"d3"}

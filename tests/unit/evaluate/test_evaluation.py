@@ -305,6 +305,14 @@ def test_lists_over_trained_vectors_are_tuned_with_trained_queries(corpus, vecto
     np.testing.assert_allclose(asked["faiss_ivf_same_encoder"], under(heads[0], dev), atol=1e-6)
 
 
+def test_new_answers_are_told_from_those_of_train_queries(corpus, vectors, trained, texts, monkeypatch):
+    known = {IDS[row] for row in texts[2][3]}
+    monkeypatch.setattr(module, "load_answers", lambda _, split: known if split == "train" else set())
+    found = evaluate(only("exact"), corpus, vectors, {0: trained[0]}).new_Q
+    assert found.tolist() == [not known & {IDS[row] for row in texts[2][query]} for query in range(16)]
+    assert not found[3]
+
+
 @pytest.mark.parametrize("few", [True, False])
 def test_lists_that_few_dev_queries_chose_are_said(corpus, vectors, trained, texts, monkeypatch, few):
     said, dev = [], len(texts[1][16:])
