@@ -41,19 +41,16 @@ def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
 def verdict(spec: JobSpec, report: Report) -> list[str]:
     """Lines that say how training changed exact search; none unless both encoders were measured."""
     measure = spec.evaluate.measures[0]
-    if not set(ENCODERS) <= report.systems.keys():
-        return []
     lines = []
     for group, row in report.encoders.items():
         base, trained = (row.systems[name][measure] for name in ENCODERS)
-        tested = report.between("exact_same_encoder", "exact", measure, group)
-        changes = "".join(f", {tables.said(one)}" for one in tested)
         worse = ": training made it worse" if trained < base else ""
         what = "exact search" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
         lines.append(
-            f"{what}, {measure}: {trained:.3f} with the trained encoder, {base:.3f} with the base one{changes}{worse}"
+            f"{what}, {measure}: {trained:.3f} with the trained encoder, {base:.3f} with the base one, "
+            f"{tables.said(report.learned(measure, group))}{worse}"
         )
-    return ["* a difference whose interval excludes 0", "", *lines, ""]
+    return ["* a difference whose interval excludes 0", "", *lines, ""] if lines else []
 
 
 def samples(spec: JobSpec, workdir: Location) -> list[str]:

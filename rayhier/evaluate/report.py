@@ -6,7 +6,6 @@ from typing import Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from rayhier.arrays import Bools
 from rayhier.dataset.measures import means
 from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
@@ -115,7 +114,9 @@ class Report(BaseModel):
     queries: int
     systems: dict[str, SystemRow]
     encoders: dict[QueryGroup, GroupRow]
-    """Encoders by exact search, over all queries and over those with new answers, where these are some of them."""
+    """Exact search with both encoders, over all queries and over those with new answers, where these are some of them.
+
+    Empty where one of the two was not measured."""
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
     significance: list[Difference]
@@ -135,7 +136,7 @@ class Report(BaseModel):
             documents=evaluation.documents,
             queries=evaluation.queries,
             systems={name: _system(name, seeds) for name in seeds[0].runs},
-            encoders={group: _group(seeds, query_Q) for group, query_Q in groups(evaluation).items()},
+            encoders=_encoders(evaluation),
             curves={name: _curve(name, seeds) for name in seeds[0].curves},
             balance=MeanBalance.model_validate({**_mean([result.balance for result in seeds]), "per_seed": balances}),
             significance=differences(spec, evaluation),
@@ -157,6 +158,11 @@ class Report(BaseModel):
         """Differences of two systems by a measure, over a group of queries, at every share visited."""
         wanted = (system, baseline, measure, queries)
         return [row for row in self.significance if (row.system, row.baseline, row.measure, row.queries) == wanted]
+
+    def learned(self, measure: str, queries: QueryGroup) -> Difference:
+        """How training changed exact search over a group of queries: the trained encoder minus the base one."""
+        (found,) = self.between("exact_same_encoder", "exact", measure, queries)
+        return found
 
     def points(self, system: str) -> list[Point]:
         """A system's curve."""
@@ -181,12 +187,19 @@ def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
     return SystemRow.model_validate(_mean(rows))
 
 
-def _group(seeds: Sequence[SeedResult], query_Q: Bools) -> GroupRow:
-    systems = {}
-    for name in ENCODERS:
-        if name in seeds[0].values:
-            systems[name] = _mean([means({m: v[query_Q] for m, v in one.values[name].items()}) for one in seeds])
-    return GroupRow(queries=int(query_Q.sum()), systems=systems)
+def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
+    """Exact search with both encoders over each group of queries; none where one of them was not measured."""
+    values = [{name: result.values.get(name, {}) for name in ENCODERS} for result in evaluation.seeds]
+    if not all(values[0].values()):
+        return {}
+    found: dict[QueryGroup, GroupRow] = {}
+    for group, query_Q in groups(evaluation).items():
+        systems = {
+            name: _mean([means({measure: value[query_Q] for measure, value in one[name].items()}) for one in values])
+            for name in ENCODERS
+        }
+        found[group] = GroupRow(queries=int(query_Q.sum()), systems=systems)
+    return found
 
 
 def _curve(name: str, seeds: Sequence[SeedResult]) -> list[MeanRow]:

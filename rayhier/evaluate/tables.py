@@ -43,12 +43,12 @@ def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[l
     No rows where one of the two was not measured.
     """
     rows = []
-    for group, one in report.encoders.items() if set(ENCODERS) <= report.systems.keys() else ():
+    for group, one in report.encoders.items():
         title = f"{group} ({one.queries:,} queries)"
         rows += [[f"{title}: {name}", *(cell(one.systems[name][m]) for m in measures)] for name in ENCODERS]
-        changes = [report.between("exact_same_encoder", "exact", m, group) for m in measures]
-        rows.append(["  difference", *(_difference(row) for (row,) in changes)])
-        rows.append(["  95% interval", *(_interval(row) for (row,) in changes)])
+        changes = [report.learned(m, group) for m in measures]
+        rows.append(["  difference", *(_difference(row) for row in changes)])
+        rows.append(["  95% interval", *(_interval(row) for row in changes)])
     return ["exact search", *measures], rows
 
 

@@ -115,9 +115,9 @@ class JobSpec(Section):
 
     def check_dimension(self, dimension: int) -> None:
         """InputError where a key of the router asks for more dimensions than the encoder's vectors have."""
-        if above := self.router.above(dimension):
-            given = getattr(self.router, above[0])
-            raise InputError(f"router.{above[0]}: got {given}; allowed: at most {dimension}, the vectors' dimension")
+        for name, size in self.router.dimensions.items():
+            if size > dimension:
+                raise InputError(f"router.{name}: got {size}; allowed: at most {dimension}, the vectors' dimension")
 
     def check_leaves(self, documents: int) -> None:
         """InputError where the tree has more leaves than there are documents."""

@@ -97,10 +97,10 @@ class LearnedIvfRouting(TreeSpec):
         """Multiply-adds of routing one vector in a tree for `documents` documents, where every leaf is scored."""
         return float(dimension * (2 * self.rank + self.leaves(documents)))
 
-    def above(self, dimension: int) -> list[str]:
-        """Keys that count dimensions and are above the vectors' own: rank and screen."""
-        sizes = {"rank": self.rank, "screen": 0 if self.screen == "auto" else self.screen}
-        return [name for name, size in sizes.items() if size > dimension]
+    @property
+    def dimensions(self) -> dict[str, int]:
+        """Keys that count dimensions of the vectors, with their values: rank and screen."""
+        return {"rank": self.rank, "screen": 0 if self.screen == "auto" else self.screen}
 
     def screened(self, documents: int) -> int:
         """Dimensions of the first pass over the leaves; 0: no such pass."""

@@ -33,9 +33,10 @@ class TreeSpec(Section):
             return self.branching
         return int(max(2, round(self.auto_leaves(documents) ** (1 / self.height))))
 
-    def above(self, dimension: int) -> list[str]:  # noqa: ARG002  a method that has such keys says so
-        """Keys that count dimensions and are above the vectors' own."""
-        return []
+    @property
+    def dimensions(self) -> dict[str, int]:
+        """Keys that count dimensions of the vectors, with their values; none may exceed the vectors' own."""
+        return {}
 
     def over(self, documents: int) -> Self:
         """A copy with `auto` replaced by the branching it means for `documents` documents."""
