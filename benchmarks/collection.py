@@ -53,9 +53,10 @@ def run(overrides: Sequence[str], *flags: str) -> None:
 class Collection:
     """A collection of whole documents under the base encoder, from artifacts that are made where they are missing."""
 
-    def __init__(self, name: str, workdir: Path) -> None:
+    def __init__(self, name: str, workdir: Path, more: Sequence[str] = ()) -> None:
+        """Make what is missing of a collection's artifacts in a workdir; `more` overrides of the shipped spec."""
         self.name = name
-        overrides = place(name, workdir)
+        overrides = [*place(name, workdir), *more]
         run(overrides, "--stage", "corpus", "--stage", "embed")
         plan = make_plan(load(SPEC, overrides))
         self.spec = plan.spec

@@ -134,25 +134,25 @@ def _plain_rate(workers: GpuWorkers | TrainWorkers) -> float:
 
 def _router(spec: JobSpec, work: Work) -> float:
     """Multiply-adds of one vector in head and router, where all leaves are scored."""
-    return work.dimension**2 + spec.router.multiply_adds(work.documents, work.dimension)
+    return work.dimension**2 + spec.router.multiply_adds(spec.leaves(work.documents), work.dimension)
 
 
 def _training(spec: JobSpec, work: Work) -> float:
     """Seconds of all training phases together, shared by all workers."""
     train, workers = spec.train, spec.cluster.train
-    routing, leaves = _router(spec, work), spec.router.leaves(work.documents)
+    routing, leaves = _router(spec, work), spec.leaves(work.documents)
     after = 0.0 if train.routes else _teaching(spec, work, routing, leaves)
     work = _sample(spec, work)
-    epochs, batch = train.epochs, train.batch_size
-    pairs = work.pairs or PAIRS_A_DOCUMENT * work.documents
+    pairs = work.pairs or (PAIRS_A_DOCUMENT if train.routes else 1) * work.documents
+    epochs, batch = train.passes(pairs), train.batch_size
     m = work.dimension
     texts = 3 * pairs  # query, positive, hard negative
     routed, others = (routing, m + leaves) if train.routes else (m * m, m)
     step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * others)
-    snapshots = epochs / train.measure_every + epochs / _refresh(spec, pairs, epochs, batch)
+    snapshots = epochs / train.between(epochs) + epochs / _refresh(spec, pairs, epochs, batch)
     placed = 2 * work.documents * (routing if train.routes else m * m)
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
-    if not train.routes and not work.pairs:
+    if train.needs_judgements and not work.pairs:
         epochs = snapshots = 0  # the encoder is not trained
     seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
     seconds += after / _plain_rate(workers)

@@ -25,7 +25,7 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     about = f"{documents:,}" if known else f"about {documents:,}" if plan.source.rows else f"perhaps {documents:,}"
     lines = [
-        f"{plan.spec.name}: {about} documents, {plan.spec.router.leaves(documents):,} leaves, workdir {plan.workdir}",
+        f"{plan.spec.name}: {about} documents, {plan.spec.leaves(documents):,} leaves, workdir {plan.workdir}",
         f"encoder {plan.model.path} ({plan.model.dimension} dimensions, SHA-256 {plan.model.sha256[:12]}…)",
     ]
     for step in plan.steps:
@@ -49,7 +49,7 @@ def notes(plan: Plan) -> list[str]:
             f"{size_of(index.bytes)} instead of {size_of(index.bytes / plan.spec.rows_per_document)} with one row"
         )
     documents = plan.source.rows or ASSUMED_DOCUMENTS
-    leaves = plan.spec.router.leaves(documents)
+    leaves = plan.spec.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
     if beam >= leaves:
         found.append(

@@ -21,7 +21,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 2, "embed": 1, "train": 5, "index": 4, "evaluate": 5}
+CODE = {"corpus": 2, "embed": 1, "train": 6, "index": 4, "evaluate": 5}
 """Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Fields that say where a corpus is stored. Fingerprints leave them out and cover the content instead."""
@@ -107,8 +107,8 @@ def make_plan(spec: JobSpec) -> Plan:
     place = workdir.find(spec.workdir)
     current.check_format(place)
     found = source.describe(spec.corpus)
-    if spec.train.objective == "supervised" and "train" not in found.judged:
-        raise InputError(NO_JUDGEMENTS)
+    if spec.train.objective in ("supervised", "joint") and "train" not in found.judged:
+        raise InputError(NO_JUDGEMENTS.format(spec.train.objective))
     judged = found.judged | ({"dev"} if "train" in found.judged else set())
     if spec.corpus.names_judgements and spec.evaluate.split not in judged:
         raise InputError(_no_split(spec, sorted(judged - {"train"})))
@@ -124,7 +124,7 @@ def make_plan(spec: JobSpec) -> Plan:
 
 
 NO_JUDGEMENTS = (
-    "train.objective: got 'supervised', but the corpus has no train judgements; "
+    "train.objective: got '{}', but the corpus has no train judgements; "
     "allowed: 'documents' or 'auto', or a corpus with train judgements, such as a BEIR folder's qrels/train.tsv"
 )
 
@@ -177,7 +177,12 @@ class _Steps:
             (self.work.documents + self.work.queries) * self.work.dimension * 4,
             encoder=_fields(self.spec.encoder, "model", "sha256", "train", "batch_size", "device"),
             weights=self.plan.model.files,
+            **self._draws(),
         )
+
+    def _draws(self) -> dict[str, Any]:
+        """Settings of the pseudo-queries that embed draws; nothing where it draws none."""
+        return {} if (draws := self.spec.train.draws) is None else {"draws": _fields(draws)}
 
     def _model(self, base: dict[str, str], seed: int) -> Step:
         spec = self.spec

@@ -59,13 +59,8 @@ def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
 
 
 def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int) -> Floats:
-    n, coarse = len(row_N), round(k**0.5)
-    sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE_A_CLUSTER * coarse])
-    coarse_CM = _flat(vectors_NM[row_N[sample]], coarse, seed, iterations)
-    batches = (vectors_NM[part].astype(np.float32) for part in np.array_split(row_N, -(-n // CAST_ROWS)))
-    cell_N = np.concatenate([nearest(batch, coarse_CM, 1)[0][:, 0] for batch in batches])
-    order = row_N[np.argsort(cell_N, kind="stable")]
-    rows = np.split(order, np.cumsum(np.bincount(cell_N, minlength=len(coarse_CM)))[:-1])
+    _, cell_N = fit(vectors_NM, row_N, coarse := round(k**0.5), seed, iterations)
+    rows = [row_N[own] for own in members(cell_N, coarse)]
     shares = divide(np.array([len(own) for own in rows]), k)
     fine = [
         _flat(vectors_NM[own], share, seed, iterations)
@@ -73,6 +68,27 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
         if share
     ]
     return np.concatenate(fine)
+
+
+def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
+    """Unit centroids [k, m] of some rows, learned from a sample of them, and the number [n] of each row's nearest one.
+
+    Beyond the sample, CAST_ROWS vectors are copied at a time.
+    """
+    n = len(row_N)
+    sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE_A_CLUSTER * k])
+    centroid_KM = _flat(vectors_NM[row_N[sample]], k, seed, iterations)
+    batches = (vectors_NM[part].astype(np.float32) for part in np.array_split(row_N, -(-n // CAST_ROWS)))
+    return centroid_KM, np.concatenate([nearest(batch, centroid_KM, 1)[0][:, 0] for batch in batches])
+
+
+def members(own_N: Ints, k: int) -> list[Ints]:
+    """Rows of each of `k` groups, ascending; `own_N` is the group [n] of each row.
+
+    >>> members(np.array([2, 0, 2]), 3)
+    [array([1]), array([], dtype=int64), array([0, 2])]
+    """
+    return np.split(np.argsort(own_N, kind="stable"), np.cumsum(np.bincount(own_N, minlength=k))[:-1])
 
 
 def divide(sizes: npt.NDArray[np.int64], k: int) -> npt.NDArray[np.int64]:

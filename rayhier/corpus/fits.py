@@ -26,9 +26,11 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         if filled == 0:
             raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
     spec.check_leaves(counts["rows"])
-    if spec.train.objective == "supervised" and counts["splits"]["train"]["relevant"] == 0:
+    objective = spec.train.objective
+    judged = spec.train.generation or counts["splits"]["train"]["relevant"]
+    if objective in ("supervised", "joint") and not judged:
         raise InputError(
-            f"train.objective: got 'supervised', but the corpus has no train judgement above 0 "
+            f"train.objective: got {objective!r}, but the corpus has no train judgement above 0 "
             f"({_rejected(counts['judgements']['train'])}); allowed: auto, documents"
         )
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:

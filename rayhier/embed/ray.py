@@ -8,15 +8,18 @@ import pyarrow as pa
 import torch
 
 from rayhier.dataset.documents import document_texts
+from rayhier.dataset.spans import FOLDER
 from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import TextEncoder
 from rayhier.embed.precision import agreed
+from rayhier.embed.spans import SpanDrawer
 from rayhier.embed.tokeniser import Tokeniser, packed, unpacked
 from rayhier.model.encoder import Encoder
 from rayhier.progress import Bar, say
 from rayhier.ray import Pool, stream
-from rayhier.spec import JobSpec
+from rayhier.spec import InputError, JobSpec
 from rayhier.spec.encoder import EncoderSpec
+from rayhier.spec.train import PseudoQueries
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
@@ -25,6 +28,8 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
 
 QUERIES = "queries.parquet"
+CHECKED = 1_000
+"""Documents at a time that are tokenised to see whether any has a pseudo-query."""
 
 
 def read_texts(corpus: Location, name: str) -> tuple[pa.Table, list[str]]:
@@ -53,12 +58,23 @@ class TokenisePart:
 class EmbedPart:
     """An actor that encodes parts: reads texts of `corpus`, writes vectors below `root`."""
 
-    def __init__(self, model: str, spec: dict[str, Any], corpus: str, root: str, ledger: str, cpus: int) -> None:
+    def __init__(
+        self,
+        model: str,
+        spec: dict[str, Any],
+        corpus: str,
+        root: str,
+        ledger: str,
+        cpus: int,
+        draws: dict[str, Any] | None = None,
+    ) -> None:
+        """Load the encoder; with `draws`, the settings of pseudo-queries, these are drawn and encoded too."""
         _threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
         self.ledger = Ledger(locate(ledger), self.root)
         self.encoder = TextEncoder(Path(model), agreed(EncoderSpec(**spec), self.ledger))
         self.clock = Clock(self.encoder)
+        self.drawer = None if draws is None else SpanDrawer.of(self.encoder, PseudoQueries(**draws))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Encode the part `row["part"]`, by token ids where `row` has them; returns the number of texts and a lap."""
@@ -69,10 +85,24 @@ class EmbedPart:
         key = ids.column_names[0]
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())
-        made = files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)
-        precision = str(self.encoder.dtype).removeprefix("torch.")
-        self.ledger.enter(ledger_key(name), LedgerEntry((made,), {"rows": len(texts), "precision": precision}))
+        made = [files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
+        counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
+        if self.drawer is not None and name != QUERIES:
+            drawn = self._drawn(self.drawer, name)
+            made.append(files.write_parquet(self.root, spans_of(name), [drawn], drawn.schema))
+            counts["spans"] = len(drawn)
+        self.ledger.enter(ledger_key(name), LedgerEntry(tuple(made), counts))
         return {"rows": len(texts), **self.clock.lap()}
+
+    def _drawn(self, drawer: SpanDrawer, name: str) -> pa.Table:
+        """Draw and encode the pseudo-queries of one part of the corpus."""
+        table = columns.read([self.corpus / name], ["doc_id", "title", "text"])
+        rows, texts = drawer.draw(*(table[column].to_pylist() for column in table.column_names))
+        with self.clock.working():
+            vectors = self.encoder.encode(texts)
+        ids = table["doc_id"].take(pa.array(rows, pa.int64()))
+        column = columns.vector_column(vectors, pa.float32())
+        return pa.table([ids, pa.array(texts, pa.string()), column], schema=schemas.spans(self.encoder.dimension))
 
 
 def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Output:
@@ -81,6 +111,9 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
     encoder = Encoder(model.path, torch.float32)
     if (part := spec.encoder.transformer_part) is not None:
         encoder.trainable(part)
+    draws = spec.train.draws
+    if draws is not None:
+        check_draws(draws, spec, encoder, corpus)
     names = [*corpus.names("documents/"), QUERIES]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     missing = [{"part": name} for name in names if ledger.done(ledger_key(name)) is None]
@@ -92,6 +125,7 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
         "root": str(attempt.root),
         "ledger": str(ledger.folder),
         "cpus": spec.cluster.embed.cpus,
+        "draws": None if draws is None else draws.model_dump(),
     }
     used = Utilisation()
     with Bar("embed", total, "texts") as bar:
@@ -111,6 +145,8 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
         "dimension": model.dimension,
         "precision": sorted({entry.counts["precision"] for entry in entries}),
     }
+    if draws is not None:
+        counts["spans"] = sum(entry.counts.get("spans", 0) for entry in entries)
     return Output(counts, tuple(file for entry in entries for file in entry.files))
 
 
@@ -131,6 +167,29 @@ def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact) -> Pool | None:
 def _threads(cpus: int) -> None:
     torch.set_num_threads(cpus)
     os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
+
+
+def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:
+    """Raise InputError where no document has a pseudo-query, though the spec cannot train without."""
+    drawing = SpanDrawer(encoder.tokenizer, min(spec.encoder.max_length, encoder.longest), draws)
+    if spec.train.objective == "auto" and corpus.record.counts["splits"]["train"]["relevant"]:
+        return
+    for name in corpus.names("documents/"):
+        table = columns.read([corpus.path(name)], ["title", "text"])
+        for begin in range(0, len(table), CHECKED):
+            part = table.slice(begin, CHECKED)
+            if drawing.yields_any(part["title"].to_pylist(), part["text"].to_pylist()):
+                return
+    titled = "a title and a text, or " if draws.titles else ""
+    raise InputError(
+        f"train.pseudo_queries: no document has any: none has {titled}more than {draws.length} tokens of text; "
+        f"allowed: a shorter length, or a corpus with {'titles or ' if draws.titles else ''}longer texts"
+    )
+
+
+def spans_of(name: str) -> str:
+    """Name of the file of pseudo-queries of a file of documents."""
+    return FOLDER + name.removeprefix("documents/")
 
 
 def ledger_key(name: str) -> str:

@@ -11,12 +11,13 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, EvaluateSpec
 from rayhier.spec.index import IndexSpec
-from rayhier.spec.router import LearnedIvfRouting, RouterSpec
+from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RouterSpec
+from rayhier.spec.router.tree import TreeSpec
 from rayhier.spec.search import MassBeam, SearchSpec
 from rayhier.spec.section import Section
-from rayhier.spec.train import ContrastTraining, TrainSpec
+from rayhier.spec.train import ContrastTraining, HceTraining, TrainSpec
 
-PAIRS = (("contrast", "learned_ivf"), ("ehi", "ehi"))
+PAIRS = (("contrast", "learned_ivf"), ("ehi", "ehi"), ("hce", "learned_ivf"), ("hce", "hce"))
 """Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
 
 
@@ -30,7 +31,7 @@ class JobSpec(Section):
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """How the encoder learns, and with ehi the tree; where left out, the training that fits `router`."""
+    """How the encoder learns, with ehi and hce a tree too; where left out, the training that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
     """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
@@ -67,7 +68,19 @@ class JobSpec(Section):
                 "allowed: auto or a whole number"
             )
         self._keys_count()
+        if isinstance(self.train, HceTraining):
+            self._hce_fits(self.train)
         return self
+
+    def _hce_fits(self, train: HceTraining) -> None:
+        """InputError where HCE's training does not fit what learns of the encoder, or the router."""
+        if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
+            raise InputError(
+                "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
+                "allowed: spans, or encoder.train last_layer or all"
+            )
+        if isinstance(self.router, HceRouting) and train.tree.levels == 0:
+            raise InputError("train.tree.levels: got 0 with router.type hce, whose leaves they are; allowed: 1 or more")
 
     def _keys_count(self) -> None:
         """InputError where a section's key has no effect beside those of another section."""
@@ -75,7 +88,7 @@ class JobSpec(Section):
             untaught = "where train.objective is not documents, by which the router is not taught"
             if self.router.calibrates:
                 _refuse("router", self.router, "teaching", "rank", where=untaught)
-            if not self.train.routes:
+            if self.train.needs_judgements:
                 untrained = "where train.objective is not documents, which trains no encoder"
                 _refuse("encoder", self.encoder, "train", where=untrained)
         if not self.router.spills:
@@ -109,9 +122,18 @@ class JobSpec(Section):
         """Whether texts are encoded again to be routed: stored vectors of the base encoder are not enough for it."""
         return self.encoder.transformer_part is not None or self.router.reads == "tokens"
 
-    def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Phases of training, in order: name -> epochs; `supervised`: whether there are judged pairs."""
-        return self.train.phases(supervised=supervised) | self.router.phases(supervised=supervised)
+    def phases(self, pairs: int, documents: int) -> dict[str, int]:
+        """Phases of training, in order: name -> epochs, for a number of judged pairs, 0 where none are used."""
+        return self.train.phases(pairs, documents) | self.router.phases(supervised=pairs > 0)
+
+    def leaves(self, documents: int) -> int:
+        """Number of leaves for a number of documents."""
+        match self.train, self.router:
+            case HceTraining() as training, HceRouting():
+                return training.leaves(documents)
+            case _, LearnedIvfRouting() | EhiRouting() as router:
+                return router.leaves(documents)
+        raise AssertionError("refused by the spec")
 
     def check_dimension(self, dimension: int) -> None:
         """InputError where a key of the router asks for more dimensions than the encoder's vectors have."""
@@ -120,9 +142,10 @@ class JobSpec(Section):
                 raise InputError(f"router.{name}: got {size}; allowed: at most {dimension}, the vectors' dimension")
 
     def check_leaves(self, documents: int) -> None:
-        """InputError where the tree has more leaves than there are documents."""
-        leaves = self.router.leaves(documents)
-        if leaves > documents:
+        """InputError where a tree has more leaves than there are documents, or does not fit their number otherwise."""
+        self.train.check_documents(documents)
+        leaves = self.leaves(documents)
+        if leaves > documents and isinstance(self.router, TreeSpec):
             raise InputError(
                 f"router.branching: got {self.router.branching} with height {self.router.height}, {leaves} leaves; "
                 f"allowed: at most as many leaves as documents ({documents})"

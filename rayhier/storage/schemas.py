@@ -13,6 +13,8 @@ FIELDS = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
 """Judgements; in a corpus of passages, `doc_id` is the id of a passage's parent."""
+PAIRS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
+"""Generated queries and the documents that they were written for; `doc_id` is a passage's parent, as in judgements."""
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
 """Rows of the source that were rejected, and why; `value` is the beginning of the row."""
 
@@ -31,6 +33,12 @@ def carried(documents: pa.Schema) -> pa.Schema:
 def vectors(key: str, dimension: int) -> pa.Schema:
     """Schema of the base encoder's vectors, float32 [dimension]; `key` is `doc_id` or `query_id`."""
     return pa.schema([(key, pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
+
+
+def spans(dimension: int) -> pa.Schema:
+    """Schema of pseudo-queries: their document, text, and the base encoder's vector, float32 [dimension]."""
+    drawn = [("doc_id", pa.string()), ("text", pa.string())]
+    return pa.schema([*drawn, ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:

@@ -1,26 +1,68 @@
-"""The measure that picks an encoder's best epoch: recall of an exact search for the dev queries."""
+"""The measure that picks an encoder's best epoch: an exact search for the dev queries, new answers weighed too."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.measures import Judge
-from rayhier.dataset.queries import Queries
+from rayhier.dataset.queries import Queries, new_answers
+from rayhier.dataset.ranking import Ranking
 from rayhier.search.exact import exact
 
-MEASURES = ("R@10", "R@100")
+MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
 
 
-class ExactMeasure:
-    """Dev measures of an encoder: recall of an exact search, without an index."""
+class DevJudge:
+    """Judges rankings of the dev queries: all of them, and those with new answers, which no train query has."""
 
-    def __init__(self, queries: Queries, documents: Documents) -> None:
-        self.judge = Judge(queries, MEASURES)
+    def __init__(self, queries: Queries, measures: tuple[str, ...], answers: Collection[str]) -> None:
+        """Judge by some measures; `answers` are the documents that answer train queries."""
+        self.judge = Judge(queries, measures)
+        new_Q = new_answers(queries, answers)
+        self.groups = {"": np.ones(len(new_Q), dtype=bool)}
+        if new_Q.any() and not new_Q.all():
+            self.groups[" new"] = new_Q
+
+    def mean(self, ranking: Ranking) -> dict[str, float]:
+        """Each measure's mean over each group: `R@100` over all queries, `R@100 new` over those with new answers."""
+        return self.measured(ranking).values
+
+    def measured(self, ranking: Ranking) -> "Measured":
+        """Each measure's mean over each group, and what every query adds to the mean of these."""
+        values, found = self.judge.values(ranking), {}
+        share_Q = np.zeros(len(self.judge.query_ids))
+        for group, own_Q in self.groups.items():
+            for name, value_Q in values.items():
+                found[f"{name}{group}"] = float(value_Q[own_Q].mean())
+                share_Q += np.where(own_Q, value_Q, 0) * len(own_Q) / own_Q.sum()
+        return Measured(found, share_Q / len(found))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measures on dev by name, and what every query adds to `dev`, their mean: the mean of these [q] is `dev`."""
+
+    values: dict[str, float]
+    share_Q: Values
+
+    @property
+    def dev(self) -> float:
+        """Mean of the measures; higher is better."""
+        return float(np.mean(list(self.values.values())))
+
+
+class ExactMeasure:
+    """Dev measures of an encoder: nDCG and recall of an exact search, without an index."""
+
+    def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = ()) -> None:
+        self.judge = DevJudge(queries, MEASURES, answers)
         self.ids, self.results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
-    def __call__(self, document_NM: Floats, dev_QM: Floats) -> dict[str, float]:
-        """`dev`, the mean of R@10 and R@100, and these two."""
-        values = self.judge.mean(exact(dev_QM, document_NM, self.ids, self.results, DEPTH))
-        return {"dev": float(np.mean(list(values.values()))), **values}
+    def __call__(self, document_NM: Floats, dev_QM: Floats) -> Measured:
+        """NDCG@10 and R@100 over all queries and, where there are some, over those with new answers."""
+        return self.judge.measured(exact(dev_QM, document_NM, self.ids, self.results, DEPTH))

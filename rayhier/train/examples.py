@@ -26,6 +26,10 @@ class Examples:
     copies: Copies | None = None
     """Which rows are passages of the same document; a search returns each whole document once."""
 
+    def answers(self, results: Sequence[str]) -> set[str]:
+        """Documents, by `results` of their rows, that answer a judged query; none where documents are the queries."""
+        return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
+
     def known(self) -> "KnownPositives":
         """Index of the pairs and the spared pairs, to tell negatives from positives."""
         n = len(self.document_NM)

@@ -30,8 +30,7 @@ def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints
     return found
 
 
-def draw(mined_PT: Ints, generator: np.random.Generator) -> Ints:
-    """Draw one mined negative [p] for each pair, uniformly; -1 where the pair has none."""
-    count_P = (mined_PT >= 0).sum(axis=1)
-    place_P = (generator.random(len(mined_PT)) * np.maximum(count_P, 1)).astype(np.int64)
-    return np.asarray(np.take_along_axis(mined_PT, place_P[:, None], axis=1)[:, 0])
+def draw(mined_PT: Ints, count: int, generator: np.random.Generator) -> Ints:
+    """Draw `count` mined negatives [p, count] of each pair, each at most once; -1 where it has fewer."""
+    order_PT = np.argsort(np.where(mined_PT >= 0, generator.random(mined_PT.shape), 2.0), axis=1, kind="stable")
+    return np.asarray(np.take_along_axis(mined_PT, order_PT[:, :count], axis=1))

@@ -1,4 +1,4 @@
-"""Steps over pairs of a query and its document, each with a mined hard negative: what contrast and EHI share."""
+"""Steps over pairs of a query and its document, and the hard negatives mined for them: what all trainings share."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from rayhier.arrays import Floats, Ints
-from rayhier.spec.train import ContrastTraining, EhiTraining
+from rayhier.spec.train.common import Mining
 from rayhier.train.examples import Examples, batches
 from rayhier.train.loop import Learner
 from rayhier.train.negatives import Search, draw, mine
@@ -17,11 +17,12 @@ class Pairs:
     """Pairs that a tower learns from, with hard negatives, which the first worker mines and checkpoints keep."""
 
     def __init__(
-        self, tower: Tower, examples: Examples, spec: ContrastTraining | EhiTraining, seed: int, learner: Learner
+        self, tower: Tower, examples: Examples, hard: Mining, batch_size: int, epochs: int, seed: int, learner: Learner
     ) -> None:
-        self.tower, self.examples, self.spec, self.seed, self.learner = tower, examples, spec, seed, learner
+        self.tower, self.examples, self.hard, self.seed, self.learner = tower, examples, hard, seed, learner
+        self.batch_size, self.epochs = batch_size, epochs
         self.known = examples.known()
-        learner.kept["mined"] = torch.full((len(examples.pair_P2), spec.hard_negatives.top), -1, dtype=torch.long)
+        learner.kept["mined"] = torch.full((len(examples.pair_P2), hard.top), -1, dtype=torch.long)
 
     @property
     def mined(self) -> Ints:
@@ -32,21 +33,26 @@ class Pairs:
         """Trained vectors of a side, on the first worker; an empty array on the others."""
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
-    def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, Ints]]:
-        """For each step of an epoch: share of the run that is done, rows of pairs, and a hard negative of each or -1.
+    def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
+        """For each step of an epoch: share of the run that is done, rows of pairs, and what the step draws from.
 
         Where hard negatives are due, every worker calls `search`, and the first calls the function that it returns.
         """
-        hard = self.spec.hard_negatives
+        hard = self.hard
         if hard.source != "none" and hard.unit == "epochs" and epoch % hard.refresh == 0:
             self.mine(search())
-        steps = batches(len(self.examples.pair_P2), self.spec.batch_size, self.seed, epoch)
+        steps = batches(len(self.examples.pair_P2), self.batch_size, self.seed, epoch)
         generator = np.random.default_rng([self.seed, epoch, 1])
         for number, rows in enumerate(steps):
             done = epoch * len(steps) + number
             if hard.source != "none" and hard.unit == "steps" and done % hard.refresh == 0:
                 self.mine(search())
-            yield done / (self.spec.epochs * len(steps)), rows, draw(self.mined[rows], generator)
+            yield done / (self.epochs * len(steps)), rows, generator
+
+    def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:
+        """Mined documents for some pairs, `count` drawn for each where it has as many, one after the other."""
+        mined_X = draw(self.mined[rows], count, generator).reshape(-1)
+        return np.asarray(mined_X[mined_X >= 0])
 
     def mine(self, search: Search) -> None:
         """Mine hard negatives of every pair on the first worker, and copy them to all workers."""
@@ -54,7 +60,7 @@ class Pairs:
         mined = self.learner.kept["mined"]
         if group.rank == 0:
             query_P = self.examples.pair_P2[:, 0]
-            mined = torch.from_numpy(mine(search, query_P, self.known, self.spec.hard_negatives.top))
+            mined = torch.from_numpy(mine(search, query_P, self.known, self.hard.top))
         there = mined.to(self.tower.device)
         group.copy_from_first([there])
         self.learner.kept["mined"] = there.cpu()

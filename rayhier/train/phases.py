@@ -8,20 +8,25 @@ import pyarrow as pa
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.holdout import Holdout, holdout_size, load_dev
-from rayhier.dataset.queries import Queries
+from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.model.router import TrainedRouter
 from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
-from rayhier.spec.router import EhiRouting, LearnedIvfRouting
-from rayhier.spec.train import ContrastTraining, EhiTraining
+from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage.artifact import Artifact
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
 from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
+from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.nodes import node_router
+from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.learned_ivf.teacher import build_teacher
 from rayhier.train.loop import Phase
 from rayhier.train.tower import Tower
@@ -38,6 +43,10 @@ class Material:
     """Phases that the spec asks for, name -> epochs."""
     sampled: bool
     """Whether the documents are only a sample of the corpus that the leaves are made for."""
+    spans: Spans | None
+    """Pseudo-queries that were embedded, without those of the dev queries; None where there are none."""
+    titled: Callable[[], pa.Table]
+    """Reads ids, titles and texts of the documents."""
 
 
 def train(
@@ -45,19 +54,30 @@ def train(
 ) -> TrainedRouter:
     """Make the phases of a spec's training and let `run` run each in turn, by name; returns the trained router."""
     examples, dev, documents = material.examples, material.dev, material.documents
+    answers = examples.answers(documents.results)
+    exact_measure = ExactMeasure(dev, documents, answers)
+
+    def learned_ivf(trained: EncoderPhase, router: LearnedIvfRouting) -> TrainedRouter:
+        dev_P2 = judged_pairs(dev, documents).pair_P2
+        teacher = build_teacher(spec, router, trained, examples, dev_P2, sampled=material.sampled)
+        run("router", teacher)
+        return teacher.router
+
     match spec.train, spec.router:
         case EhiTraining() as training, EhiRouting() as router:
-            joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results))
+            joint = Joint(tower, examples, router, training, seed, DevMeasure(dev, documents.results, answers))
             run("joint", joint)
             return joint.router
         case ContrastTraining() as training, LearnedIvfRouting() as router:
-            contrast = Contrast(tower, examples, training, seed, ExactMeasure(dev, documents))
+            contrast = Contrast(tower, examples, training, seed, exact_measure)
             if "encoder" in material.phases:
                 run("encoder", contrast)
-            dev_P2 = judged_pairs(dev, documents).pair_P2
-            teacher = build_teacher(spec, router, contrast, examples, dev_P2, sampled=material.sampled)
-            run("router", teacher)
-            return teacher.router
+            return learned_ivf(contrast, router)
+        case HceTraining() as training, LearnedIvfRouting() | HceRouting() as router:
+            pseudo = pseudo_pairs(training.pseudo_queries, tower, material.spans, material.titled)
+            hce = Hce(tower, examples, pseudo, training, seed, exact_measure)
+            run("encoder", hce)
+            return learned_ivf(hce, router) if isinstance(router, LearnedIvfRouting) else node_router(hce, router)
     raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
 
 
@@ -72,3 +92,15 @@ def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Qu
         return exact(query_QM, documents.vector_NM, ids, results, k)
 
     return load_dev(corpus, vectors, holdout, nearest)
+
+
+def dev_and_spans(corpus: Artifact, vectors: Artifact, documents: Documents) -> tuple[Queries, Spans | None]:
+    """Load the dev queries, and the pseudo-queries that are left to train with.
+
+    Without judged dev queries, pseudo-queries of held-out documents look for these, where there are any.
+    """
+    spans = load_spans(vectors, documents.ids)
+    judged = load_queries(corpus, vectors, "dev")
+    if spans is None or not len(spans) or judged.answered:
+        return dev_queries(corpus, vectors, documents), spans
+    return span_queries(spans, documents.ids, documents.results)

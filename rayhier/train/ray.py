@@ -5,6 +5,7 @@ import tempfile
 import threading
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
-from rayhier.dataset.documents import load_documents
+from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
@@ -29,8 +30,8 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
 from rayhier.train.data import is_supervised, load_examples, sampled
 from rayhier.train.group import WorkerGroup
-from rayhier.train.loop import Loop, Phase
-from rayhier.train.phases import Material, dev_queries, train
+from rayhier.train.loop import Loop, Phase, best_row
+from rayhier.train.phases import Material, dev_and_spans, train
 from rayhier.train.tower import build_tower
 
 MAX_FAILURES = 3
@@ -67,7 +68,8 @@ def build(
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     )
-    phases = spec.phases(supervised=supervised)
+    splits = corpus.record.counts["splits"]
+    phases = spec.phases(splits["train"]["relevant"] if supervised else 0, int(corpus.record.counts["rows"]))
     with Bar(f"train seed {seed}", max(1, sum(phases.values())), "epochs") as bar:
         finished = threading.Event()
         follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
@@ -79,7 +81,7 @@ def build(
             follower.join()
             progress.shutdown()
     history = files.read_json(attempt.root / METRICS)
-    best = {phase: max(rows, key=lambda row: row["dev"]) for phase, rows in history.items()}
+    best = {phase: best_row(rows) for phase, rows in history.items()}
     if supervised and best[next(iter(phases))]["epoch"] == 0:
         say("  epoch 0 is kept, the encoder is unchanged: no training epoch measured better on dev")
     counts: dict[str, Any] = {"epochs": phases, "best": best}
@@ -98,12 +100,15 @@ def train_worker(config: dict[str, Any]) -> None:
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
     choice = sampled(corpus, spec.train.most_documents)
     documents = load_documents(corpus, vectors, choice)
-    dev, examples = dev_queries(corpus, vectors, documents), load_examples(spec.train, corpus, vectors, documents)
-    tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
-    phases = spec.phases(supervised=is_supervised(spec.train, corpus))
+    examples = load_examples(spec.train, corpus, vectors, documents)
+    dev, spans = dev_and_spans(corpus, vectors, documents)
+    tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev, spans)
+    supervised = is_supervised(spec.train, corpus)
+    phases = spec.phases(len(examples.pair_P2) if supervised else 0, len(documents.ids))
+    titled = partial(load_titled, corpus, documents.ids)
+    material = Material(documents, examples, dev, phases, choice is not None, spans, titled)
     with ExitStack() as stack:
-        run = Run(spec, phases, config["progress"], root, stack)
-        router = train(spec, seed, tower, Material(documents, examples, dev, phases, choice is not None), run)
+        router = train(spec, seed, tower, material, run := Run(spec, phases, config["progress"], root, stack))
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
@@ -181,6 +186,12 @@ def _with_precision(spec: JobSpec, scratch: Location) -> JobSpec:
 
 def _say_what_teaches(spec: JobSpec, *, supervised: bool, has_dev: bool) -> None:
     """Say what stands in for judgements that are missing or not used."""
+    if spec.train.draws is not None:
+        if not supervised:
+            say("  no train judgements are used: pseudo-queries, drawn from documents, look for their documents")
+        if not has_dev:
+            say("  no dev judgements: the best epoch is picked by pseudo-queries of held-out documents")
+        return
     if not supervised and spec.train.routes:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
     elif not supervised:

@@ -1,6 +1,8 @@
 """Towers: trainable encoders of queries and documents, a head on stored vectors or the encoder itself."""
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, load_texts
 from rayhier.dataset.queries import Queries
+from rayhier.dataset.spans import Spans
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead, save_encoder, save_trained
 from rayhier.model.precision import resolve, resolve_device
@@ -20,8 +23,8 @@ from rayhier.storage.artifact import Artifact
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 
-Side = Literal["query", "document", "dev"]
-"""Set of rows to encode: training queries, documents or dev queries."""
+Side = Literal["query", "document", "dev", "pseudo"]
+"""Set of rows to encode: training queries, documents, dev queries or pseudo-queries."""
 TOWER_ROWS = 16_384
 """Stored vectors that a head maps at a time, without gradient."""
 ENCODED = 65_536
@@ -81,10 +84,13 @@ class HeadTower:
 
 
 class TextTower:
-    """A transformer that trains on texts. Dropout is off: a step is a function of its batch alone.
+    """A transformer that trains on texts. Dropout is off, but for the sides in `noisy`: a step follows from its batch.
 
     `encoder` holds float32 weights; `dtype` is the arithmetic of its forward pass (torch.autocast).
     """
+
+    noisy: frozenset[Side] = frozenset()
+    """Sides that are encoded with dropout, under a mask that follows from the rows and their texts."""
 
     def __init__(
         self,
@@ -93,7 +99,9 @@ class TextTower:
         texts: Mapping[Side, pa.ChunkedArray],
         dtype: torch.dtype,
     ) -> None:
-        self.encoder, self.texts, self.dtype = encoder, texts, dtype
+        self.encoder, self.texts, self.dtype = encoder, dict(texts), dtype
+        self.noise = 0
+        """Number that dropout masks are drawn from, beside the rows."""
         self.module = encoder.encoder
         self.module.trainable(which)
 
@@ -106,16 +114,35 @@ class TextTower:
         """Number of rows of a side."""
         return len(self.texts[side])
 
+    def give(self, side: Side, texts: Sequence[str]) -> None:
+        """Replace the texts of a side."""
+        self.texts[side] = pa.chunked_array([pa.array(texts, pa.string())])
+
     def encode(self, side: Side, rows: Ints) -> Tensor:
         """Vectors of the rows' texts."""
         if not len(rows):
             return torch.zeros(0, self.encoder.dimension, device=self.device)
         tokens = self.encoder.tokenise(self._texts(side, rows))
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        with self._autocast():
+        with self._autocast(), self._dropout(side, rows):
             vectors: Tensor = self.module(*self.encoder.padded([tokens[row] for row in order])).float()
         back = torch.from_numpy(np.argsort(order)).to(self.device)
         return vectors[back]
+
+    @contextmanager
+    def _dropout(self, side: Side, rows: Ints) -> Iterator[None]:
+        """Turn dropout on for a noisy side; its mask is drawn again alike when a cached gradient passes back."""
+        if side not in self.noisy:
+            yield
+            return
+        devices = [] if self.device.type == "cpu" else [self.device]
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(zlib.crc32(rows.tobytes(), self.noise))
+            self.module.train()
+            try:
+                yield
+            finally:
+                self.module.eval()
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
         """Vectors of the rows' texts without gradient, by `TextEncoder.encode`."""
@@ -135,7 +162,13 @@ class TextTower:
 
 
 def build_tower(
-    spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
+    spec: EncoderSpec,
+    folder: Path,
+    corpus: Artifact,
+    documents: Documents,
+    examples: Examples,
+    dev: Queries,
+    spans: Spans | None = None,
 ) -> Tower:
     """Make the tower that `encoder.train` asks for: a head on stored vectors, or the encoder of `folder` on texts.
 
@@ -145,6 +178,8 @@ def build_tower(
     if spec.transformer_part is None:
         head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
         stored: dict[Side, Floats] = {"query": examples.query_QM, "document": documents.vector_NM, "dev": dev.vector_QM}
+        if spans is not None:
+            stored["pseudo"] = spans.vector_PM
         return HeadTower(head, stored, device)
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {

@@ -12,7 +12,10 @@ ROWS = 13
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
     ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
-    + [f"rayhier.train.{name}" for name in ("contrast.contrast", "learned_ivf.teacher", "tower", "ehi.joint")]
+    + [
+        f"rayhier.train.{name}"
+        for name in ("contrast.contrast", "learned_ivf.teacher", "tower", "ehi.joint", "hce.hce")
+    ]
 )
 """What each worker would import for seconds is imported once, by the process that they are forks of."""
 
@@ -36,6 +39,7 @@ def tower(examples):
     from rayhier.train.tower import HeadTower
 
     stored = {"query": examples.query_QM, "document": examples.document_NM, "dev": examples.query_QM[:5]}
+    stored["pseudo"] = examples.query_QM[::2]
     return HeadTower(ResidualHead(8), stored, torch.device("cpu"))
 
 
@@ -66,6 +70,16 @@ def joint(micro_batch):
     return loop
 
 
+def first_number(documents, _):
+    """A measure of one query that depends on the training."""
+    import numpy as np
+
+    from rayhier.train.dev import Measured
+
+    value = float(documents[0, 0])
+    return Measured({"R@100": value}, np.array([value]))
+
+
 def begin(phase):
     """A loop that has measured the untrained state."""
     from rayhier.train.loop import Loop
@@ -83,11 +97,44 @@ def contrast(micro_batch):
 
     examples = problem()
     asked = spec(micro_batch, {"type": "learned_ivf", "branching": 9})
-    made = Contrast(tower(examples), examples, asked.train, 0, lambda documents, _: {"dev": float(documents[0, 0])})
+    made = Contrast(tower(examples), examples, asked.train, 0, first_number)
     loop = begin(made)
     made.pairs.mine(made.search())
     rows = np.array([*range(ROWS - 3), 40, 41, 42])
-    made.step(rows, np.where(np.arange(ROWS) < 4, made.pairs.mined[rows, 0], -1))
+    made.take([made.batch(rows, made.pairs.mined[rows[:4], 0]), *made.anchors(5, np.random.default_rng(0))])
+    return loop
+
+
+def hce(micro_batch):
+    """HCE by judged pairs and pseudo-queries, both directions, a tree that grows anew after every epoch."""
+    return tree(micro_batch, {"directions": "both", "tree": {"branching": 3, "levels": 2, "recluster": "every"}})
+
+
+def paper(micro_batch):
+    """HCE as the paper has it: a term of the contrast for each level below the first."""
+    published = {"form": "paper", "optimizer": "adafactor", "hard_negatives": {"source": "none"}}
+    return tree(micro_batch, {**published, "tree": {"branching": 4, "levels": 1}, "patience": 1})
+
+
+def tree(micro_batch, settings):
+    import numpy as np
+    import pyarrow as pa
+
+    from rayhier.dataset.spans import Spans
+    from rayhier.spec.train import HceTraining
+    from rayhier.train.hce.hce import Hce
+    from rayhier.train.hce.pseudo import StoredPairs
+
+    examples = problem()
+    shared = {"epochs": 3, "batch_size": ROWS, "encoder_lr": 0.02, "micro_batch": micro_batch}
+    spec = HceTraining.model_validate({"type": "hce", **shared, "siblings": 3, **settings})
+    spans = Spans(examples.query_QM[::2], np.arange(0, 40, 2), pa.chunked_array([[""] * 20]))
+    made = Hce(tower(examples), examples, StoredPairs(spans), spec, 0, first_number)
+    loop = begin(made)
+    if spec.hard_negatives.source != "none":
+        made.pairs.mine(made.search())
+    next(made.steps(0))
+    made.step(np.array([*range(ROWS - 3), 40, 41, 42]), np.random.default_rng(0))
     return loop
 
 
@@ -108,7 +155,7 @@ def taught(micro_batch, router):
     from rayhier.train.learned_ivf.teacher import build_teacher
 
     examples, asked = problem(), spec(micro_batch, router)
-    before = Contrast(tower(examples), examples, asked.train, 0, lambda documents, _: {"dev": float(documents[0, 0])})
+    before = Contrast(tower(examples), examples, asked.train, 0, first_number)
     first = begin(before)
     while not first.ended:
         first.run_epoch()
@@ -165,7 +212,7 @@ def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> l
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
-@pytest.fixture(scope="module", params=["joint", "contrast", "teacher", "tall"])
+@pytest.fixture(scope="module", params=["joint", "contrast", "hce", "paper", "teacher", "tall"])
 def alone(request, tmp_path_factory):
     """A kind of training, and what one process makes of it."""
     return request.param, run(request.param, tmp_path_factory.mktemp("workers") / "alone", 1)[0]
@@ -176,7 +223,7 @@ def test_workers_together_are_one(alone, tmp_path, size, micro_batch):
     kind, one = alone
     together = run(kind, tmp_path / "together", size, micro_batch)
     for name, wanted in one.items():
-        if name.startswith("gradient.") and kind in ("joint", "contrast"):
+        if name.startswith("gradient.") and kind in ("joint", "contrast", "hce", "paper"):
             assert wanted.abs().max() > 0
         if not name.startswith("history."):
             for found in together:
@@ -185,4 +232,4 @@ def test_workers_together_are_one(alone, tmp_path, size, micro_batch):
         assert len(set(one[name].tolist())) > 1
         torch.testing.assert_close(together[0][name], one[name], atol=1e-5, rtol=1e-5)
     assert {name.partition(".")[0] for name in one} >= {"gradient", "best", "history"}
-    assert ("mined" in one) == (kind in ("joint", "contrast"))
+    assert ("mined" in one) == (kind in ("joint", "contrast", "hce", "paper"))

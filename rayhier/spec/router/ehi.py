@@ -47,7 +47,7 @@ class EhiRouting(TreeSpec):
         """Leaves where `branching` is auto: 16 documents a leaf up to N = 25,600 documents, then √N / 10 a leaf."""
         return documents / max(DOCUMENTS_A_LEAF, math.sqrt(documents) / 10)
 
-    def multiply_adds(self, documents: int, dimension: int) -> float:
-        """Multiply-adds of routing one vector along one path of a tree for `documents` documents."""
-        wide = self.children(documents) * self.height
+    def multiply_adds(self, leaves: int, dimension: int) -> float:
+        """Multiply-adds of routing one vector along one path of a tree with `leaves` leaves."""
+        wide = round(leaves ** (1 / self.height)) * self.height
         return float(dimension * (dimension * self.height + wide))

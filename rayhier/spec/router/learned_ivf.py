@@ -18,6 +18,15 @@ DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT = 25
 
 
+def automatic_screen(leaves: int) -> int:
+    """Dimensions of an automatic `screen` over a number of leaves; 0: no screen.
+
+    >>> automatic_screen(255), automatic_screen(256)
+    (0, 48)
+    """
+    return SCREEN if leaves >= FEWEST_SCREENED else 0
+
+
 class Teaching(Section):
     """How the router learns which leaves hold a query's answers, after the encoder has trained."""
 
@@ -93,9 +102,9 @@ class LearnedIvfRouting(TreeSpec):
         """
         return min(documents / DOCUMENTS_A_LEAF, LEAVES_A_ROOT * math.sqrt(documents))
 
-    def multiply_adds(self, documents: int, dimension: int) -> float:
-        """Multiply-adds of routing one vector in a tree for `documents` documents, where every leaf is scored."""
-        return float(dimension * (2 * self.rank + self.leaves(documents)))
+    def multiply_adds(self, leaves: int, dimension: int) -> float:
+        """Multiply-adds of routing one vector where every leaf is scored."""
+        return float(dimension * (2 * self.rank + leaves))
 
     @property
     def dimensions(self) -> dict[str, int]:
@@ -106,4 +115,4 @@ class LearnedIvfRouting(TreeSpec):
         """Dimensions of the first pass over the leaves; 0: no such pass."""
         if self.screen != "auto":
             return self.screen
-        return SCREEN if self.height == 1 and self.leaves(documents) >= FEWEST_SCREENED else 0
+        return automatic_screen(self.leaves(documents)) if self.height == 1 else 0

@@ -4,10 +4,25 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rayhier.spec.train.common import Training
+from rayhier.spec.train.common import InfoNce, Training
 from rayhier.spec.train.contrast import ContrastTraining
 from rayhier.spec.train.ehi import EhiTraining
+from rayhier.spec.train.generated import GeneratedSpec, PairFile, QueryModel
+from rayhier.spec.train.hce import HceTraining, TreeShape
+from rayhier.spec.train.pseudo_queries import PseudoQueries
 
-TrainSpec = Annotated[ContrastTraining | EhiTraining, Field(discriminator="type")]
+TrainSpec = Annotated[ContrastTraining | EhiTraining | HceTraining, Field(discriminator="type")]
 
-__all__ = ["ContrastTraining", "EhiTraining", "TrainSpec", "Training"]
+__all__ = [
+    "ContrastTraining",
+    "EhiTraining",
+    "GeneratedSpec",
+    "HceTraining",
+    "InfoNce",
+    "PairFile",
+    "PseudoQueries",
+    "QueryModel",
+    "TrainSpec",
+    "Training",
+    "TreeShape",
+]

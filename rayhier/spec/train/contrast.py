@@ -1,36 +1,33 @@
 """`train: {type: contrast}`: only the encoder learns, moving queries towards their documents, away from others."""
 
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from rayhier.spec.section import Rate
-from rayhier.spec.train.common import Mining, Training
+from rayhier.spec.train.common import InfoNce
+
+LEARNS = (
+    "epochs",
+    "batch_size",
+    "micro_batch",
+    "encoder_lr",
+    "temperature",
+    "hard_negatives",
+    "anchor",
+    "measure_every",
+)
+"""Keys of what trains by judged pairs."""
 
 
-class ContrastNegatives(Mining):
-    """One mined negative for each query, drawn from its best wrong documents."""
-
-    source: Literal["exact", "none"] = "exact"
-    """`exact`: found among all documents by an exact search (as in ANCE). `none`: only the batch's other documents."""
-
-
-class ContrastTraining(Training):
+class ContrastTraining(InfoNce):
     """InfoNCE over a batch's documents and mined hard negatives; without train judgements nothing is trained."""
 
     type: Literal["contrast"]
-    encoder_lr: Rate = 1e-3
-    """Learning rate of AdamW (weight decay 0.01, torch's default), falling to zero."""
-    temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
-    """Number by which scores are divided before the softmax."""
-    hard_negatives: ContrastNegatives = ContrastNegatives()
-    """Mined hard negatives."""
 
     @model_validator(mode="after")
     def _trains_at_all(self) -> Self:
-        learns = ("epochs", "batch_size", "micro_batch", "encoder_lr", "temperature", "hard_negatives", "measure_every")
         if self.objective == "documents":
-            self.refuse(*learns, where="only where objective is not documents, which trains no encoder")
+            self.refuse(*LEARNS, where="only where objective is not documents, which trains no encoder")
         return self
 
     @property
@@ -38,6 +35,11 @@ class ContrastTraining(Training):
         """Whether the router learns together with the encoder: no, after it."""
         return False
 
-    def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Phases of training, name -> epochs: none without judged pairs, the encoder is not changed then."""
-        return {"encoder": self.epochs} if supervised else {}
+    @property
+    def needs_judgements(self) -> bool:
+        """Whether nothing is trained without train judgements: yes."""
+        return True
+
+    def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  documents teach nothing here
+        """Phases of training, name -> epochs, for judged pairs: none without any, the encoder is not changed then."""
+        return {"encoder": self.passes(pairs)} if pairs else {}

@@ -77,6 +77,11 @@ class EhiTraining(Training):
         """Whether the router learns together with the encoder: yes."""
         return True
 
-    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  documents alone teach it too
-        """Phases of training, name -> epochs: one phase, with judged queries or with documents alone."""
+    @property
+    def needs_judgements(self) -> bool:
+        """Whether nothing is trained without train judgements: no, documents serve as queries."""
+        return False
+
+    def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it
+        """Phases of training, name -> epochs: one phase, with judged pairs or with documents alone."""
         return {"joint": self.epochs}

@@ -1,38 +1,43 @@
 """The measure that picks EHI's best epoch: recall of the current index, with few documents visited."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from rayhier.dataset.balance import balance
-from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.train.dev import DEPTH, MEASURES
+from rayhier.train.dev import DEPTH, DevJudge
 from rayhier.train.ehi.joint import Snapshot
 
 VISITED = (0.05, 0.1, 0.2)
+MEASURES = ("R@10", "R@100")
 
 
 class DevMeasure:
     """Dev measures of an index: recall with 5, 10 and 20% of documents visited, and the balance of leaves."""
 
-    def __init__(self, queries: Queries, result_ids: Sequence[str]) -> None:
+    def __init__(self, queries: Queries, result_ids: Sequence[str], answers: Collection[str] = ()) -> None:
+        """Measure by dev queries; `answers` are the documents that answer train queries."""
         self.result_ids = pa.array(result_ids, pa.string())
-        self.judge = Judge(queries, MEASURES)
+        self.judge = DevJudge(queries, MEASURES, answers)
 
     def __call__(self, now: Snapshot) -> dict[str, float]:
-        """`dev`, the mean of R@10 and R@100 at 5, 10 and 20% visited; these six; imbalance; empty leaves."""
+        """`dev`, the mean of R@10 and R@100 at 5, 10 and 20% visited; these; imbalance; empty leaves.
+
+        R@10 and R@100 are those of all queries and, where there are any, those of queries with new answers.
+        """
         # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
-        visited, curves = [0.0], {measure: [0.0] for measure in MEASURES}
+        visited: list[float] = [0.0]
+        curves: dict[str, list[float]] = {}
         for beam in doublings(now.router.n_leaves):
             leaves_QB = now.leaves(now.dev_QM, beam)
             visited_Q = now.lists.count(leaves_QB, leaves_QB)[0]
             ranking = whole_scan(*now.lists.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
             visited.append(float(visited_Q.mean()) / now.lists.documents)
             for measure, value in self.judge.mean(ranking).items():
-                curves[measure].append(value)
+                curves.setdefault(measure, [0.0]).append(value)
             if visited[-1] >= max(VISITED):
                 break
         # A taller tree's beams are not nested: a wider one may visit a little less.

@@ -24,7 +24,7 @@ from rayhier.train.ehi.warm import warm_start
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Learner
-from rayhier.train.negatives import Search
+from rayhier.train.negatives import Search, draw
 from rayhier.train.pairs import Pairs
 from rayhier.train.tower import Side, Tower
 
@@ -74,15 +74,15 @@ class Joint:
         self.router.to(tower.device)
         modules = {"encoder": tower.module, "router": self.router}
         self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr), group)
-        self.pairs = Pairs(tower, examples, spec, seed, self.learner)
-        self.epochs, self.measure_every = spec.epochs, spec.measure_every
+        self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, spec.epochs, seed, self.learner)
+        self.epochs, self.measure_every, self.patience = spec.epochs, spec.measure_every, None
         self._snapshot: tuple[int, Snapshot] | None = None
 
     def run_pass(self, epoch: int) -> dict[str, float]:
         """Run one pass over the pairs; returns the mean of every loss."""
         sums, steps = torch.zeros(len(LOSSES), device=self.tower.device), 0
-        for _, rows, hard_N in self.pairs.steps(epoch, self.search):
-            losses = self.step(rows, hard_N)
+        for _, rows, generator in self.pairs.steps(epoch, self.search):
+            losses = self.step(rows, draw(self.pairs.mined[rows], 1, generator)[:, 0])
             sums += torch.stack([getattr(losses, name).detach() for name in LOSSES])
             steps += 1
         means = (self.learner.group.sum(sums) / steps).tolist()

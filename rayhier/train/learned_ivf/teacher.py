@@ -12,7 +12,7 @@ from rayhier.dataset.balance import balance
 from rayhier.model.learned_ivf import LearnedIvfRouter, reach_loss
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting, Teaching
-from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples, batches, spans
 from rayhier.train.group import WorkerGroup
 from rayhier.train.learned_ivf.lessons import Lessons
@@ -50,6 +50,7 @@ class Teacher:
         begin_T = np.searchsorted(lessons.pair_P2[:, 0], np.arange(len(lessons.vector_TM) + 1))
         self.begin_T = self._hand(torch.from_numpy(begin_T), device).cpu().numpy()
         self.epochs, self.measure_every = spec.epochs if len(self.vector_TM) else 0, 1
+        self.patience = None
 
     def _hand(self, tensor: Tensor, device: torch.device) -> Tensor:
         """Copy the first worker's tensor to every worker."""
@@ -112,7 +113,7 @@ def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
 def build_teacher(
     spec: JobSpec,
     router: LearnedIvfRouting,
-    contrast: Contrast,
+    trained: EncoderPhase,
     examples: Examples,
     dev_P2: Ints,
     *,
@@ -125,15 +126,15 @@ def build_teacher(
     half as many documents again (docs/LOG.md). `sampled`: the documents are a sample of the corpus that the leaves are
     for.
     """
-    group, seed = contrast.learner.group, contrast.pairs.seed
+    group, seed = trained.learner.group, trained.pairs.seed
     n, m = examples.document_NM.shape
     own = router.model_copy(update={"rank": 0}) if examples.same else router
-    document_NM, query_QM, dev_QM = contrast.documents(), contrast.pairs.side("query"), contrast.pairs.side("dev")
+    document_NM, query_QM, dev_QM = trained.documents(), trained.pairs.side("query"), trained.pairs.side("dev")
     lessons, dev, leaf_NR = Lessons.none(m), Lessons.none(m), np.zeros((0, 1), np.int64)
     if group.rank > 0:
-        empty = empty_router(own, n, m, seed).to(contrast.tower.device)
+        empty = empty_router(own, n, m, seed).to(trained.tower.device)
         return Teacher(empty, leaf_NR, lessons, dev, router.teaching, seed, group)
-    begun = make_router(own, document_NM, seed, sampled=sampled).to(contrast.tower.device)
+    begun = make_router(own, document_NM, seed, sampled=sampled).to(trained.tower.device)
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
         lessons = Lessons.of(examples, query_QM, document_NM, router.teaching, seed)

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from rayhier.spec import JobSpec
-from rayhier.spec.train import ContrastTraining, EhiTraining
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 
 PARTNER = {"learned_ivf": "contrast", "ehi": "ehi"}
 
@@ -14,7 +14,7 @@ def job(index=None, **sections):
     return JobSpec.model_validate({**least, **sections, "index": index or {}})
 
 
-@pytest.mark.parametrize(("router", "leaves"), [("learned_ivf", 2), ("ehi", 1)])
+@pytest.mark.parametrize(("router", "leaves"), [("learned_ivf", 2), ("ehi", 1), ("hce", 1)])
 def test_leaves_per_document(router, leaves):
     given = {"type": router}
     assert job(router=given).leaves_per_document == leaves
@@ -37,7 +37,8 @@ def test_rows_per_document(router, index, rows):
 
 
 @pytest.mark.parametrize(
-    ("training", "kind", "epochs", "batch"), [(ContrastTraining, "contrast", 10, 256), (EhiTraining, "ehi", 20, 64)]
+    ("training", "kind", "epochs", "batch"),
+    [(ContrastTraining, "contrast", "auto", 256), (EhiTraining, "ehi", 20, 64), (HceTraining, "hce", "auto", 256)],
 )
 def test_epochs_and_batches(training, kind, epochs, batch):
     assert (training(type=kind).epochs, training(type=kind).batch_size) == (epochs, batch)
@@ -45,7 +46,16 @@ def test_epochs_and_batches(training, kind, epochs, batch):
     assert (given.epochs, given.batch_size) == (3, 7)
 
 
-@pytest.mark.parametrize("router", PARTNER)
+@pytest.mark.parametrize(
+    ("pairs", "batch", "passes"), [(827, 256, 75), (827, 64, 24), (36_000, 256, 10), (5, 256, 300), (0, 256, 300)]
+)
+def test_automatic_epochs_make_enough_steps(pairs, batch, passes):
+    """300 steps, and no fewer than ten passes."""
+    assert ContrastTraining(type="contrast", batch_size=batch).passes(pairs) == passes
+    assert ContrastTraining(type="contrast", batch_size=batch, epochs=7).passes(pairs) == 7
+
+
+@pytest.mark.parametrize("router", ["learned_ivf", "ehi"])
 def test_a_left_out_section_takes_the_other_s_partner(router):
     train = PARTNER[router]
     for given in (
@@ -67,28 +77,114 @@ def test_without_either_it_is_contrast_and_a_learned_ivf():
 
 
 @pytest.mark.parametrize(
-    ("supervised", "router", "phases"),
+    ("pairs", "train", "router", "phases"),
     [
-        (True, "learned_ivf", {"encoder": 10, "router": 5}),
-        (False, "learned_ivf", {"router": 0}),
-        (True, "ehi", {"joint": 20}),
-        (False, "ehi", {"joint": 20}),
+        (2560, "contrast", "learned_ivf", {"encoder": 30, "router": 5}),
+        (0, "contrast", "learned_ivf", {"router": 0}),
+        (2560, "ehi", "ehi", {"joint": 20}),
+        (0, "ehi", "ehi", {"joint": 20}),
+        (2560, "hce", "learned_ivf", {"encoder": 30, "router": 5}),
+        (0, "hce", "learned_ivf", {"encoder": 15, "router": 0}),
+        (2560, "hce", "hce", {"encoder": 30}),
+        (0, "hce", "hce", {"encoder": 15}),
     ],
 )
-def test_the_phases_of_a_training(supervised, router, phases):
-    found = job(router={"type": router}).phases(supervised=supervised)
+def test_the_phases_of_a_training(pairs, train, router, phases):
+    """By 2,560 judged pairs or none, over 5,120 documents."""
+    found = job(train={"type": train}, router={"type": router}).phases(pairs, 5120)
     assert found == phases
     assert list(found) == list(phases)
 
 
+def test_hce_alone_fills_a_learned_ivf_and_its_nodes_need_it():
+    assert job(train={"type": "hce"}).router.type == "learned_ivf"
+    assert job(router={"type": "hce"}).train.type == "hce"
+
+
+def test_leaves_of_hce_are_nodes_of_its_tree():
+    tree = {"branching": 8, "levels": 3}
+    own = {"train": {"type": "hce", "tree": tree}, "router": {"type": "hce"}}
+    assert [job(**own).leaves(documents) for documents in (5183, 4096, 4097)] == [81, 512, 65]
+    assert job(train={"type": "hce"}, router={"type": "hce"}).leaves(5183) == 648
+    assert job(train={"type": "hce", "tree": tree}).leaves(5183) == job().leaves(5183)
+
+
+@pytest.mark.parametrize(
+    ("tree", "documents", "said"),
+    [
+        (
+            {"branching": 50},
+            50,
+            "train.tree.branching: got 50 for 50 documents; allowed: fewer than there are documents",
+        ),
+        ({"branching": 4, "levels": 3}, 64, "train.tree.levels: got 3; allowed: at most 2, "),
+        ({"branching": 4, "levels": 2}, 16, "train.tree.levels: got 2; allowed: at most 1, "),
+    ],
+)
+def test_a_tree_that_does_not_fit_the_documents_is_refused(tree, documents, said):
+    spec = job(train={"type": "hce", "tree": tree})
+    spec.check_leaves(100_000)
+    with pytest.raises(InputError) as refused:
+        spec.check_leaves(documents)
+    assert str(refused.value).startswith(said)
+
+
 REFUSED = {
+    "a hierarchy of the paper's form": (
+        {"train": {"type": "hce", "form": "paper", "hierarchy": 0.5, "hard_negatives": {"source": "none"}}},
+        "hierarchy only where form is single",
+    ),
+    "mined negatives of the paper's form": (
+        {"train": {"type": "hce", "form": "paper"}},
+        "hard_negatives: {source: none} where form is paper",
+    ),
+    "a tree that nothing looks at": (
+        {"train": {"type": "hce", "hierarchy": 0, "siblings": 0, "tree": {"branching": 4}}},
+        "tree only where hierarchy or siblings is above 0",
+    ),
+    "pseudo-queries of judged pairs": (
+        {"train": {"type": "hce", "objective": "supervised", "pseudo_weight": 1}},
+        "pseudo_weight only where objective is joint or documents",
+    ),
+    "mined negatives without judged pairs": (
+        {"train": {"type": "hce", "objective": "documents", "hard_negatives": {"top": 5}}},
+        "hard_negatives only where objective is not documents",
+    ),
+    "pseudo-queries of nothing": (
+        {"train": {"type": "hce", "pseudo_queries": {"titles": False, "spans": 0}}},
+        "titles or spans: with neither no document has a pseudo-query",
+    ),
+    "spans of SimCSE": (
+        {"train": {"type": "hce", "pseudo_queries": {"source": "simcse", "spans": 3}}},
+        "spans only where source is spans",
+    ),
+    "SimCSE with a head": (
+        {"train": {"type": "hce", "pseudo_queries": {"source": "simcse"}}},
+        "train.pseudo_queries.source: got 'simcse' with encoder.train head",
+    ),
+    "leaves of no level": (
+        {"train": {"type": "hce", "tree": {"levels": 0}}, "router": {"type": "hce"}},
+        "train.tree.levels: got 0 with router.type hce",
+    ),
+    "more mined negatives than there are": (
+        {"train": {"type": "contrast", "hard_negatives": {"per_query": 4, "top": 3}}},
+        "per_query at most top",
+    ),
+    "mined negatives of no source": (
+        {"train": {"type": "contrast", "hard_negatives": {"source": "none", "per_query": 3}}},
+        "per_query only where source is not none",
+    ),
+    "contrast with HCE's nodes": (
+        {"train": {"type": "contrast"}, "router": {"type": "hce"}},
+        "train.type: got 'contrast' with router.type 'hce'; allowed: hce, or router.type learned_ivf",
+    ),
     "contrast with EHI's tree": (
         {"train": {"type": "contrast"}, "router": {"type": "ehi"}},
         "train.type: got 'contrast' with router.type 'ehi'; allowed: ehi, or router.type learned_ivf",
     ),
     "EHI's losses with a learned IVF": (
         {"train": {"type": "ehi"}, "router": {"type": "learned_ivf"}},
-        "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast, or router.type ehi",
+        "train.type: got 'ehi' with router.type 'learned_ivf'; allowed: contrast, hce, or router.type ehi",
     ),
     "own beams of a router that documents alone teach": (
         {"train": {"objective": "documents"}, "search": {"beam": {"type": "mass", "target": 0.9}}},

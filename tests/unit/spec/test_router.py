@@ -57,17 +57,21 @@ def test_the_dimensions_of_the_screen(given, documents, dimensions):
 
 @pytest.mark.parametrize(("given", "bend"), [({}, 16), ({"rank": 5}, 5), ({"rank": 0}, 0)])
 def test_the_multiply_adds_of_a_vector(given, bend):
-    assert router("learned_ivf", branching=10, **given).multiply_adds(100, 8) == 8 * (2 * bend + 10)
+    assert router("learned_ivf", branching=10, **given).multiply_adds(10, 8) == 8 * (2 * bend + 10)
 
 
 def test_the_multiply_adds_of_a_path():
     """U and W of both levels, 3 children each."""
-    assert router("ehi", branching=3, height=2).multiply_adds(100, 8) == 2 * 8 * 8 + 8 * 6
+    assert router("ehi", branching=3, height=2).multiply_adds(9, 8) == 2 * 8 * 8 + 8 * 6
 
 
 @pytest.mark.parametrize(
     ("kind", "spills", "calibrates", "phases", "unsupervised"),
-    [("learned_ivf", True, True, {"router": 7}, {"router": 0}), ("ehi", False, False, {}, {})],
+    [
+        ("learned_ivf", True, True, {"router": 7}, {"router": 0}),
+        ("ehi", False, False, {}, {}),
+        ("hce", False, False, {}, {}),
+    ],
 )
 def test_what_a_router_can_do(kind, spills, calibrates, phases, unsupervised):
     own = {"teaching": {"epochs": 7}} if kind == "learned_ivf" else {}
@@ -85,6 +89,7 @@ REFUSED = {
     "a rank of EHI": ("ehi", {"rank": 8}, "rank"),
     "a low rank of EHI": ("ehi", {"residual": "low_rank"}, "residual"),
     "teaching of EHI": ("ehi", {"teaching": {"epochs": 1}}, "teaching"),
+    "branching of HCE": ("hce", {"branching": 8}, "branching"),
     "a router that is not there": ("taught", {}, "type"),
 }
 
@@ -104,6 +109,7 @@ def test_what_another_router_has_is_refused(name):
         ("learned_ivf", {"rank": 3, "screen": 8}),
         ("ehi", {"residual": "relu", "warm_start": "none"}),
         ("ehi", {"residual": "none", "height": 3}),
+        ("hce", {"screen": 8}),
     ],
 )
 def test_what_a_router_has_is_taken(kind, given):

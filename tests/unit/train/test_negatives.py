@@ -71,7 +71,7 @@ MINED = np.array([[5, 6, 7, 8], [3, 4, -1, -1], [9, -1, -1, -1], [-1, -1, -1, -1
 
 def test_draw_is_uniform_over_the_mined():
     generator = np.random.default_rng(0)
-    drawn = np.stack([draw(MINED, generator) for _ in range(4000)])
+    drawn = np.stack([draw(MINED, 1, generator)[:, 0] for _ in range(4000)])
     shares = [np.mean(drawn[:, 0] == row) for row in (5, 6, 7, 8)]
     assert shares == pytest.approx([0.25] * 4, abs=0.03)
     assert [np.mean(drawn[:, 1] == row) for row in (3, 4)] == pytest.approx([0.5] * 2, abs=0.03)
@@ -80,5 +80,13 @@ def test_draw_is_uniform_over_the_mined():
 
 
 def test_draw_follows_its_generator():
-    first, again, other = (draw(MINED.repeat(20, axis=0), np.random.default_rng(seed)) for seed in (1, 1, 2))
+    first, again, other = (draw(MINED.repeat(20, axis=0), 2, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first.tolist() == again.tolist() != other.tolist()
+
+
+def test_several_are_drawn_each_at_most_once():
+    drawn = np.stack([draw(MINED, 3, np.random.default_rng(seed)) for seed in range(2000)])
+    assert all(len(set(row)) == 3 and set(row) < {5, 6, 7, 8} for row in drawn[:, 0].tolist())
+    assert [np.mean((drawn[:, 0] == row).any(axis=1)) for row in (5, 6, 7, 8)] == pytest.approx([0.75] * 4, abs=0.03)
+    assert all(set(row[:2]) == {3, 4} and row[2] == -1 for row in drawn[:, 1].tolist())
+    assert draw(MINED, 9, np.random.default_rng(0)).shape == (4, 4)

@@ -4,25 +4,24 @@ import numpy as np
 import pytest
 import torch
 
+from rayhier.dataset.documents import Documents
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import ContrastTraining
 from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.dev import ExactMeasure, Measured
+from rayhier.train.loop import best_row
 from rayhier.train.tower import HeadTower
 
+from ..conftest import Problem, told
 from ..driver import Driver, run
 
 RATE = 0.01
 
 
-def spec(epochs=4, batch_size=16, **hard):
-    given = {"epochs": epochs, "batch_size": batch_size, "encoder_lr": RATE, "temperature": 0.1}
-    return ContrastTraining(type="contrast", **given, hard_negatives=hard)
-
-
-def told(devs):
-    """A measure that says what it is told."""
-    rest = iter(devs)
-    return lambda *_: {"dev": next(rest)}
+def spec(epochs=4, batch_size=16, anchor=0.0, **hard):
+    given = {"epochs": epochs, "batch_size": batch_size, "encoder_lr": RATE, "temperature": 0.1, "anchor": anchor}
+    one = {"per_query": 1} if hard.get("source") != "none" else {}
+    return ContrastTraining(type="contrast", **given, hard_negatives={**one, **hard})
 
 
 def build(problem, train=None, seed=0, measure=None):
@@ -46,8 +45,64 @@ def test_dev_is_an_exact_search(problem):
     row = contrast.start()
     order = np.argsort(-(problem.queries[problem.dev] @ problem.documents.T), axis=1)
     place = np.argmax(order == problem.dev[:, None], axis=1)
-    wanted = {f"R@{k}": float(np.mean(place < k)) for k in (10, 100)}
-    assert row == pytest.approx({"epoch": 0, **wanted, "dev": np.mean(list(wanted.values()))})
+    gain = np.where(place < 10, 1 / np.log2(place + 2), 0)
+    wanted = {"nDCG@10": float(gain.mean()), "R@100": float(np.mean(place < 100))}
+    assert row == pytest.approx({"epoch": 0, **wanted, "error": 0, "dev": np.mean(list(wanted.values()))})
+
+
+def test_dev_weighs_queries_with_new_answers_too(problem):
+    """Every third dev query's document is said to answer a train query."""
+    documents = Documents(problem.ids, problem.documents)
+    seen = problem.dev[::3]
+    measure = ExactMeasure(problem.dev_queries(), documents, {problem.ids[row] for row in seen})
+    measured = measure(problem.documents, problem.queries[problem.dev])
+    found = measured.values
+    others = Problem()
+    others.dev = np.setdiff1d(problem.dev, seen)
+    new = ExactMeasure(others.dev_queries(), documents)(problem.documents, problem.queries[others.dev]).values
+    assert {name: found[f"{name} new"] for name in ("nDCG@10", "R@100")} == {
+        name: new[name] for name in ("nDCG@10", "R@100")
+    }
+    assert found["nDCG@10 new"] != found["nDCG@10"]
+    assert measured.dev == pytest.approx(np.mean(list(found.values())))
+    assert measured.share_Q.mean() == pytest.approx(measured.dev)
+
+
+def test_an_epoch_not_behind_the_best_is_kept_for_a_later_one(problem):
+    """Four dev queries: what the third epoch loses one query and wins another is within its error, the last is not."""
+    shares = [[0.1] * 4, [0.5] * 4, [0.9, 0.1, 0.5, 0.4], [0.3, 0.3, 0.3, 0.2]]
+    rest = iter(shares)
+
+    def measure(*_):
+        own = np.array(next(rest))
+        return Measured({"R@100": float(own.mean())}, own)
+
+    contrast = run(build(problem, spec(epochs=3), measure=measure))
+    errors = [row["error"] for row in contrast.history]
+    assert errors == pytest.approx([0, 0, np.std([0.4, -0.4, 0, -0.1]) / 2, np.std([-0.2, -0.2, -0.2, -0.3]) / 2])
+    assert best_row(contrast.history)["epoch"] == 2
+
+
+def anchored(contrast):
+    """Eight documents that the step anchors, with weight 2."""
+    contrast.phase.anchor = 2.0
+    return contrast.anchors(8, np.random.default_rng(3))
+
+
+def test_the_anchor_by_hand(problem):
+    """Twice the mean of 1 - cosine; a head that turns everything around is as far as can be."""
+    contrast = build(problem)
+    with torch.no_grad():
+        contrast.tower.module.weight.copy_(-2 * torch.eye(problem.documents.shape[1]))
+    assert contrast.take(anchored(contrast)).item() == pytest.approx(2 * 2)
+
+
+def test_an_anchor_keeps_documents_where_they_were(problem):
+    moved = []
+    for weight_ in (0.0, 30.0):
+        contrast = run(build(problem, spec(epochs=8, anchor=weight_)))
+        moved.append(1 - np.mean(np.sum(contrast.documents() * problem.documents, axis=1)))
+    assert moved[1] < 0.5 * moved[0]
 
 
 @pytest.mark.parametrize("hard", [{"refresh": 3}, {"refresh": 5, "unit": "steps"}, {"source": "none"}])
@@ -75,8 +130,8 @@ def test_the_best_epoch_is_restored_and_its_vectors(problem):
         seen.append(weight(contrast))
     contrast.documents()
     contrast.restore_best()
-    assert torch.equal(weight(contrast), seen[2])
-    mapped = problem.documents @ (np.eye(len(seen[2])) + seen[2].numpy()).T
+    assert torch.equal(weight(contrast), seen[4])
+    mapped = problem.documents @ (np.eye(len(seen[4])) + seen[4].numpy()).T
     np.testing.assert_allclose(contrast.documents(), mapped / np.linalg.norm(mapped, axis=1, keepdims=True), atol=1e-5)
 
 
@@ -101,14 +156,14 @@ def test_the_loss_by_hand(problem, hard):
     rows = np.array([0, 1, 2, 10, 11, len(problem.train), len(problem.train) + 1])
     assert pairs[rows, 0].tolist() == [0, 1, 2, 10, 11, 0, 10]
     drawn = np.array([problem.train[1], -1, 7, 9, -1, problem.train[11], 3]) if hard else np.full(7, -1)
-    loss = contrast.step(rows, drawn)
+    loss = contrast.take([contrast.batch(rows, drawn[drawn >= 0])])
     assert loss.item() == pytest.approx(by_hand(problem, pairs[rows].tolist(), drawn, 0.1), abs=1e-5)
 
 
 def test_an_answer_is_never_pushed_away(problem):
     """A batch that holds two answers of one query, and nothing else, has nothing to tell apart."""
     contrast = build(problem)
-    loss = contrast.step(np.array([0, len(problem.train)]), np.full(2, -1))
+    loss = contrast.take([contrast.batch(np.array([0, len(problem.train)]), np.empty(0, np.int64))])
     assert loss.item() == pytest.approx(0, abs=1e-6)
 
 
@@ -124,7 +179,7 @@ def test_mined_are_the_nearest_wrong_documents(problem):
 
 def noted(problem, monkeypatch, train):
     """Steps before which a run mines, and the learning rate of every step."""
-    contrast = build(problem, train, measure=told([0.0] * 9))
+    contrast = build(problem, train, measure=told([0.0] * 99))
     mined, rates = [], []
     step = contrast.phase.step
 
@@ -155,16 +210,16 @@ def test_when_it_mines(problem, monkeypatch, hard, steps):
 
 def test_a_pair_draws_another_of_its_negatives_in_the_next_epoch(problem, monkeypatch):
     """Its own ones each time, and not by the same places in the order of mining."""
-    contrast = build(problem, spec(epochs=2, refresh=2, top=8), measure=told([0.0] * 9))
-    places, step = [], contrast.phase.step
+    contrast = build(problem, spec(epochs=2, refresh=2, top=8), measure=told([0.0] * 99))
+    places, batch = [], contrast.phase.batch
 
-    def noted(rows, hard, *done):
+    def noted(rows, hard):
         mined = contrast.mined[rows]
         assert (mined == hard[:, None]).any(axis=1).all()
         places.extend((mined == hard[:, None]).argmax(axis=1).tolist())
-        return step(rows, hard, *done)
+        return batch(rows, hard)
 
-    monkeypatch.setattr(contrast.phase, "step", noted)
+    monkeypatch.setattr(contrast.phase, "batch", noted)
     run(contrast)
     pairs = len(contrast.examples.pair_P2)
     first, second = places[:pairs], places[pairs:]
@@ -183,7 +238,7 @@ def test_cached_gradients_are_the_gradients(problem, micro_batch):
     found = []
     for size in (None, micro_batch):
         contrast = build(problem, spec().model_copy(update={"micro_batch": size}))
-        loss = contrast.step(np.arange(16), np.where(np.arange(16) % 2, problem.dev[:16], -1))
+        loss = contrast.take([contrast.batch(np.arange(16), problem.dev[:16:2]), *anchored(contrast)])
         found.append((loss.item(), contrast.parameters[0].grad.clone()))
     (whole, wanted), (cached, gradient) = found
     assert cached == pytest.approx(whole, abs=1e-6)

@@ -1,0 +1,152 @@
+"""Training of one configuration and what it finds, query by query; kept, so that the benchmark goes on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import cache
+from benchmarks.collection import Collection
+from benchmarks.training import encode, train
+from rayhier.arrays import Bools, Floats, Values
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries, new_answers
+from rayhier.dataset.spans import Spans, load_spans, span_queries
+from rayhier.search.exact import exact
+from rayhier.spec.train import ContrastTraining, HceTraining
+from rayhier.storage import files
+from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.dev import ExactMeasure
+from rayhier.train.encoder import EncoderPhase
+from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.pseudo import StoredPairs
+from rayhier.train.tower import HeadTower
+
+MEASURES = ("nDCG@10", "R@1", "R@5", "R@10", "R@100")
+DEPTH = 100
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration: a training by its settings; None is the untouched encoder."""
+
+    name: str
+    train: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one training reads, and the queries that are asked of it."""
+
+    name: str
+    examples: Examples
+    queries: Queries
+    new_Q: Bools
+    """Whether a query has new answers: none of its answers answers a train query."""
+
+
+class Bench:
+    """A collection under the base encoder, its pseudo-queries, and results that are kept in `workdir`."""
+
+    def __init__(self, name: str, workdir: Path) -> None:
+        self.collection = Collection(name, workdir, ["train={type: hce}"])
+        self.name, self.results = name, workdir.absolute() / "results"
+        data = self.collection
+        self.ids = pa.array(data.documents.ids, pa.string())
+        spans = load_spans(data.vectors, data.documents.ids)
+        self.spans = spans if spans is not None and len(spans) else None
+
+    @cached_property
+    def held(self) -> tuple[Queries, Spans | None]:
+        """Dev queries where documents alone teach, pseudo-queries of held-out documents; and the others."""
+        data = self.collection
+        if self.spans is None:
+            return data.dev, None
+        return span_queries(self.spans, data.documents.ids, data.documents.results)
+
+    @cached_property
+    def test(self) -> Split:
+        """The train queries, and those of the test split."""
+        return self._split("test", self.collection.examples, self.collection.queries("test"))
+
+    def folds(self, count: int, only: int) -> Iterator[Split]:
+        """Train queries in `count` parts: of the first `only`, examples without each part, and the part."""
+        queries, documents = self.collection.queries("train"), self.collection.documents
+        fold_Q = np.random.default_rng(0).permutation(len(queries)) % count
+        query_P, document_P = self.collection.examples.pair_P2.T
+        for fold in range(only):
+            kept, asked = np.flatnonzero(fold_Q != fold), np.flatnonzero(fold_Q == fold)[:2000]
+            own = fold_Q[query_P] != fold
+            pair_P2 = np.stack([np.searchsorted(kept, query_P[own]), document_P[own]], axis=1)
+            examples = Examples(queries.vector_QM[kept], documents.vector_NM, pair_P2)
+            ids = [queries.ids[row] for row in asked]
+            own_queries = Queries(ids, queries.vector_QM[asked], {name: queries.grades[name] for name in ids})
+            yield self._split(f"fold {fold} of {count}", examples, own_queries)
+
+    def _split(self, name: str, examples: Examples, queries: Queries) -> Split:
+        answers = examples.answers(self.collection.documents.results)
+        return Split(name, examples, queries, new_answers(queries, answers))
+
+    def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
+        """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
+        key = cache.key(row.train, split.name, seed if row.train else 0)
+        path = self.results / f"{key}.npz"
+        if not path.is_file():
+            _keep(path, self._measured(row, split, seed))
+        with np.load(path) as kept:
+            return {name: kept[name] for name in MEASURES}
+
+    def _measured(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
+        document_NM, query_QM = self.vectors(row, split, seed)
+        ranking = exact(query_QM, document_NM, self.ids, self.ids, DEPTH)
+        return Judge(split.queries, MEASURES).values(ranking)
+
+    def vectors(self, row: Row, split: Split, seed: int) -> tuple[Floats, Floats]:
+        """Trained vectors of the documents and of a split's queries."""
+        if row.train is None:
+            return self.collection.documents.vector_NM, split.queries.vector_QM
+        phase = self.phase(row.train, split, seed)
+        train(phase)
+        return phase.documents(), encode(phase.tower.module, split.queries.vector_QM)
+
+    def phase(self, settings: dict[str, Any], split: Split, seed: int) -> EncoderPhase:
+        """The training of a configuration."""
+        data, examples = self.collection, split.examples
+        if settings["type"] == "contrast":
+            measure = ExactMeasure(data.dev, data.documents, examples.answers(data.documents.results))
+            return Contrast(data.tower(examples), examples, ContrastTraining.model_validate(settings), seed, measure)
+        spec = HceTraining.model_validate(settings)
+        alone = spec.objective == "documents"
+        dev, spans = self.held if alone else (data.dev, self.spans)
+        if alone:
+            none_P2 = np.empty((0, 2), dtype=np.int64)
+            examples = Examples(examples.document_NM, examples.document_NM, none_P2, same=True)
+        measure = ExactMeasure(dev, data.documents, examples.answers(data.documents.results))
+        tower = data.tower(examples)
+        pseudo = None
+        if spec.objective != "supervised" and spans is not None:
+            pseudo = StoredPairs(spans)
+            stored = {**tower.stored, "pseudo": spans.vector_PM, "dev": dev.vector_QM}
+            tower = HeadTower(tower.module, stored, tower.device)
+        return Hce(tower, examples, pseudo, spec, seed, measure)
+
+
+def _keep(path: Path, values: dict[str, Values]) -> None:
+    """Write values to a file that is there as a whole or not at all."""
+
+    def write(place: Path) -> None:
+        with place.open("wb") as opened:
+            np.savez(opened, **values)  # type: ignore[arg-type]
+
+    files.write(path, write)
+
+
+def without(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Settings with some of them changed; None takes a setting out."""
+    changed = {**settings, **changes}
+    return {name: value for name, value in changed.items() if value is not None}

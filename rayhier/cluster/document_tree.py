@@ -1,0 +1,89 @@
+"""Grow a tree from the documents up: clusters of about `branching` documents, clusters of those, to one root (HCE).
+
+Algorithms 1 and 2 of "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices". All paths from the
+root to a document are equally long, and the number of nodes of each level depends on the number of documents alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.clusters import cluster
+
+
+def node_counts(documents: int, branching: int) -> list[int]:
+    """Nodes of levels 1 to L - 1, top down, without the root and the documents.
+
+    ValueError for less than one document, or a branching below 2.
+
+    >>> node_counts(5183, 32)
+    [6, 162]
+    """
+    if documents < 1:
+        raise ValueError(f"documents: got {documents}; allowed: 1 or more")
+    if branching < 2:
+        raise ValueError(f"branching: got {branching}; allowed: 2 or more")
+    counts = []
+    while (documents := -(-documents // branching)) > 1:
+        counts.append(documents)
+    return counts[::-1]
+
+
+@dataclass(frozen=True)
+class DocumentTree:
+    """A tree over n documents: level 0 is the root, level L the documents, each level between has its nodes here."""
+
+    centroids: list[Floats]
+    """Unit centroids [nodes, m] of levels 1 to L - 1, top down; those of the level below count alike, whatever lies
+    below them."""
+    parents: list[Ints]
+    """Parent [nodes] of each node, by its number in the level above, for levels 1 to L - 1; zeros, the root, at 1."""
+    leaf_N: Ints
+    """Node [n] of the lowest level, L - 1, above each document; zeros where that is the root."""
+
+    @property
+    def height(self) -> int:
+        """Number of edges L from the root to a document: 1 where the tree is a root alone, also of one document."""
+        return len(self.centroids) + 1
+
+    def paths(self) -> Ints:
+        """Nodes [n, L - 1] above each document at levels 1 to L - 1."""
+        return above(self.parents, self.leaf_N)
+
+    def sizes(self) -> list[Ints]:
+        """Number of documents [nodes] below each node of levels 1 to L - 1."""
+        path_NT = self.paths()
+        counts = [len(parent_K) for parent_K in self.parents]
+        return [np.bincount(path_NT[:, level], minlength=count) for level, count in enumerate(counts)]
+
+
+def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
+    """Grow the tree of unit vectors [n, m], float32 or float16; the same seed grows the same tree.
+
+    ValueError for a branching below 2 or no vectors. A document belongs to the nearest centroid of its cell, or to half
+    of a cluster that was cut in two because another was empty, and a node to its parent likewise
+    (`rayhier.cluster.clusters`). Nodes are empty only where there are fewer distinct vectors than nodes.
+    """
+    counts = node_counts(len(vectors_NM), branching)
+    centroids: list[Floats] = []
+    owns: list[Ints] = []
+    below_NM = vectors_NM
+    for count in reversed(counts):
+        made = cluster(below_NM, count, seed)
+        centroids.insert(0, made.centroid_KM)
+        owns.insert(0, made.own_N)
+        below_NM = made.centroid_KM
+    *parents, leaf_N = [np.zeros(counts[0] if counts else len(vectors_NM), dtype=np.int64), *owns]
+    return DocumentTree(centroids, parents, leaf_N)
+
+
+def above(parents: Sequence[Ints], leaf_N: Ints) -> Ints:
+    """Nodes [n, levels] above each document, top down, by the parents of every level's nodes."""
+    path_NT = np.empty((len(leaf_N), len(parents)), dtype=np.int64)
+    node_N = leaf_N
+    for level in reversed(range(len(parents))):
+        path_NT[:, level] = node_N
+        node_N = parents[level][node_N]
+    return path_NT

@@ -1,0 +1,300 @@
+"""Grow a document tree on Ray Data from vectors that no machine's memory holds: sample, coarse cells, clusters of each.
+
+A level is clustered like `rayhier.cluster.clusters` does it, its coarse cells on storage: actors sort the vectors of
+each part by cell, then cut one cell after the other into its share of the clusters. Levels above are streamed likewise
+until one fits into memory. Results depend on the seed and on the parts in their order, never on the number of workers.
+"""
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import ray
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster import stored
+from rayhier.cluster.clusters import cluster, shares
+from rayhier.cluster.document_tree import DocumentTree, grow, node_counts
+from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, divide, fit, members, nearest
+from rayhier.cluster.library import faiss
+from rayhier.cluster.shape import Level, statistics
+from rayhier.dataset.documents import together
+from rayhier.progress import Bar
+from rayhier.ray import stream
+from rayhier.spec.cluster import CpuWorkers
+from rayhier.storage import columns, files
+from rayhier.storage.paths import Location, locate
+
+CELL_ROWS = 100_000
+"""Vectors of a coarse cell; a cell of more than twice as many is clustered in pieces."""
+SAMPLED_PARTS = 256
+"""Most parts that coarse cells are learned from."""
+CHILD = "child"
+"""Column with the number of a node that the level above clusters."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Parquet files of what a level clusters, with the column `vector`, and their numbers of rows."""
+
+    paths: list[Location]
+    rows: list[int]
+    key: str
+    """Column beside the vectors: `doc_id` of documents, `child` of nodes."""
+
+    @property
+    def total(self) -> int:
+        """Number of vectors."""
+        return sum(self.rows)
+
+    def vectors(self) -> Floats:
+        """All vectors [n, m]."""
+        return columns.matrix(columns.read(self.paths, ["vector"])["vector"])
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A level that was clustered."""
+
+    centroids: Source
+    """The level's nodes, as what the next level clusters."""
+    own: Location
+    """Folder of the files that name the node of each vector."""
+    size_K: Ints
+    """Vectors [nodes] of each node."""
+    cosine: float
+
+
+Piece = tuple[str, int, int]
+"""Rows [first, last) of a file."""
+
+
+class SortPart:
+    """An actor that writes parts again, sorted by coarse cell, a row group for each cell."""
+
+    def __init__(self, key: str, centroid_CM: Floats, folder: str, cpus: int) -> None:
+        faiss.omp_set_num_threads(cpus)
+        self.key, self.centroid_CM, self.folder = key, centroid_CM, locate(folder)
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Sort the part `row["path"]`; returns its rows in each cell."""
+        table = files.read_table(locate(row["path"]), [self.key, "vector"])
+        cell_N = nearest(columns.matrix(table["vector"]), self.centroid_CM, 1)[0][:, 0]
+        groups = (table.take(pa.array(own)) for own in members(cell_N, len(self.centroid_CM)) if len(own))
+        files.write_parquet(self.folder, part_name(int(row["part"])), groups, table.schema)
+        return {"part": row["part"], "counts": np.bincount(cell_N, minlength=len(self.centroid_CM))}
+
+
+class ClusterCell:
+    """An actor that cuts cells into clusters, and writes the node of each vector, and the centroids."""
+
+    def __init__(self, key: str, own: str, centroids: str, seed: int, cpus: int) -> None:
+        faiss.omp_set_num_threads(cpus)
+        self.key, self.own, self.centroids, self.seed = key, locate(own), locate(centroids), seed
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Cut the pieces `row["pieces"]` into `row["count"]` nodes, numbered from `row["first"]`; returns a cosine."""
+        pieces, first, count = json.loads(row["pieces"]), int(row["first"]), int(row["count"])
+        table = pa.concat_tables(
+            files.read_rows(locate(path), [self.key, "vector"], begin, end) for path, begin, end in pieces
+        )
+        keys, vector_NM = table[self.key], columns.as_stored(table["vector"])
+        del table
+        made, name = cluster(vector_NM, count, self.seed), part_name(int(row["cell"]))
+        own = pa.table({self.key: keys, "node": pa.array(first + made.own_N, pa.int32())})
+        files.write_parquet(self.own, name, [own], own.schema)
+        nodes = pa.table(
+            {
+                CHILD: pa.array(range(first, first + count), pa.int32()),
+                "vector": columns.vector_column(made.centroid_KM, pa.float32()),
+                "size": np.bincount(made.own_N, minlength=count),
+            }
+        )
+        files.write_parquet(self.centroids, name, [nodes], nodes.schema)
+        return {"cell": row["cell"], "rows": len(vector_NM), "cosine": made.cosine(vector_NM)}
+
+
+def every_cpu() -> CpuWorkers:
+    """One process for each CPU of the cluster."""
+    return CpuWorkers(workers=max(1, int(ray.cluster_resources().get("CPU", 1))))
+
+
+def grow_streamed(
+    vectors: Sequence[Location],
+    branching: int,
+    seed: int,
+    output: Location,
+    scratch: Location,
+    workers: CpuWorkers,
+    cell_rows: int = CELL_ROWS,
+) -> list[Level]:
+    """Grow the tree of the documents in parquet files (doc_id, vector) into `output`; returns statistics of its levels.
+
+    `output` then holds `documents/*.parquet` (doc_id, node) and `nodes.parquet` (`rayhier.cluster.stored`). Numbers of
+    nodes are those of `grow`; which documents lie together differs. Empty clusters are repaired within a cell, so some
+    stay empty where a cell has fewer distinct vectors than its share of clusters. In memory: a part, or a cell of at
+    most a few times `cell_rows`, for each worker; here a sample of 256 vectors a cell, and the level where streaming
+    ends, of at most `cell_rows` nodes. A folder of its own in `scratch` takes each vector once more; it is removed.
+
+    ValueError for a branching below 2 or no vectors, InputError where `output` holds a tree already.
+    """
+    source = Source(list(vectors), [files.read_metadata(path).num_rows for path in vectors], "doc_id")
+    counts = node_counts(source.total, branching)
+    stored.check_free(output)
+    folder = scratch / f"tree-{uuid.uuid4().hex[:8]}"
+    grower = Grower(seed, workers, cell_rows)
+    try:
+        levels = [grower.level(source, [1, *counts][-1], output / "documents", folder / "1")]
+        while (nodes := levels[-1].centroids).total > max(cell_rows, branching):
+            place = folder / str(len(levels) + 1)
+            levels.append(grower.level(nodes, counts[-1 - len(levels)], place / "own", place))
+        return finish(levels, grow(nodes.vectors(), branching, seed), len(counts), output)
+    finally:
+        files.remove(folder)
+
+
+@dataclass(frozen=True)
+class Grower:
+    """Clusters one level after the other in the same way."""
+
+    seed: int
+    workers: CpuWorkers
+    cell_rows: int
+
+    def level(self, source: Source, nodes: int, own: Location, scratch: Location) -> Grown:
+        """Cluster a source into so many nodes; the node of each vector is written below `own`."""
+        cells = list(self._cells(source, nodes, scratch / "sorted"))
+        share_C = shares(np.array([sum(last - first for _, first, last in pieces) for pieces in cells]), nodes)
+        first_C = np.cumsum(share_C) - share_C
+        items = [
+            {"cell": cell, "pieces": json.dumps(pieces), "first": int(first_C[cell]), "count": int(share_C[cell])}
+            for cell, pieces in enumerate(cells)
+        ]
+        folder = scratch / "centroids"
+        arguments = {
+            "key": source.key,
+            "own": str(own),
+            "centroids": str(folder),
+            "seed": self.seed,
+            "cpus": self.workers.cpus,
+        }
+        sums = np.zeros(len(cells))
+        with Bar("cluster", source.total, "vectors") as bar:
+            for row in stream(items, ClusterCell, arguments, self.workers):
+                sums[row["cell"]] = row["rows"] * row["cosine"]
+                bar.advance(row["rows"])
+        if bar.done != source.total:
+            raise RuntimeError(f"{own}: got nodes for {bar.done} of {source.total} vectors")
+        centroids = Source([folder / part_name(cell) for cell in range(len(cells))], share_C.tolist(), CHILD)
+        size_K = columns.read(centroids.paths, ["size"])["size"].to_numpy()
+        return Grown(centroids, own, size_K, float(sums.sum() / source.total))
+
+    def _cells(self, source: Source, nodes: int, folder: Location) -> Iterator[list[Piece]]:
+        """Where the rows of each coarse cell lie; a large cell is cut into several lists of pieces."""
+        # Never more lists than nodes: a quarter for the cells, at most half for cuts.
+        count = min(-(-source.total // self.cell_rows), max(1, nodes // 4))
+        most = max(2 * self.cell_rows, 4 * -(-source.total // nodes))
+        if count == 1:
+            yield from packed(
+                [(str(path), 0, rows) for path, rows in zip(source.paths, source.rows, strict=True)], most
+            )
+            return
+        count_PC = self._sort(source, self._coarse(source, count), folder)
+        end_PC = np.cumsum(count_PC, axis=1)
+        begin_PC = end_PC - count_PC
+        paths = [str(folder / part_name(part)) for part in range(len(source.paths))]
+        for begin_P, end_P in zip(begin_PC.T.tolist(), end_PC.T.tolist(), strict=True):
+            yield from packed(list(zip(paths, begin_P, end_P, strict=True)), most)
+
+    def _coarse(self, source: Source, count: int) -> Floats:
+        """Centroids of coarse cells, from a sample of at most SAMPLED_PARTS parts."""
+        rng = np.random.default_rng([self.seed, 5])
+        parts = rng.permutation(len(source.paths))[:SAMPLED_PARTS]
+        rows_P = np.array(source.rows)[parts]
+        wanted_P = divide(rows_P, min(int(rows_P.sum()), SAMPLE_A_CLUSTER * count))
+        drawn = []
+        for part, rows, wanted in zip(parts.tolist(), rows_P.tolist(), wanted_P.tolist(), strict=True):
+            if wanted:
+                own = np.sort(rng.permutation(rows)[:wanted])
+                table = files.read_table(source.paths[part], ["vector"])
+                drawn.append(columns.matrix(table["vector"].take(pa.array(own))))
+        return fit(together(drawn), np.arange(int(wanted_P.sum())), count, self.seed)[0]
+
+    def _sort(self, source: Source, centroid_CM: Floats, folder: Location) -> Ints:
+        """Write every part sorted by coarse cell; returns the rows [parts, cells] of each."""
+        items = [{"part": part, "path": str(path)} for part, path in enumerate(source.paths)]
+        arguments = {
+            "key": source.key,
+            "centroid_CM": centroid_CM,
+            "folder": str(folder),
+            "cpus": self.workers.cpus,
+        }
+        count_PC = np.zeros((len(items), len(centroid_CM)), dtype=np.int64)
+        with Bar("coarse cells", source.total, "vectors") as bar:
+            for row in stream(items, SortPart, arguments, self.workers):
+                count_PC[row["part"]] = row["counts"]
+                bar.advance(source.rows[row["part"]])
+        return count_PC
+
+
+def part_name(number: int) -> str:
+    """Name of the file of a part or a cell."""
+    return f"{number:06d}.parquet"
+
+
+def packed(pieces: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
+    """Put pieces one after the other into lists of at most `most` rows, or of one piece; empty pieces are left out.
+
+    >>> list(packed([("a", 0, 3), ("b", 2, 2), ("c", 0, 2), ("d", 1, 5)], 5))
+    [[('a', 0, 3), ('c', 0, 2)], [('d', 1, 5)]]
+    """
+    held: list[Piece] = []
+    for piece in pieces:
+        _, first, last = piece
+        if held and sum(end - begin for _, begin, end in held) + last - first > most:
+            yield held
+            held = []
+        if last > first:
+            held.append(piece)
+    if held:
+        yield held
+
+
+def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location) -> list[Level]:
+    """Write the nodes of all `height` levels: the streamed ones, given from the lowest up, and those above them."""
+    top_NM = levels[-1].centroids.vectors()
+    cosines = [one.cosine for one in statistics(top, top_NM)] + [one.cosine for one in reversed(levels)]
+    parents = [*top.parents, top.leaf_N, *(parents_of(level) for level in reversed(levels[1:]))][:height]
+    sizes = [levels[0].size_K]
+    for parent_K, above_K in zip(reversed(parents[1:]), reversed(parents[:-1]), strict=True):
+        sizes.insert(0, np.bincount(parent_K, sizes[0], minlength=len(above_K)).astype(np.int64))
+
+    def tables() -> Iterator[pa.Table]:
+        streamed = [level.centroids for level in reversed(levels)]
+        for number, (parent_K, size_K) in enumerate(zip(parents, sizes, strict=False)):
+            parts = top.centroids[number : number + 1] or map(centroids_of, streamed[number - len(top.centroids)].paths)
+            first = 0
+            for part_KM in parts:
+                last = first + len(part_KM)
+                yield stored.node_table(number + 1, first, parent_K[first:last], size_K[first:last], part_KM)
+                first = last
+
+    stored.write_nodes(output, tables(), top_NM.shape[1])
+    return [Level.of(*one) for one in zip(range(1, height + 1), sizes, cosines, strict=False)]
+
+
+def centroids_of(path: Location) -> Floats:
+    """Centroids [nodes, m] in one file of a streamed level."""
+    return columns.matrix(files.read_table(path, ["vector"])["vector"])
+
+
+def parents_of(level: Grown) -> Ints:
+    """Node [children] of each of the nodes that a level clustered."""
+    table = columns.read([level.own / name for name in files.below(level.own)], [CHILD, "node"])
+    parent_K = np.empty(len(table), dtype=np.int64)
+    parent_K[table[CHILD].to_numpy()] = table["node"].to_numpy()
+    return parent_K

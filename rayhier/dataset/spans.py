@@ -1,0 +1,60 @@
+"""Pseudo-queries of documents, read from the vectors artifact, as arrays."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.holdout import holdout_rows
+from rayhier.dataset.queries import Queries
+from rayhier.storage import columns
+from rayhier.storage.artifact import Artifact
+
+FOLDER = "spans/"
+"""Folder of the vectors artifact that holds pseudo-queries."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Pseudo-queries, in the order of their documents: base vectors [p, m], texts, and the document's row [p]."""
+
+    vector_PM: Floats
+    row_P: Ints
+    texts: pa.ChunkedArray
+
+    def __len__(self) -> int:
+        return len(self.row_P)
+
+    def __getitem__(self, kept: Bools) -> "Spans":
+        return Spans(self.vector_PM[kept], self.row_P[kept], self.texts.filter(pa.array(kept)))
+
+
+def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
+    """Load the pseudo-queries of the documents with these ids, which are in the order of the corpus.
+
+    None where the artifact has no pseudo-queries.
+    """
+    if not vectors.names(FOLDER):
+        return None
+    wanted = pa.array(ids, pa.string())
+    parts = (columns.read([vectors.path(name)], ["doc_id", "text", "vector"]) for name in vectors.names(FOLDER))
+    table = pa.concat_tables(part.filter(pc.is_in(part["doc_id"], wanted)) for part in parts)
+    row_P = pc.index_in(table["doc_id"], wanted).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
+    return Spans(columns.matrix(table["vector"]), row_P, table["text"])
+
+
+def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tuple[Queries, Spans]:
+    """Split off the pseudo-queries of held-out documents as queries that look for them; returns these and the others.
+
+    Held out are the first documents by hash of the id, among those that have pseudo-queries.
+    """
+    row_D = np.unique(spans.row_P)
+    held_D = row_D[holdout_rows([ids[row] for row in row_D])]
+    held_P = np.isin(spans.row_P, held_D)
+    held = spans[held_P]
+    names = [f"{ids[row]}#{number}" for number, row in enumerate(held.row_P)]
+    grades = {name: {results[row]: 1} for name, row in zip(names, held.row_P, strict=True)}
+    return Queries(names, held.vector_PM, grades, held.texts.to_pylist()), spans[~held_P]

@@ -1,0 +1,88 @@
+"""Pseudo-queries drawn from documents: the title, and random spans of tokens (inverse cloze, Lee et al., 2019).
+
+A draw depends on a key, the document's id and the number of the span alone: any process draws the same.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from rayhier.dataset.documents import document_text
+from rayhier.embed.encode import TextEncoder
+from rayhier.spec import InputError
+from rayhier.spec.train import PseudoQueries
+
+Offsets = Sequence[tuple[int, int]]
+"""Begin and end of each token in its text, in characters."""
+
+
+@dataclass(frozen=True)
+class SpanDrawer:
+    """Draws pseudo-queries from what an encoder reads of a document, its first `max_length` tokens."""
+
+    tokenizer: Any
+    max_length: int
+    spec: PseudoQueries
+
+    @classmethod
+    def of(cls, encoder: TextEncoder, spec: PseudoQueries) -> Self:
+        """Draw from the part of a document that an encoder reads."""
+        return cls(encoder.encoder.tokenizer, encoder.max_length, spec)
+
+    def __post_init__(self) -> None:
+        if not self.tokenizer.is_fast:
+            raise InputError(
+                "train.pseudo_queries.source: got 'spans', but the tokenizer of encoder.model does not say where its "
+                "tokens begin; allowed: an encoder with a tokenizer.json"
+            )
+
+    def draw(
+        self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
+    ) -> tuple[list[int], list[str]]:
+        """Draw the pseudo-queries of documents: the row of the document of each, ascending, and its text."""
+        rows: list[int] = []
+        drawn: list[str] = []
+        for row, (name, title, text, offsets) in enumerate(
+            zip(ids, titles, texts, self._offsets(titles, texts), strict=True)
+        ):
+            own = [title.strip()] if self.spec.titles and title.strip() and text.strip() else []
+            for number in range(self.spec.spans if len(offsets) > self.spec.length else 0):
+                first = chosen(f"{key}\0{number}\0{name}", len(offsets) - self.spec.length + 1)
+                begin, end = offsets[first][0], offsets[first + self.spec.length - 1][1]
+                own.append(document_text(title, text)[begin:end])
+            rows += [row] * len(own)
+            drawn += own
+        return rows, drawn
+
+    def yields_any(self, titles: Sequence[str], texts: Sequence[str]) -> bool:
+        """Whether any of these documents has a pseudo-query."""
+        return bool(self.draw([""] * len(titles), titles, texts)[0])
+
+    def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:
+        """Where the tokens of each document's text lie that an encoder reads, those of its title left out."""
+        if not self.spec.spans or not len(texts):
+            return [()] * len(texts)
+        read: list[Offsets] = self.tokenizer(
+            [document_text(title, text) for title, text in zip(titles, texts, strict=True)],
+            add_special_tokens=False,
+            truncation=True,
+            max_length=max(1, self.max_length - self.tokenizer.num_special_tokens_to_add()),
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["offset_mapping"]
+        return [
+            [offset for offset in own if offset[0] >= len(title.strip())]
+            for title, own in zip(titles, read, strict=True)
+        ]
+
+
+def chosen(key: str, count: int) -> int:
+    """Choose one of `count` whole numbers from 0 on by a hash of the key.
+
+    >>> [chosen(f"0{number}", 10) for number in range(5)]
+    [3, 9, 3, 9, 5]
+    """
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") % count

@@ -1,0 +1,71 @@
+"""HCE's hierarchy: trainable centroids of a tree's nodes, told apart from their siblings.
+
+"Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-7.
+
+Shapes: N queries, K nodes of a level, S most siblings of a node, M embedding size, T levels.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Hierarchy(nn.Module):
+    """Centroids of the nodes of levels 1..T, top down, and which nodes are siblings."""
+
+    def __init__(self, counts: Sequence[int], dimension: int) -> None:
+        """Make levels of so many nodes; `plant` gives them their places."""
+        super().__init__()
+        self.centroids = nn.ParameterList(nn.Parameter(torch.zeros(count, dimension)) for count in counts)
+        self._siblings: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self.centroids)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the centroids; the CPU where there are none."""
+        return self.centroids[0].device if len(self) else torch.device("cpu")
+
+    def arrange(self, parents: Sequence[Tensor], alive: Sequence[Tensor]) -> None:
+        """Say which nodes are siblings: the parent [K] of each level's nodes, and which nodes hold documents [K]."""
+        self._siblings = [siblings(*level).to(self.device) for level in zip(parents, alive, strict=True)]
+        self._parents = [parent_K.to(self.device) for parent_K in parents]
+
+    def loss(self, query_NM: Tensor, node_NT: Tensor, temperature: float) -> Tensor:
+        """Sum over queries and levels of the cross-entropy of q·c/τ over the siblings of the answer's node (Eq. 5).
+
+        `node_NT` are the nodes above each query's answer, level by level; an only child contributes 0.
+        """
+        total = query_NM.new_zeros(())
+        for level, centroid_KM in enumerate(self.centroids):
+            node_N = node_NT[:, level]
+            sibling_NS = self._siblings[level][self._parents[level][node_N]]
+            unit_KM = F.normalize(centroid_KM, dim=1)
+            if sibling_NS.numel() < len(unit_KM):
+                score_NS = torch.bmm(F.embedding(sibling_NS.clamp(min=0), unit_KM), query_NM.unsqueeze(2)).squeeze(2)
+            else:
+                score_NS = (query_NM @ unit_KM.T).gather(1, sibling_NS.clamp(min=0))
+            score_NS = score_NS.masked_fill(sibling_NS < 0, -torch.inf) / temperature
+            own_N1 = (sibling_NS == node_N.unsqueeze(1)).int().argmax(dim=1)
+            total = total + F.cross_entropy(score_NS, own_N1, reduction="sum")
+        return total
+
+
+def siblings(parent_K: Tensor, alive_K: Tensor) -> Tensor:
+    """Children [parents, S] of each node of the level above that hold documents; -1 where it has fewer.
+
+    >>> siblings(torch.tensor([0, 1, 0, 0]), torch.tensor([True, True, False, True]))
+    tensor([[ 0,  3],
+            [ 1, -1]])
+    """
+    child_A = alive_K.nonzero()[:, 0]
+    child_A = child_A[torch.argsort(parent_K[child_A], stable=True)]
+    own_A = parent_K[child_A]
+    count_P = torch.bincount(own_A, minlength=int(parent_K.max()) + 1)
+    place_A = torch.arange(len(child_A)) - (count_P.cumsum(0) - count_P)[own_A]
+    table_PS = torch.full((len(count_P), int(count_P.max())), -1, dtype=torch.long)
+    table_PS[own_A, place_A] = child_A
+    return table_PS

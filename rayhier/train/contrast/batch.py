@@ -1,0 +1,116 @@
+"""Parts of a training step's loss, each divided among workers: pairs told from negatives, and documents anchored."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Bools, Ints
+from rayhier.model.contrast import anchor_loss, info_nce
+from rayhier.train.caching import Ask, encode
+from rayhier.train.examples import KnownPositives
+from rayhier.train.group import WorkerGroup
+from rayhier.train.tower import Side, Tower
+
+
+class Part(Protocol):
+    """A part of a step's loss."""
+
+    @property
+    def asks(self) -> list[Ask]:
+        """Rows that this worker encodes for it."""
+
+    def loss(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Share of the loss on this worker: the sum over its rows, divided by the number of the whole batch's."""
+
+
+class PairBatch:
+    """Pairs of a query and its document, told from the batch's other documents and from mined ones.
+
+    Every worker compares its queries with the documents of all.
+    """
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        known: KnownPositives,
+        side: Side,
+        pair_N2: Ints,
+        mined_X: Ints,
+        temperature: float,
+        asked_N: Ints | None = None,
+    ) -> None:
+        """Divide pairs (query, document row); `mined_X` are documents that all queries are told from.
+
+        `asked_N` are the queries' rows of `side` where these are not the numbers by which `known` knows them.
+        """
+        self.group, self.known, self.side, self.temperature = group, known, side, temperature
+        self.query_N, self.document_N = pair_N2.T
+        self.asked_N = self.query_N if asked_N is None else asked_N
+        self.column_C = np.concatenate([self.document_N, mined_X])
+        self.rows = group.shares(np.arange(len(pair_N2)))
+        self.columns = group.shares(np.arange(len(self.column_C)))
+        self.own = self.rows[group.rank]
+        """Positions of this worker's pairs in the batch."""
+
+    @property
+    def asks(self) -> list[Ask]:
+        """Rows that this worker encodes: its queries, and its share of the documents that all are compared with."""
+        return [
+            (self.side, self.asked_N[self.own]),
+            ("document", self.column_C[self.columns[self.group.rank]]),
+        ]
+
+    def loss(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Mean over the pairs of the cross-entropy by which a query picks its document."""
+        query_NM, own_CM = vectors
+        column_CM = self.group.gather(own_CM, [len(share) for share in self.columns])
+        return self.queries_pick(query_NM, column_CM) / len(self.query_N)
+
+    def queries_pick(self, query_NM: Tensor, column_CM: Tensor, own_NS: Tensor | None = None) -> Tensor:
+        """Sum over this worker's pairs of the cross-entropy by which a query picks its document."""
+        target_N, spared_NC = self._targets(self.known.among(self.query_N[self.own], self.column_C), query_NM.device)
+        return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
+
+    def documents_pick(self, column_CM: Tensor, query_QM: Tensor) -> Tensor:
+        """Sum over this worker's pairs of the cross-entropy by which a document picks its query, of the whole batch."""
+        spared_QN = self.known.among(self.query_N, self.document_N[self.own])
+        target_N, spared_NQ = self._targets(spared_QN.T.copy(), query_QM.device)
+        return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
+
+    def _targets(self, spared_NC: Bools, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Place of each row's partner [n], and which others are partners too [n, c], neither positive nor negative."""
+        spared_NC[np.arange(len(self.own)), self.own] = False
+        return torch.from_numpy(self.own).to(device), torch.from_numpy(spared_NC).to(device)
+
+
+class Anchor:
+    """Documents that training should leave where the base encoder has them (ours)."""
+
+    def __init__(self, group: WorkerGroup, row_N: Ints, base_NM: Tensor, weight: float) -> None:
+        """Divide documents, rows [n] with base vectors [n, m]; `weight` multiplies the loss."""
+        self.weight, self.rows = weight, len(row_N)
+        own = group.shares(np.arange(len(row_N)))[group.rank]
+        self.row_N, self.base_NM = row_N[own], base_NM[own]
+
+    @property
+    def asks(self) -> list[Ask]:
+        """Rows that this worker encodes: its share of the documents."""
+        return [("document", self.row_N)]
+
+    def loss(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Weighted mean over the documents of 1 - cosine."""
+        return self.weight * anchor_loss(vectors[0], self.base_NM.to(vectors[0].device)) / max(1, self.rows)
+
+
+def total_loss(tower: Tower, parts: Sequence[Part], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
+    """Encode the rows of all parts together and add their losses; also what to call after the backward pass."""
+    asks = [part.asks for part in parts]
+    vectors, backward = encode(tower, [ask for own in asks for ask in own], micro_batch)
+    total, begin = torch.zeros((), device=tower.device), 0
+    for part, own in zip(parts, asks, strict=True):
+        total = total + part.loss(vectors[begin : begin + len(own)])
+        begin += len(own)
+    return total, backward

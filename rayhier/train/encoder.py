@@ -1,0 +1,110 @@
+"""What trainings of the encoder alone have in common: passes of steps, mining, measuring by exact search."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest
+from rayhier.spec.train import InfoNce
+from rayhier.train.contrast.batch import Anchor, Part, total_loss
+from rayhier.train.dev import Measured
+from rayhier.train.examples import Examples
+from rayhier.train.loop import Learner
+from rayhier.train.negatives import Search
+from rayhier.train.pairs import Pairs
+from rayhier.train.tower import Tower
+
+Measure = Callable[[Floats, Floats], Measured]
+"""Trained vectors of documents [n, m] and dev queries [q, m] -> measures on dev."""
+Draw = tuple[float, Ints, np.random.Generator]
+"""Share of the run that is done, the rows of a step, and what the step draws from."""
+
+
+class EncoderPhase(ABC):
+    """A phase that trains a tower for the best exact search."""
+
+    def __init__(
+        self,
+        tower: Tower,
+        examples: Examples,
+        spec: InfoNce,
+        epochs: int,
+        seed: int,
+        measure: Measure,
+        learner: Learner,
+    ) -> None:
+        self.tower, self.examples, self.seed, self._measure = tower, examples, seed, measure
+        self.learner, self.epochs, self.measure_every = learner, epochs, spec.between(epochs)
+        learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
+        self.micro_batch, self.anchor = spec.micro_batch, spec.anchor
+        self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, epochs, seed, learner)
+        self._documents: tuple[int, Floats] | None = None
+
+    @property
+    def patience(self) -> int | None:
+        """Measurements without gain after which training stops; None: it runs to its last epoch."""
+        return None
+
+    @abstractmethod
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
+        """Parts of the loss of a step, but for the anchor."""
+
+    def steps(self, epoch: int) -> Iterator[Draw]:
+        """Steps of a pass over the pairs."""
+        return self.pairs.steps(epoch, self.search)
+
+    def documents(self) -> Floats:
+        """Trained vectors of all documents, on the first worker; an empty array on the others."""
+        if self._documents is None or self._documents[0] != self.learner.version:
+            self._documents = self.learner.version, self.pairs.side("document")
+        return self._documents[1]
+
+    def run_pass(self, epoch: int) -> dict[str, float]:
+        """Run one pass; returns the mean loss."""
+        losses = [self.step(rows, generator, done).detach() for done, rows, generator in self.steps(epoch)]
+        return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
+
+    def step(self, rows: Ints, generator: np.random.Generator, done: float = 0.0) -> Tensor:
+        """Take one step; returns this worker's share of the loss."""
+        return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
+
+    def take(self, parts: Sequence[Part], done: float = 0.0) -> Tensor:
+        """Take one step by the parts of its loss; returns this worker's share."""
+        loss, backward = total_loss(self.tower, parts, self.micro_batch)
+        self.learner.step(loss, done, backward)
+        return loss
+
+    def anchors(self, count: int, generator: np.random.Generator) -> Sequence[Part]:
+        """Draw `count` documents that should stay where the base encoder has them; none where they have no weight."""
+        if not self.anchor:
+            return []
+        row_N = generator.integers(0, len(self.examples.document_NM), count)
+        base_NM = torch.from_numpy(self.examples.document_NM[row_N])
+        return [Anchor(self.learner.group, row_N, base_NM, self.anchor)]
+
+    def search(self) -> Search:
+        """Make the search for hard negatives: an exact search with the current encoder."""
+        document_NM, query_QM = self.documents(), self.pairs.side("query")
+        query_P = self.examples.pair_P2[:, 0]
+        return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
+
+    def measure(self) -> dict[str, float]:
+        """Dev measures of an exact search, on every worker: `dev`, their mean, and `error`.
+
+        `error` is the standard error of the difference to the best measurement so far, query by query.
+        """
+        document_NM, dev_QM = self.documents(), self.pairs.side("dev")
+        group, kept = self.learner.group, self.learner.kept
+        measured = group.agree(self._measure(document_NM, dev_QM) if group.rank == 0 else None)
+        top_Q = kept["top"].numpy()
+        error = float(np.std(measured.share_Q - top_Q) / len(top_Q) ** 0.5) if len(top_Q) else 0.0
+        if not len(top_Q) or measured.share_Q.mean() > top_Q.mean():
+            kept["top"] = torch.from_numpy(measured.share_Q)
+        return {"dev": measured.dev, "error": error, **measured.values}
+
+    def finish(self) -> None:  # noqa: B027  the encoder is final
+        """Do nothing: the encoder is final."""

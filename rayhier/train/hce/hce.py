@@ -1,0 +1,122 @@
+"""HCE's training: an encoder learns to tell a query's answer from its siblings in a document tree.
+
+"Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Algorithms 1-3.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rayhier.arrays import Ints
+from rayhier.model.hce import Hierarchy
+from rayhier.spec.train import HceTraining
+from rayhier.train.contrast.batch import PairBatch, Part
+from rayhier.train.encoder import Draw, EncoderPhase, Measure
+from rayhier.train.examples import Examples, batches
+from rayhier.train.group import WorkerGroup
+from rayhier.train.hce.batch import TreeBatch
+from rayhier.train.hce.planted import Planted
+from rayhier.train.hce.pseudo import PseudoPairs, own_answers
+from rayhier.train.loop import Learner
+from rayhier.train.tower import Tower
+
+
+class Hce(EncoderPhase):
+    """Trains a tower and the centroids of a document tree by judged pairs, pseudo-queries, or both."""
+
+    def __init__(
+        self,
+        tower: Tower,
+        examples: Examples,
+        pseudo: PseudoPairs | None,
+        spec: HceTraining,
+        seed: int,
+        measure: Measure,
+        group: WorkerGroup | None = None,
+    ) -> None:
+        """Prepare to train by the pairs of `examples`, by pseudo-queries where there are none, or by both."""
+        n, m = examples.document_NM.shape
+        counts = spec.tree.counts(n)
+        self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
+        modules = {"encoder": tower.module, "hierarchy": self.hierarchy}
+        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, optimizer=spec.optimizer)
+        self.spec, self.pseudo, self.judged = spec, pseudo, len(examples.pair_P2) > 0
+        units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
+        super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
+        self.own = own_answers(n, examples.copies)
+        self.planted = Planted(learner, self.hierarchy, counts, n)
+        self.planted.plant(self.documents(), spec.tree.children(n), seed)
+
+    @property
+    def patience(self) -> int | None:
+        """Measurements without gain after which training stops; None: it runs to its last epoch."""
+        return self.spec.patience
+
+    @property
+    def levels(self) -> list[int]:
+        """Level whose nodes siblings lie below, for each term of the contrast: one, or one a level below M (Eq. 7)."""
+        lowest = len(self.hierarchy)
+        return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.planted.counts) + 1))
+
+    def steps(self, epoch: int) -> Iterator[Draw]:
+        """Steps of a pass over the judged pairs, or where there are none over the documents with pseudo-queries."""
+        generator = np.random.default_rng([self.seed, epoch, 2])
+        self.below = [self.planted.below(level, generator) for level in self.levels]
+        return self.pairs.steps(epoch, self.search) if self.judged else self._pseudo_steps(epoch)
+
+    def _pseudo_steps(self, epoch: int) -> Iterator[Draw]:
+        documents = 0 if self.pseudo is None else len(self.pseudo.rows)
+        steps = batches(documents, self.spec.batch_size, self.seed, epoch)
+        generator = np.random.default_rng([self.seed, epoch, 1])
+        for number, rows in enumerate(steps):
+            yield (epoch + number / len(steps)) / self.epochs, rows, generator
+
+    def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
+        """Parts of the loss of a step: judged pairs, and as many documents with their pseudo-queries beside them."""
+        if self.pseudo is not None and not self.judged:
+            return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
+        mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
+        parts: list[Part] = [self.batch(rows, mined_X)]
+        if self.pseudo is not None and self.spec.pseudo_weight:
+            drawn = _some(self.pseudo.rows, len(rows), generator)
+            parts.append(self._pseudo_batch(self.pseudo, drawn, self.spec.pseudo_weight, generator))
+        return parts
+
+    def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
+        """Judged pairs by their rows, told from mined documents too."""
+        group, known = self.learner.group, self.pairs.known
+        pairs = PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
+        return self._told(pairs, 1.0)
+
+    def _pseudo_batch(
+        self, pseudo: PseudoPairs, document_N: Ints, weight: float, generator: np.random.Generator
+    ) -> TreeBatch:
+        """Documents as answers of pseudo-queries of their own."""
+        none_X, asked_N = np.empty(0, np.int64), pseudo.chosen(document_N, generator)
+        pairs_N2 = np.stack([document_N, document_N], axis=1)
+        pairs = PairBatch(
+            self.learner.group, self.own, "pseudo", pairs_N2, none_X, self.spec.temperature, asked_N=asked_N
+        )
+        return self._told(pairs, weight)
+
+    def _told(self, pairs: PairBatch, weight: float) -> TreeBatch:
+        """Add siblings and the hierarchy to a batch of pairs."""
+        spec = self.spec
+        siblings = [below.siblings(pairs.query_N, pairs.document_N, pairs.known, spec.siblings) for below in self.below]
+        paper = spec.form == "paper"
+        hierarchy, both = (1.0, True) if paper else (spec.hierarchy, spec.directions == "both")
+        return TreeBatch(pairs, self.planted, siblings, hierarchy, weight, both=both)
+
+    def measure(self) -> dict[str, float]:
+        """Dev measures of an exact search; then the tree is grown anew where it is due."""
+        before = self.learner.kept["top"]
+        measures = super().measure()
+        recluster, improved = self.spec.tree.recluster, self.learner.kept["top"] is not before
+        if len(before) and (recluster == "every" or (recluster == "improved" and improved)):
+            self.planted.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
+        return measures
+
+
+def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:
+    """Draw `count` different rows, or all of them where there are fewer."""
+    return np.asarray(generator.choice(row_D, min(count, len(row_D)), replace=False, shuffle=False))

@@ -1,0 +1,102 @@
+"""Pairs of a pseudo-query and the document that it was drawn from."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Ints
+from rayhier.dataset.documents import Copies
+from rayhier.dataset.spans import Spans
+from rayhier.embed.spans import SpanDrawer
+from rayhier.spec.train import PseudoQueries
+from rayhier.train.examples import KnownPositives, spans
+from rayhier.train.tower import TextTower, Tower
+
+
+class PseudoPairs(Protocol):
+    """Documents as answers of pseudo-queries of their own."""
+
+    @property
+    def rows(self) -> Ints:
+        """Rows of the documents that have a pseudo-query, ascending."""
+
+    def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
+        """Rows [x], on the tower's side of pseudo-queries, of one for each of some documents, drawn anew."""
+
+
+class StoredPairs:
+    """Pseudo-queries that were embedded once, of which each document has some."""
+
+    def __init__(self, drawn: Spans) -> None:
+        self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
+
+    def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
+        """Rows [x], among the stored ones, of one for each of some documents."""
+        place_X = np.searchsorted(self.rows, document_X)
+        return np.asarray(self.begin_D[place_X] + pick(self.count_D[place_X], generator))
+
+
+class RedrawnPairs:
+    """Pseudo-queries drawn anew whenever they are used, for a transformer that trains."""
+
+    def __init__(self, drawer: SpanDrawer, documents: pa.Table, drawn: Spans, tower: TextTower) -> None:
+        """Draw from documents (id, title, text); `drawn`, those that were embedded, say which have any."""
+        self.drawer, self.documents, self.tower = drawer, documents, tower
+        self.rows = np.unique(drawn.row_P)
+
+    def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
+        """Rows [x] of one for each of some documents, among those that this draws and gives to the tower."""
+        key = str(generator.integers(2**63))
+        own = self.documents.take(pa.array(document_X))
+        ids, titles, texts = (own[name].to_pylist() for name in ("doc_id", "title", "text"))
+        place, drawn = self.drawer.draw(ids, titles, texts, key)
+        self.tower.give("pseudo", drawn)
+        begin_X, end_X = (np.searchsorted(place, np.arange(len(document_X)), side) for side in ("left", "right"))
+        return np.asarray(begin_X + pick(end_X - begin_X, generator))
+
+
+class SamePairs:
+    """Documents as pseudo-queries of themselves, under another dropout mask (Gao et al., "SimCSE", 2021)."""
+
+    def __init__(self, documents: int, tower: TextTower) -> None:
+        self.rows, self.tower = np.arange(documents), tower
+        tower.texts["pseudo"], tower.noisy = tower.texts["document"], frozenset({"pseudo"})
+
+    def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
+        """Rows [x] of the documents themselves, whose mask is drawn anew."""
+        self.tower.noise = int(generator.integers(2**32))
+        return document_X
+
+
+def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
+    """Draw a whole number from 0 to below each count, [x]."""
+    return np.asarray((generator.random(len(count_X)) * count_X).astype(np.int64))
+
+
+def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
+    """Index of what answers a document's pseudo-queries: the document, with all its passages where it is cut."""
+    if copies is None:
+        rows = np.arange(documents)
+        return KnownPositives(rows * (documents + 1), documents)
+    order_N = np.argsort(copies.result_N, kind="stable")
+    begin_N, end_N = (np.searchsorted(copies.result_N[order_N], copies.result_N, side) for side in ("left", "right"))
+    query_P = np.repeat(np.arange(documents), end_N - begin_N)
+    return KnownPositives(np.unique(query_P * documents + order_N[spans(begin_N, end_N)]), documents)
+
+
+def pseudo_pairs(
+    spec: PseudoQueries, tower: Tower, drawn: Spans | None, documents: Callable[[], pa.Table]
+) -> PseudoPairs | None:
+    """Make the pseudo-queries that a spec asks for, None where there are none.
+
+    `drawn` are those embedded, without those held out for dev; `documents` reads ids, titles and texts.
+    """
+    if isinstance(tower, TextTower) and spec.source == "simcse":
+        return SamePairs(tower.size("document"), tower)
+    if drawn is None or not len(drawn):
+        return None
+    if not isinstance(tower, TextTower):
+        return StoredPairs(drawn)
+    return RedrawnPairs(SpanDrawer.of(tower.encoder, spec), documents(), drawn, tower)

@@ -1,0 +1,198 @@
+"""HCE's loss by hand on a small tree, by finite differences, and where it must equal another library's or the contrast."""
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from rayhier.model.contrast import info_nce
+from rayhier.model.encoder import ResidualHead
+from rayhier.model.hce import Hierarchy
+from rayhier.spec.train import ContrastTraining, HceTraining
+from rayhier.train.contrast.contrast import Contrast
+from rayhier.train.dev import Measured
+from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.tower import HeadTower
+
+Q, N, M, ROWS = 20, 50, 12, 16
+NOTHING = np.empty(0, np.int64)
+
+
+def hand_tree():
+    """Two nodes below the root; three below the first of them, one below the second: an only child."""
+    hierarchy = Hierarchy([2, 4], 3).double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for centroid in hierarchy.centroids:
+            centroid.copy_(torch.randn(centroid.shape, generator=generator, dtype=torch.float64))
+    parents = [torch.tensor([0, 0]), torch.tensor([0, 0, 0, 1])]
+    hierarchy.arrange(parents, [torch.ones(2, dtype=torch.bool), torch.ones(4, dtype=torch.bool)])
+    return hierarchy
+
+
+def queries(count):
+    drawn = torch.randn(count, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.nn.functional.normalize(drawn, dim=1)
+
+
+def cross_entropy(query, centroids, own, temperature):
+    """-log of the softmax of q·c/τ at one of some nodes."""
+    unit = [c / np.linalg.norm(c) for c in centroids]
+    scores = np.exp([query @ c / temperature for c in unit])
+    return -np.log(scores[own] / scores.sum())
+
+
+def test_a_three_level_tree_by_hand():
+    hierarchy, query = hand_tree(), queries(3)
+    first, second = (c.detach().numpy() for c in hierarchy.centroids)
+    paths = torch.tensor([[0, 1], [0, 2], [1, 3]])
+    wanted = [
+        cross_entropy(query[0].numpy(), first, 0, 0.2) + cross_entropy(query[0].numpy(), second[:3], 1, 0.2),
+        cross_entropy(query[1].numpy(), first, 0, 0.2) + cross_entropy(query[1].numpy(), second[:3], 2, 0.2),
+        cross_entropy(query[2].numpy(), first, 1, 0.2),
+    ]
+    for row in range(3):
+        assert hierarchy.loss(query[[row]], paths[[row]], 0.2).item() == pytest.approx(wanted[row])
+    assert hierarchy.loss(query, paths, 0.2).item() == pytest.approx(sum(wanted))
+
+
+def test_an_only_child_costs_nothing():
+    hierarchy = Hierarchy([1, 2], 3)
+    torch.nn.init.normal_(hierarchy.centroids[0])
+    torch.nn.init.normal_(hierarchy.centroids[1])
+    hierarchy.arrange([torch.tensor([0]), torch.tensor([0, 0])], [torch.tensor([True]), torch.tensor([True, False])])
+    loss = hierarchy.loss(queries(4).float(), torch.tensor([[0, 0]] * 4), 0.05)
+    assert loss.item() == 0
+
+
+def test_a_node_without_documents_is_no_sibling():
+    whole, hierarchy = hand_tree(), hand_tree()
+    hierarchy.arrange(
+        [torch.tensor([0, 0]), torch.tensor([0, 0, 0, 1])],
+        [torch.ones(2, dtype=torch.bool), torch.tensor([True, True, False, True])],
+    )
+    path = torch.tensor([[0, 1]])
+    second = whole.centroids[1].detach().numpy()
+    query = queries(1)
+    left_out = cross_entropy(query[0].numpy(), second[:3], 1, 0.2) - cross_entropy(query[0].numpy(), second[:2], 1, 0.2)
+    difference = whole.loss(query, path, 0.2) - hierarchy.loss(query, path, 0.2)
+    assert difference.item() == pytest.approx(left_out)
+    assert left_out > 0.01
+
+
+@pytest.mark.parametrize("batch", [3, 1], ids=["all nodes scored", "siblings gathered"])
+def test_gradients_by_finite_differences(batch):
+    paths = torch.tensor([[0, 1], [0, 2], [1, 3]])[:batch]
+    given = [queries(batch).requires_grad_(), *(c.detach().clone().requires_grad_() for c in hand_tree().centroids)]
+    assert torch.autograd.gradcheck(lambda *tensors: functional(hand_tree(), *tensors, paths=paths), given)
+
+
+def functional(hierarchy, query, *centroids, paths):
+    """The loss as a function of queries and centroids."""
+    names = [f"centroids.{level}" for level in range(len(centroids))]
+    call = torch.func.functional_call
+    return call(Called(hierarchy), {f"hierarchy.{n}": c for n, c in zip(names, centroids, strict=True)}, (query, paths))
+
+
+class Called(torch.nn.Module):
+    """A hierarchy whose loss is its forward pass."""
+
+    def __init__(self, hierarchy):
+        super().__init__()
+        self.hierarchy = hierarchy
+
+    def forward(self, query, paths):
+        return self.hierarchy.loss(query, paths, 0.3)
+
+
+def test_the_gradient_of_the_contrast_by_finite_differences():
+    generator = torch.Generator().manual_seed(2)
+    query, document = (torch.randn(n, 4, generator=generator, dtype=torch.float64) for n in (3, 5))
+    own = torch.randn(3, 2, generator=generator, dtype=torch.float64)
+    spared = torch.zeros(3, 5, dtype=torch.bool)
+    spared[0, 4] = True
+
+    def loss(query, document, own):
+        beside = own.masked_fill(torch.tensor([[False, False], [False, True], [False, False]]), -torch.inf)
+        return info_nce(query, document, torch.arange(3), spared, 0.5, beside)
+
+    given = [tensor.requires_grad_() for tensor in (query, document, own)]
+    assert torch.autograd.gradcheck(loss, given)
+
+
+def unit(rng, *shape):
+    vectors = rng.normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def parts(documents=N):
+    """Query n is answered by document n alone; the head is no identity."""
+    rng = np.random.default_rng(0)
+    queries, documents = unit(rng, Q, M), unit(rng, documents, M)
+    head = ResidualHead(M)
+    torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
+    tower = HeadTower(head, {"query": queries, "document": documents, "dev": queries[:1]}, torch.device("cpu"))
+    return tower, Examples(queries, documents, np.stack([np.arange(Q)] * 2, axis=1))
+
+
+def silent(*_):
+    return Measured({"R@100": 0.0}, np.zeros(1))
+
+
+@pytest.mark.parametrize("branching", [4, 8])
+def test_without_levels_and_siblings_the_paper_s_form_is_their_ranking_loss(branching):
+    """Height L times the sum of both directions."""
+    (tower, examples), rows = parts(), np.random.default_rng(1).permutation(Q)[:ROWS]
+    given = {"type": "hce", "form": "paper", "siblings": 0, "temperature": 0.1, "hard_negatives": {"source": "none"}}
+    spec = HceTraining.model_validate({**given, "tree": {"branching": branching, "levels": 0}, "anchor": 0})
+    ours = Hce(tower, examples, None, spec, 0, silent)
+    next(ours.steps(0))
+    loss = ours.take([ours.batch(rows, NOTHING)])
+
+    theirs = parts()[0]
+    query, document = theirs.encode("query", rows), theirs.encode("document", rows)
+    reference = MultipleNegativesRankingLoss(torch.nn.Identity(), scale=10)
+    both = [reference.compute_loss_from_embeddings(pair, None) for pair in ([query, document], [document, query])]
+    height = len(spec.tree.counts(N)) + 1
+    assert height == {4: 3, 8: 2}[branching]
+    wanted = height * sum(both)
+    wanted.backward()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+    torch.testing.assert_close(tower.module.weight.grad, theirs.module.weight.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_without_hierarchy_and_siblings_it_is_the_contrast():
+    """A whole run: the same losses, the same head in the end."""
+    shared = {"epochs": 3, "batch_size": 8, "hard_negatives": {"per_query": 2, "top": 4, "refresh": 1}, "anchor": 2.0}
+    tower, examples = parts()
+    contrast = Contrast(tower, examples, ContrastTraining(type="contrast", **shared), 0, silent)
+    other, _ = parts()
+    bare = HceTraining(type="hce", **shared, hierarchy=0, siblings=0, tree={"branching": 4, "levels": 1})
+    hce = Hce(other, examples, None, bare, 0, silent)
+    for epoch in range(3):
+        assert hce.run_pass(epoch)["loss_total"] == pytest.approx(contrast.run_pass(epoch)["loss_total"], rel=1e-6)
+    torch.testing.assert_close(other.module.weight, tower.module.weight)
+    assert not torch.equal(tower.module.weight, parts()[0].module.weight)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2])
+def test_siblings_lie_below_the_same_node_and_answer_nothing(levels):
+    tower, examples = parts(documents=200)
+    answers = np.array([(query, (query * 7 + step) % 200) for query in range(Q) for step in (0, 1, 2)])
+    examples = Examples(examples.query_QM, examples.document_NM, answers)
+    spec = HceTraining(type="hce", siblings=6, tree={"branching": 5, "levels": levels}, anchor=0)
+    hce = Hce(tower, examples, None, spec, 0, silent)
+    known, seen = {(query, row) for query, row in answers.tolist()}, 0
+    for epoch in range(3):
+        next(hce.steps(epoch))
+        found = hce.below[0].siblings(answers[:, 0], answers[:, 1], hce.pairs.known, 6)
+        node = hce.planted.path_NT[:, levels - 1].numpy() if levels else np.zeros(200, np.int64)
+        for (query, row), own in zip(answers.tolist(), found.tolist(), strict=True):
+            own = [one for one in own if one >= 0]
+            seen += len(own)
+            assert len(set(own)) == len(own)
+            assert all(node[one] == node[row] and (query, one) not in known for one in own)
+            others = [one for one in np.flatnonzero(node == node[row]) if (query, one) not in known]
+            assert len(own) == min(6, len(others))
+    assert seen > 100

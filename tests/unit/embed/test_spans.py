@@ -1,0 +1,88 @@
+"""Titles and spans of documents as pseudo-queries: what is drawn, from where, and when nothing is."""
+
+import numpy as np
+import pytest
+
+from rayhier.embed.encode import TextEncoder
+from rayhier.embed.spans import SpanDrawer
+from rayhier.spec import InputError
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.spec.train import PseudoQueries
+
+WORDS = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model):
+    return TextEncoder(tiny_model, EncoderSpec(model=str(tiny_model), precision="float32"), "cpu").encoder.tokenizer
+
+
+@pytest.fixture
+def drawer(tokenizer):
+    """`drawer(max_length=…, titles=…, spans=…, length=…)`."""
+
+    def make(max_length=64, **given):
+        return SpanDrawer(tokenizer, max_length, PseudoQueries(**given))
+
+    return make
+
+
+def words(count, seed=0):
+    return " ".join(np.random.default_rng(seed).choice(WORDS, count))
+
+
+def length(tokenizer, text):
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def test_a_title_and_spans_of_the_text(drawer, tokenizer):
+    text = words(30)
+    rows, drawn = drawer(spans=3, length=6).draw(["d"], ["old oak"], [text])
+    assert (rows, drawn[0]) == ([0] * 4, "old oak")
+    assert all(span in text and length(tokenizer, span) == 6 for span in drawn[1:])
+
+
+@pytest.mark.parametrize(
+    ("title", "count", "wanted"), [("", 6, 0), ("oak", 6, 1), ("", 7, 2), ("oak", 7, 3), ("oak", 0, 0), (" ", 7, 2)]
+)
+def test_none_from_a_text_that_is_no_longer_than_a_span(drawer, title, count, wanted):
+    assert len(drawer(spans=2, length=6).draw(["d"], [title], [words(count)])[0]) == wanted
+
+
+def test_only_what_the_encoder_reads_is_drawn_from(drawer):
+    """Ten tokens, two of them special and one the title's."""
+    text = words(40)
+    cut = drawer(max_length=10, spans=16, length=4)
+    drawn = {span for name in range(20) for span in cut.draw([f"d{name}"], ["oak"], [text])[1][1:]}
+    assert drawn == {" ".join(text.split()[first : first + 4]) for first in range(4)}
+
+
+def test_a_draw_follows_from_key_and_id_alone(drawer):
+    texts = [words(40, seed) for seed in range(3)]
+    one = drawer(titles=False, spans=2, length=8)
+    together = one.draw(["a", "b", "c"], [""] * 3, texts)
+    apart = one.draw(["c"], [""], texts[2:])
+    assert together[1][4:] == apart[1]
+    assert one.draw(["c"], [""], texts[2:], key="1")[1] != apart[1]
+    assert one.draw(["other"], [""], texts[2:])[1] != apart[1]
+
+
+def test_rows_say_whose_each_is(drawer):
+    rows, drawn = drawer(spans=1, length=5).draw(["a", "b", "c"], ["", "oak", ""], [words(9), words(2), words(9)])
+    assert (rows, drawn[1]) == ([0, 1, 2], "oak")
+
+
+def test_spans_are_drawn_evenly(drawer):
+    text = words(14)
+    drawn = [drawer(titles=False, spans=1, length=5).draw([f"d{number}"], [""], [text])[1][0] for number in range(2000)]
+    starts = [text.split()[first : first + 5] for first in range(10)]
+    shares = [np.mean([span.split() == start for span in drawn]) for start in starts]
+    assert shares == pytest.approx([0.1] * 10, abs=0.03)
+
+
+def test_a_tokenizer_without_offsets_is_refused():
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(InputError, match="train.pseudo_queries.source"):
+        SpanDrawer(Slow(), 64, PseudoQueries())

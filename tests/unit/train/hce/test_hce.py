@@ -1,0 +1,232 @@
+"""HCE's training on a small problem: what it learns from, when its tree grows anew, and how it goes on."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from rayhier.dataset.spans import Spans
+from rayhier.embed.encode import TextEncoder
+from rayhier.embed.spans import SpanDrawer
+from rayhier.model.encoded import Encoded
+from rayhier.model.encoder import ResidualHead
+from rayhier.spec.encoder import EncoderSpec
+from rayhier.spec.router import HceRouting
+from rayhier.spec.train import HceTraining, PseudoQueries
+from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.nodes import node_router
+from rayhier.train.hce.pseudo import RedrawnPairs, SamePairs, StoredPairs, own_answers
+from rayhier.train.tower import HeadTower, TextTower
+
+from ..conftest import N, told
+from ..driver import Driver, run
+
+
+def spec(**given):
+    least = {"epochs": 4, "batch_size": 16, "encoder_lr": 0.01, "temperature": 0.1, "anchor": 0}
+    return HceTraining.model_validate({"type": "hce", **least, **given})
+
+
+def spans(problem):
+    """Two pseudo-queries of every third document, and none of the others."""
+    row_P = np.repeat(np.arange(0, N, 3), 2)
+    noise = np.random.default_rng(5).normal(scale=0.2, size=(len(row_P), problem.documents.shape[1]))
+    drawn = problem.queries[row_P] + noise
+    drawn = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+    return Spans(drawn, row_P, pa.chunked_array([pa.array([""] * len(row_P))]))
+
+
+def build(problem, train=None, seed=0, measure=None, judged=True, pseudo=True):
+    stored = {**problem.stored(), "pseudo": spans(problem).vector_PM}
+    tower = HeadTower(ResidualHead(problem.documents.shape[1]), stored, torch.device("cpu"))
+    examples = problem.examples() if judged else alone(problem)
+    drawn = StoredPairs(spans(problem)) if pseudo else None
+    return Driver(Hce(tower, examples, drawn, train or spec(), seed, measure or problem.exact()))
+
+
+def alone(problem):
+    none_P2 = np.empty((0, 2), dtype=np.int64)
+    return Examples(problem.documents, problem.documents, none_P2, same=True)
+
+
+def weight(phase):
+    return phase.tower.module.weight.detach().clone()
+
+
+@pytest.mark.parametrize(("judged", "pseudo"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("form", ["single", "paper"])
+def test_it_learns(problem, judged, pseudo, form):
+    own = {"form": form, "hard_negatives": {"source": "none"}} if form == "paper" else {}
+    hce = run(build(problem, spec(epochs=10, **own), judged=judged, pseudo=pseudo))
+    assert hce.history[-1]["loss_total"] < 0.9 * hce.history[1]["loss_total"]
+    assert max(row["dev"] for row in hce.history) > hce.history[0]["dev"] + 0.02
+
+
+def test_every_parameter_learns(problem):
+    hce = build(problem)
+    before = {name: value.detach().clone() for name, value in hce.learned().items()}
+    hce.start()
+    hce.run_epoch()
+    assert set(before) == {"encoder.weight", *(f"hierarchy.centroids.{level}" for level in range(2))}
+    for name, value in hce.learned().items():
+        assert not torch.equal(value, before[name]), name
+
+
+def test_a_pass_over_documents_uses_every_one_that_has_a_pseudo_query_once(problem, monkeypatch):
+    hce, seen = build(problem, judged=False), []
+    chosen = hce.phase.pseudo.chosen
+    monkeypatch.setattr(
+        hce.phase.pseudo, "chosen", lambda rows, rng: (seen.extend(rows.tolist()), chosen(rows, rng))[1]
+    )
+    hce.run_pass(0)
+    assert sorted(seen) == list(range(0, N, 3))
+    hce.run_pass(1)
+    assert seen[: N // 3] != seen[N // 3 :]
+
+
+def test_beside_judged_pairs_documents_are_drawn_without_repetition(problem, monkeypatch):
+    hce, seen = build(problem), []
+    chosen = hce.phase.pseudo.chosen
+    monkeypatch.setattr(hce.phase.pseudo, "chosen", lambda rows, rng: (seen.append(rows), chosen(rows, rng))[1])
+    hce.run_pass(0)
+    assert len(seen) == -(-len(hce.examples.pair_P2) // 16)
+    assert all(len(set(rows.tolist())) == len(rows) for rows in seen)
+    assert set(np.concatenate(seen).tolist()) <= set(range(0, N, 3))
+
+
+def test_a_stored_pseudo_query_is_one_of_the_document_s_own(problem):
+    pairs, drawn = StoredPairs(spans(problem)), spans(problem)
+    rows = np.array([9, 0, 237])
+    found = np.stack([pairs.chosen(rows, np.random.default_rng(seed)) for seed in range(30)])
+    assert (drawn.row_P[found] == rows).all()
+    assert all(len(set(column)) == 2 for column in found.T.tolist())
+
+
+@pytest.mark.parametrize(
+    ("recluster", "versions"), [("never", [1] * 6), ("improved", [1, 2, 2, 3, 3, 3]), ("every", [1, 2, 3, 4, 5, 6])]
+)
+def test_when_the_tree_grows_anew(problem, recluster, versions):
+    """After a measurement, and not after that of the untrained encoder, whose tree it has."""
+    devs = [0.1, 0.4, 0.3, 0.5, 0.5, 0.2]
+    hce = build(problem, spec(epochs=5, tree={"recluster": recluster}), measure=told(devs))
+    hce.start()
+    seen = [hce.planted.version]
+    while not hce.ended:
+        hce.run_epoch()
+        seen.append(hce.planted.version)
+    assert seen == versions
+
+
+def test_a_new_tree_is_that_of_the_vectors_just_measured_and_its_centroids_start_anew(problem):
+    from rayhier.cluster.document_tree import grow
+
+    hce = build(problem, spec(tree={"recluster": "every"}))
+    hce.start()
+    hce.run_epoch()
+    tree = grow(hce.documents(), 8, 0)
+    assert hce.learner.kept["leaf"].tolist() == tree.leaf_N.tolist()
+    for own, grown in zip(hce.phase.hierarchy.centroids, tree.centroids, strict=True):
+        torch.testing.assert_close(own.detach(), torch.from_numpy(grown))
+        assert own not in hce.optimizer.state
+    assert hce.optimizer.state[hce.tower.module.weight]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
+@pytest.mark.parametrize("stop", [0, 1, 3])
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop, judged, optimizer):
+    train = spec(tree={"recluster": "improved"}, optimizer=optimizer, patience=3)
+    whole = run(build(problem, train, judged=judged))
+    assert whole.planted.version > 1
+    run(build(problem, train, judged=judged), stop).save(tmp_path / "encoder.safetensors")
+    resumed = build(problem, train, judged=judged)
+    resumed.load(tmp_path / "encoder.safetensors")
+    torch.rand(3)
+    run(resumed)
+    assert resumed.history == whole.history
+    for phase in (resumed, whole):
+        phase.restore_best()
+    for name, value in whole.learned().items():
+        assert torch.equal(resumed.learned()[name], value)
+    for name, value in whole.learner.kept.items():
+        assert torch.equal(resumed.learner.kept[name], value)
+
+
+def test_nodes_are_leaves_visited_by_nearness(problem):
+    hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
+    hce.restore_best()
+    router = node_router(hce.phase, HceRouting(type="hce"))
+    assert router.n_leaves == 40
+    centroid = torch.nn.functional.normalize(hce.phase.hierarchy.centroids[2].detach(), dim=1)
+    queries = torch.from_numpy(problem.queries)
+    order = torch.argsort(-(queries @ centroid.T), dim=1, stable=True)[:, :7]
+    assert router.route(Encoded(queries), 7)[0].tolist() == order.tolist()
+    nearest = torch.from_numpy(hce.documents()) @ centroid.T
+    placed, log_p = router.place(Encoded.of(hce.documents()), 1)
+    assert placed[:, 0].tolist() == nearest.argmax(dim=1).tolist()
+    assert (log_p <= 0).all()
+    sizes = torch.bincount(placed[:, 0], minlength=40)
+    torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
+
+
+def test_passages_of_one_document_answer_for_each_other():
+    from rayhier.dataset.documents import Copies
+
+    known = own_answers(5, Copies(np.array([0, 1, 0, 2, 0])))
+    found = {(query, row) for query in range(5) for row in range(5) if known(np.array([query]), np.array([row]))[0]}
+    assert found == {(q, d) for q in (0, 2, 4) for d in (0, 2, 4)} | {(1, 1), (3, 3)}
+    plain = own_answers(3, None)
+    assert [[bool(plain(np.array([q]), np.array([d]))[0]) for d in range(3)] for q in range(3)] == np.eye(3).tolist()
+
+
+WORDS = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare".split()
+
+
+@pytest.fixture
+def transformer(tiny_model):
+    """A transformer that trains, and documents of thirty words."""
+    encoder = TextEncoder(
+        tiny_model, EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all"), "cpu"
+    )
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, 20)) for _ in range(12)]
+    sides = {"document": texts, "query": texts[:2], "dev": texts[:2]}
+    tower = TextTower(encoder, "all", {side: pa.chunked_array([own]) for side, own in sides.items()}, torch.float32)
+    table = pa.table({"doc_id": [f"d{row}" for row in range(12)], "title": [""] * 12, "text": texts})
+    return tower, table
+
+
+def test_a_transformer_gets_other_spans_each_time(transformer):
+    tower, table = transformer
+    drawer = SpanDrawer.of(tower.encoder, PseudoQueries(spans=2, length=5))
+    rows, texts = drawer.draw(*(table[name].to_pylist() for name in ("doc_id", "title", "text")))
+    embedded = Spans(tower.encoder.encode(texts), np.array(rows), pa.chunked_array([texts]))
+    pairs = RedrawnPairs(drawer, table, embedded, tower)
+    assert pairs.rows.tolist() == list(range(12))
+    generator, drawn = np.random.default_rng(0), []
+    for _ in range(4):
+        asked = np.array([7, 3])
+        chosen = pairs.chosen(asked, generator)
+        drawn.append([tower.texts["pseudo"][row].as_py() for row in chosen])
+        for text, row in zip(drawn[-1], asked, strict=True):
+            assert text in table["text"][row].as_py()
+            assert len(text.split()) <= 5
+    assert len({text for texts in drawn for text in texts}) > 4
+
+
+def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
+    tower, _ = transformer
+    for module in tower.module.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.3
+    pairs = SamePairs(12, tower)
+    generator, rows = np.random.default_rng(0), np.array([4, 5, 6])
+    assert pairs.chosen(rows, generator).tolist() == [4, 5, 6]
+    first, again = tower.encode("pseudo", rows), tower.encode("pseudo", rows)
+    plain = tower.encode("document", rows)
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, plain)
+    assert not tower.module.training
+    pairs.chosen(rows, generator)
+    assert not torch.allclose(tower.encode("pseudo", rows), first)
