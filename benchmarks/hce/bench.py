@@ -74,6 +74,14 @@ class Bench:
         """The train queries, and those of the test split."""
         return self._split("test", self.collection.examples, self.collection.queries("test"))
 
+    @cached_property
+    def train(self) -> Split:
+        """No pairs to learn from, and all train queries: what an encoder is asked that documents alone taught."""
+        data = self.collection
+        none_P2 = np.empty((0, 2), dtype=np.int64)
+        nothing = Examples(data.documents.vector_NM, data.documents.vector_NM, none_P2, same=True)
+        return self._split("train", nothing, data.queries("train"))
+
     def folds(self, count: int, only: int) -> Iterator[Split]:
         """Train queries in `count` parts: of the first `only`, examples without each part, and the part."""
         queries, documents = self.collection.queries("train"), self.collection.documents

@@ -8,6 +8,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.dataset.documents import document_texts
+from rayhier.dataset.generated import VECTORS as GENERATED
 from rayhier.dataset.spans import FOLDER
 from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.encode import TextEncoder
@@ -32,10 +33,11 @@ CHECKED = 1_000
 """Documents at a time that are tokenised to see whether any has a pseudo-query."""
 
 
-def read_texts(corpus: Location, name: str) -> tuple[pa.Table, list[str]]:
-    """Read the ids of a part of the corpus, and the text to encode of each row."""
-    if name == QUERIES:
-        table = columns.read([corpus / name], ["query_id", "text"])
+def read_texts(corpus: Location, name: str, generated: Location | None = None) -> tuple[pa.Table, list[str]]:
+    """Read the ids of a part of the corpus, or of the generated queries, and the text to encode of each row."""
+    if name in (QUERIES, GENERATED):
+        root = generated if generated is not None and name == GENERATED else corpus
+        table = columns.read([root / QUERIES], ["query_id", "text"])
         return table.select(["query_id"]), table["text"].to_pylist()
     table = columns.read([corpus / name], ["doc_id", "title", "text"])
     return table.select(["doc_id"]), document_texts(table)
@@ -44,15 +46,15 @@ def read_texts(corpus: Location, name: str) -> tuple[pa.Table, list[str]]:
 class TokenisePart:
     """An actor that tokenises parts, so that the actors that encode need not."""
 
-    def __init__(self, model: str, max_length: int, corpus: str, cpus: int) -> None:
+    def __init__(self, model: str, max_length: int, corpus: str, cpus: int, generated: str | None = None) -> None:
         _threads(cpus)
-        self.corpus = locate(corpus)
+        self.corpus, self.generated = locate(corpus), None if generated is None else locate(generated)
         self.tokenise = Tokeniser.open(Path(model), max_length)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Tokenise the part `row["part"]`; returns its name and the packed token ids."""
         name = str(row["part"])
-        return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name)[1]))}
+        return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1]))}
 
 
 class EmbedPart:
@@ -67,10 +69,15 @@ class EmbedPart:
         ledger: str,
         cpus: int,
         draws: dict[str, Any] | None = None,
+        generated: str | None = None,
     ) -> None:
-        """Load the encoder; with `draws`, the settings of pseudo-queries, these are drawn and encoded too."""
+        """Load the encoder; with `draws`, the settings of pseudo-queries, these are drawn and encoded too.
+
+        `generated` is the folder of generated queries, where there are any.
+        """
         _threads(cpus)
         self.corpus, self.root = locate(corpus), locate(root)
+        self.generated = None if generated is None else locate(generated)
         self.ledger = Ledger(locate(ledger), self.root)
         self.encoder = TextEncoder(Path(model), agreed(EncoderSpec(**spec), self.ledger))
         self.clock = Clock(self.encoder)
@@ -79,7 +86,7 @@ class EmbedPart:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Encode the part `row["part"]`, by token ids where `row` has them; returns the number of texts and a lap."""
         name = str(row["part"])
-        ids, texts = read_texts(self.corpus, name)
+        ids, texts = read_texts(self.corpus, name, self.generated)
         with self.clock.working():
             vectors = self.encoder.encode_tokens(unpacked(row)) if "ids" in row else self.encoder.encode(texts)
         key = ids.column_names[0]
@@ -87,7 +94,7 @@ class EmbedPart:
         column = columns.vector_column(vectors, pa.float32())
         made = [files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
         counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
-        if self.drawer is not None and name != QUERIES:
+        if self.drawer is not None and name not in (QUERIES, GENERATED):
             drawn = self._drawn(self.drawer, name)
             made.append(files.write_parquet(self.root, spans_of(name), [drawn], drawn.schema))
             counts["spans"] = len(drawn)
@@ -105,8 +112,10 @@ class EmbedPart:
         return pa.table([ids, pa.array(texts, pa.string()), column], schema=schemas.spans(self.encoder.dimension))
 
 
-def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt) -> Output:
-    """Encode every document and query of `corpus` with the base encoder."""
+def build(
+    spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt, generated: Artifact | None = None
+) -> Output:
+    """Encode every document and query of `corpus`, and generated queries, with the base encoder."""
     # Report a wrong folder here, not in an actor, and an encoder that cannot train before hours of encoding.
     encoder = Encoder(model.path, torch.float32)
     if (part := spec.encoder.transformer_part) is not None:
@@ -114,10 +123,11 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
     draws = spec.train.draws
     if draws is not None:
         check_draws(draws, spec, encoder, corpus)
-    names = [*corpus.names("documents/"), QUERIES]
+    names = [*corpus.names("documents/"), QUERIES, *([] if generated is None else [GENERATED])]
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     missing = [{"part": name} for name in names if ledger.done(ledger_key(name)) is None]
     total = corpus.record.counts["rows"] + corpus.record.counts["queries"]["accepted"]
+    total += 0 if generated is None else generated.record.counts["queries"]
     arguments = {
         "model": str(model.path),
         "spec": spec.encoder.model_dump(mode="json"),
@@ -126,11 +136,12 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
         "ledger": str(ledger.folder),
         "cpus": spec.cluster.embed.cpus,
         "draws": None if draws is None else draws.model_dump(),
+        "generated": None if generated is None else str(generated.root),
     }
     used = Utilisation()
     with Bar("embed", total, "texts") as bar:
         bar.advance(sum(entry.counts["rows"] for name in names if (entry := ledger.done(ledger_key(name)))))
-        ahead = tokenisers(spec, model.path, corpus)
+        ahead = tokenisers(spec, model.path, corpus, generated)
         for row in stream(missing, EmbedPart, arguments, spec.cluster.embed, ahead):
             bar.advance(row["rows"])
             used.note(row)
@@ -150,7 +161,7 @@ def build(spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt)
     return Output(counts, tuple(file for entry in entries for file in entry.files))
 
 
-def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact) -> Pool | None:
+def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact, generated: Artifact | None = None) -> Pool | None:
     """Pool of actors that tokenise ahead of the encoders; None where the spec has no `cluster.tokenise`."""
     workers = spec.cluster.tokenise
     if workers is None:
@@ -160,6 +171,7 @@ def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact) -> Pool | None:
         "max_length": spec.encoder.max_length,
         "corpus": str(corpus.root),
         "cpus": workers.cpus,
+        "generated": None if generated is None else str(generated.root),
     }
     return Pool(TokenisePart, arguments, workers)
 
@@ -172,7 +184,8 @@ def _threads(cpus: int) -> None:
 def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:
     """Raise InputError where no document has a pseudo-query, though the spec cannot train without."""
     drawing = SpanDrawer(encoder.tokenizer, min(spec.encoder.max_length, encoder.longest), draws)
-    if spec.train.objective == "auto" and corpus.record.counts["splits"]["train"]["relevant"]:
+    paired = spec.train.generation or corpus.record.counts["splits"]["train"]["relevant"]
+    if spec.train.objective == "auto" and paired:
         return
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["title", "text"])
@@ -180,10 +193,13 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
             part = table.slice(begin, CHECKED)
             if drawing.yields_any(part["title"].to_pylist(), part["text"].to_pylist()):
                 return
-    titled = "a title and a text, or " if draws.titles else ""
+    needed = [
+        *(["a title and a text"] if draws.has_titles else []),
+        *([f"more than {draws.length} tokens of text"] if draws.has_spans else []),
+    ]
     raise InputError(
-        f"train.pseudo_queries: no document has any: none has {titled}more than {draws.length} tokens of text; "
-        f"allowed: a shorter length, or a corpus with {'titles or ' if draws.titles else ''}longer texts"
+        f"train.pseudo_queries: no document has any: none has {' or '.join(needed)}; "
+        "allowed: another source or a shorter length, or a corpus of documents that have them"
     )
 
 

@@ -31,10 +31,10 @@ class SpanDrawer:
         return cls(encoder.encoder.tokenizer, encoder.max_length, spec)
 
     def __post_init__(self) -> None:
-        if not self.tokenizer.is_fast:
+        if self.spec.has_spans and not self.tokenizer.is_fast:
             raise InputError(
-                "train.pseudo_queries.source: got 'spans', but the tokenizer of encoder.model does not say where its "
-                "tokens begin; allowed: an encoder with a tokenizer.json"
+                f"train.pseudo_queries.source: got {self.spec.source!r}, but the tokenizer of encoder.model does not say where its "
+                "tokens begin; allowed: titles, or an encoder with a tokenizer.json"
             )
 
     def draw(
@@ -46,7 +46,7 @@ class SpanDrawer:
         for row, (name, title, text, offsets) in enumerate(
             zip(ids, titles, texts, self._offsets(titles, texts), strict=True)
         ):
-            own = [title.strip()] if self.spec.titles and title.strip() and text.strip() else []
+            own = [title.strip()] if self.spec.has_titles and title.strip() and text.strip() else []
             for number in range(self.spec.spans if len(offsets) > self.spec.length else 0):
                 first = chosen(f"{key}\0{number}\0{name}", len(offsets) - self.spec.length + 1)
                 begin, end = offsets[first][0], offsets[first + self.spec.length - 1][1]
@@ -61,7 +61,7 @@ class SpanDrawer:
 
     def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:
         """Where the tokens of each document's text lie that an encoder reads, those of its title left out."""
-        if not self.spec.spans or not len(texts):
+        if not self.spec.has_spans or not len(texts):
             return [()] * len(texts)
         read: list[Offsets] = self.tokenizer(
             [document_text(title, text) for title, text in zip(titles, texts, strict=True)],

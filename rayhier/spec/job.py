@@ -77,8 +77,10 @@ class JobSpec(Section):
         if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
             raise InputError(
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
-                "allowed: spans, or encoder.train last_layer or all"
+                "allowed: titles and spans, or encoder.train last_layer or all"
             )
+        if not train.sees_tree and not isinstance(self.router, HceRouting):
+            _refuse("train", train, "tree", where="where hierarchy or siblings is above 0, or router.type is hce")
         if isinstance(self.router, HceRouting) and train.tree.levels == 0:
             raise InputError("train.tree.levels: got 0 with router.type hce, whose leaves they are; allowed: 1 or more")
 

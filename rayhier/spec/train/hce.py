@@ -102,16 +102,19 @@ class HceTraining(InfoNce):
     def _each_key_counts(self) -> Self:
         if self.form == "paper":
             self.refuse("hierarchy", "directions", where="only where form is single")
-            if self.hard_negatives.source != "none":
+            if self.objective != "documents" and self.hard_negatives.source != "none":
                 raise ValueError("hard_negatives: {source: none} where form is paper, which mines nothing")
-        if self.hierarchy == 0 and self.form == "single" and self.tree.levels == "auto" and self.siblings == 0:
-            self.refuse("tree", where="only where hierarchy or siblings is above 0")
         if self.objective == "documents":
             paired = ("generated", "pseudo_weight", "hard_negatives")
             self.refuse(*paired, where="only where objective is not documents: they belong to pairs of its queries")
         if self.objective == "supervised":
             self.refuse("pseudo_weight", "pseudo_queries", where="only where objective is joint or documents")
         return self
+
+    @property
+    def sees_tree(self) -> bool:
+        """Whether the loss depends on the tree."""
+        return self.form == "paper" or self.hierarchy > 0 or self.siblings > 0
 
     @property
     def routes(self) -> bool:
@@ -126,7 +129,7 @@ class HceTraining(InfoNce):
     @property
     def draws(self) -> PseudoQueries | None:
         """Pseudo-queries that the embed step draws and encodes; None where there are none to encode."""
-        drawn = self.objective != "supervised" and self.pseudo_queries.source == "spans"
+        drawn = self.objective != "supervised" and self.pseudo_queries.source != "simcse"
         return self.pseudo_queries if drawn else None
 
     @property

@@ -19,7 +19,7 @@ def tokenizer(tiny_model):
 
 @pytest.fixture
 def drawer(tokenizer):
-    """`drawer(max_length=…, titles=…, spans=…, length=…)`."""
+    """`drawer(max_length=…, source=…, spans=…, length=…)`."""
 
     def make(max_length=64, **given):
         return SpanDrawer(tokenizer, max_length, PseudoQueries(**given))
@@ -59,7 +59,7 @@ def test_only_what_the_encoder_reads_is_drawn_from(drawer):
 
 def test_a_draw_follows_from_key_and_id_alone(drawer):
     texts = [words(40, seed) for seed in range(3)]
-    one = drawer(titles=False, spans=2, length=8)
+    one = drawer(source="spans", spans=2, length=8)
     together = one.draw(["a", "b", "c"], [""] * 3, texts)
     apart = one.draw(["c"], [""], texts[2:])
     assert together[1][4:] == apart[1]
@@ -74,7 +74,7 @@ def test_rows_say_whose_each_is(drawer):
 
 def test_spans_are_drawn_evenly(drawer):
     text = words(14)
-    drawn = [drawer(titles=False, spans=1, length=5).draw([f"d{number}"], [""], [text])[1][0] for number in range(2000)]
+    drawn = [drawer(source="spans", spans=1, length=5).draw([f"d{number}"], [""], [text])[1][0] for number in range(2000)]
     starts = [text.split()[first : first + 5] for first in range(10)]
     shares = [np.mean([span.split() == start for span in drawn]) for start in starts]
     assert shares == pytest.approx([0.1] * 10, abs=0.03)

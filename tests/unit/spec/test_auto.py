@@ -140,7 +140,7 @@ REFUSED = {
     ),
     "a tree that nothing looks at": (
         {"train": {"type": "hce", "hierarchy": 0, "siblings": 0, "tree": {"branching": 4}}},
-        "tree only where hierarchy or siblings is above 0",
+        "train.tree: got settings; allowed: the default; others only where hierarchy or siblings is above 0",
     ),
     "pseudo-queries of judged pairs": (
         {"train": {"type": "hce", "objective": "supervised", "pseudo_weight": 1}},
@@ -150,13 +150,13 @@ REFUSED = {
         {"train": {"type": "hce", "objective": "documents", "hard_negatives": {"top": 5}}},
         "hard_negatives only where objective is not documents",
     ),
-    "pseudo-queries of nothing": (
-        {"train": {"type": "hce", "pseudo_queries": {"titles": False, "spans": 0}}},
-        "titles or spans: with neither no document has a pseudo-query",
+    "spans of titles": (
+        {"train": {"type": "hce", "pseudo_queries": {"source": "titles", "length": 32}}},
+        "length only where source is spans or titles_and_spans",
     ),
     "spans of SimCSE": (
         {"train": {"type": "hce", "pseudo_queries": {"source": "simcse", "spans": 3}}},
-        "spans only where source is spans",
+        "spans only where source is spans or titles_and_spans",
     ),
     "SimCSE with a head": (
         {"train": {"type": "hce", "pseudo_queries": {"source": "simcse"}}},
