@@ -1,0 +1,61 @@
+"""The configurations that are measured: the shipped ones, what each leaves out, and the paper's."""
+
+from typing import Any
+
+from benchmarks.hce.bench import Row
+
+CONTRAST: dict[str, Any] = {"type": "contrast"}
+SUPERVISED: dict[str, Any] = {"type": "hce", "objective": "supervised"}
+JOINT: dict[str, Any] = {"type": "hce", "objective": "joint"}
+UNSUPERVISED: dict[str, Any] = {"type": "hce", "objective": "documents"}
+FLAT: dict[str, Any] = {"hierarchy": 0, "siblings": 0}
+"""HCE without its tree: contrast alone."""
+PAPER: dict[str, Any] = {
+    "form": "paper",
+    "anchor": 0,
+    "optimizer": "adafactor",
+    "encoder_lr": 1e-4,
+    "temperature": 0.01,
+    "batch_size": 64,
+    "epochs": 20,
+    "tree": {"branching": "auto"},
+}
+"""The paper's loss and optimizer, for BEIR; its batch of 512 is more than half of SciFact's pairs."""
+UNMINED: dict[str, Any] = {"hard_negatives": {"source": "none"}}
+COTRAINED: dict[str, Any] = {"tree": {"branching": "auto", "recluster": "improved"}, "patience": 2}
+
+UNTOUCHED = Row("untouched", None)
+PLAIN = Row("contrast, as shipped", CONTRAST)
+S = Row("S, as shipped", SUPERVISED)
+J = Row("J, as shipped", JOINT)
+U = Row("U, as shipped", UNSUPERVISED)
+
+JUDGED = [
+    PLAIN,
+    Row("contrast, as many negatives as S", {**CONTRAST, "hard_negatives": {"per_query": 6}}),
+    Row("contrast, nothing mined", {**CONTRAST, **UNMINED}),
+    Row("contrast, no anchor", {**CONTRAST, "anchor": 0}),
+    S,
+    Row("S without hierarchy", {**SUPERVISED, "hierarchy": 0}),
+    Row("S without siblings", {**SUPERVISED, "siblings": 0}),
+    Row("S, tree grown anew", {**SUPERVISED, "tree": {"recluster": "improved"}}),
+    Row("S, nothing mined", {**SUPERVISED, **UNMINED}),
+    Row("S as printed", {**SUPERVISED, **PAPER, **UNMINED}),
+    Row("S as printed, co-trained", {**SUPERVISED, **PAPER, **UNMINED, **COTRAINED}),
+    J,
+    Row("J without tree", {**JOINT, **FLAT}),
+    Row("J as printed", {**JOINT, **PAPER, **UNMINED}),
+]
+"""Trained by judged pairs; told from contrast as shipped."""
+ALONE = [
+    U,
+    Row("U without tree", {**UNSUPERVISED, **FLAT}),
+    Row("U, titles alone", {**UNSUPERVISED, "pseudo_queries": {"source": "titles"}}),
+    Row("U, no anchor", {**UNSUPERVISED, "anchor": 0}),
+    Row("U as printed", {**UNSUPERVISED, **PAPER}),
+]
+"""Trained by documents alone; told from the untouched encoder."""
+BRANCHINGS = [
+    Row(f"S, b = {branching}", {**SUPERVISED, "tree": {"branching": branching}}) for branching in (4, 8, 16, 64, 256)
+]
+"""The paper's Figure 4."""
