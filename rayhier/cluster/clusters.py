@@ -1,7 +1,8 @@
 """Spherical k-means of any number of vectors into any number of clusters, with the cluster of each vector.
 
-Many clusters are found in two steps: coarse cells first, then each cell is cut into its share of the clusters. A vector
-is compared with the centroids of its own cell alone, so the work grows with n √k, and so does finding its cluster.
+Many clusters are found in two steps: coarse cells first, then each cell is cut into its share of the clusters. Then
+vectors cross over, as a vector is compared with the clusters of its PROBES nearest cells alone: the work grows with
+n √k. Crossing brings back most of what one k-means of all vectors would have found.
 """
 
 import heapq
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, divide, fit, members
+from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, divide, fit, members, nearest
 
 FLAT = 200_000_000
 """Largest vectors x clusters for one flat k-means: about a minute on two cores at 384 dimensions."""
+PROBES, ROUNDS = 4, 4
+"""Nearest cells whose clusters a vector may join, and how often it chooses among them."""
 NO_LENGTH = 1e-6
 """Length below which a mean has no direction."""
 
@@ -34,18 +37,21 @@ class Clusters:
 def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
     """Cluster unit vectors [n, m] in float32 or float16; `k` is at most n.
 
-    A vector belongs to the nearest centroid of its cell, or, where a cluster was repaired, to the nearer half of the
-    cluster that was cut in two. No cluster is empty unless there are fewer distinct vectors than clusters.
+    A vector belongs to the nearest centroid, in two steps to the nearest of those in the cells near it. Only where a
+    cluster was empty, another was cut in two, and those vectors belong to either half, whose centroids are their means.
+    Clusters stay empty only where there are fewer distinct vectors than clusters. ValueError where `k` exceeds n.
     """
     if k > len(vectors_NM):
         raise ValueError(f"k: got {k} clusters of {len(vectors_NM)} vectors; allowed: at most one cluster a vector")
     centroid_KM = np.empty((k, vectors_NM.shape[1]), dtype=np.float32)
     own_N = np.empty(len(vectors_NM), dtype=np.int64)
-    first = 0
-    for row_R, share in _cells(vectors_NM, np.arange(len(vectors_NM)), k, seed):
-        centroid_KM[first : first + share], own_R = fit(vectors_NM, row_R, share, seed)
-        own_N[row_R] = first + own_R
-        first += share
+    cells = list(_cells(vectors_NM, np.arange(len(vectors_NM)), k, seed))
+    ends = np.cumsum([share for _, share in cells]).tolist()
+    for (row_R, share), end in zip(cells, ends, strict=True):
+        centroid_KM[end - share : end], own_R = fit(vectors_NM, row_R, share, seed)
+        own_N[row_R] = end - share + own_R
+    if len(cells) > 1:
+        own_N = _settle(vectors_NM, centroid_KM, own_N, [row_R for row_R, _ in cells], ends)
     rows = members(own_N, k)
     _fill_empty(vectors_NM, centroid_KM, rows, seed)
     for number, row_R in enumerate(rows):
@@ -56,7 +62,7 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
 
 def mean_cosine(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints) -> float:
     """Mean inner product of vectors [n, m] with the centroids of their own clusters [n], some at a time."""
-    parts = np.array_split(np.arange(len(vectors_NM)), -(-len(vectors_NM) // 65_536))
+    parts = np.array_split(np.arange(len(vectors_NM)), -(-len(vectors_NM) // CAST_ROWS))
     sums = [np.einsum("nm,nm->", vectors_NM[rows], centroid_KM[own_N[rows]], dtype=np.float64) for rows in parts]
     return float(sum(sums) / len(vectors_NM))
 
@@ -65,7 +71,7 @@ def shares(sizes: Ints, k: int) -> Ints:
     """Divide `k` clusters among cells: one each, the others in proportion to sizes; none gets more than its size.
 
     >>> shares(np.array([10, 1, 5]), 8)
-    array([5, 1, 2])
+    array([4, 1, 3])
     """
     others = sizes - 1
     return 1 + (divide(others, k - len(sizes)) if others.any() else others)
@@ -83,6 +89,34 @@ def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple
         cells = np.array_split(row_N, coarse)
     for own, share in zip(cells, shares(np.array([len(own) for own in cells]), k).tolist(), strict=True):
         yield from _cells(vectors_NM, own, share, seed)
+
+
+def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int]) -> Ints:
+    """Let vectors cross to clusters of near cells, and move centroids, in place, for some rounds; the clusters [n]."""
+    probing = _probing(vectors_NM, cells)
+    for _ in range(ROUNDS):
+        for number, row_R in enumerate(members(own_N, len(centroid_KM))):
+            if len(row_R):
+                mean_M = vectors_NM[row_R].mean(axis=0, dtype=np.float32)
+                centroid_KM[number] = mean_M / max(float(np.linalg.norm(mean_M)), NO_LENGTH)
+        best_N = np.full(len(vectors_NM), -np.inf, dtype=np.float32)
+        for row_R, first, last in zip(probing, [0, *ends], ends, strict=False):
+            for part_R in np.array_split(row_R, -(-len(row_R) // CAST_ROWS)) if len(row_R) else []:
+                found, score = nearest(vectors_NM[part_R].astype(np.float32), centroid_KM[first:last], 1)
+                better = score[:, 0] > best_N[part_R]
+                best_N[part_R[better]] = score[better, 0]
+                own_N[part_R[better]] = first + found[better, 0]
+    return own_N
+
+
+def _probing(vectors_NM: Floats, cells: list[Ints]) -> list[Ints]:
+    """Rows of the vectors that have each cell among their PROBES nearest ones."""
+    mean_CM = np.stack([vectors_NM[row_R].mean(axis=0, dtype=np.float32) for row_R in cells])
+    mean_CM /= np.maximum(np.linalg.norm(mean_CM, axis=1, keepdims=True), NO_LENGTH)
+    parts = np.array_split(vectors_NM, -(-len(vectors_NM) // CAST_ROWS))
+    count = min(PROBES, len(cells))
+    cell_NP = np.concatenate([nearest(part.astype(np.float32), mean_CM, count)[0] for part in parts])
+    return [entry // count for entry in members(cell_NP.reshape(-1), len(cells))]
 
 
 def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed: int) -> None:

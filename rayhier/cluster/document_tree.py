@@ -62,9 +62,9 @@ class DocumentTree:
 def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
     """Grow the tree of unit vectors [n, m], float32 or float16; the same seed grows the same tree.
 
-    ValueError for a branching below 2 or no vectors. A document belongs to the nearest centroid of its cell, or to half
-    of a cluster that was cut in two because another was empty, and a node to its parent likewise
-    (`rayhier.cluster.clusters`). Nodes are empty only where there are fewer distinct vectors than nodes.
+    ValueError for a branching below 2 or no vectors. A document belongs to the nearest centroid of those in the cells
+    near it, or to half of a cluster that was cut in two because another was empty, and a node to its parent likewise
+    (`rayhier.cluster.clusters.cluster`). Nodes are empty only where there are fewer distinct vectors than nodes.
     """
     counts = node_counts(len(vectors_NM), branching)
     centroids: list[Floats] = []

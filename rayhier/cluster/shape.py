@@ -46,7 +46,7 @@ def statistics(tree: DocumentTree, vectors_NM: Floats | None = None) -> list[Lev
     return [
         Level.of(number, size_K, None if below_NM is None else mean_cosine(below_NM, centroid_KM, own_N))
         for number, (size_K, centroid_KM, below_NM, own_N) in enumerate(
-            zip(tree.sizes(), tree.centroids, below, owns, strict=True), start=1
+            zip(tree.sizes(), tree.centroids, below, owns, strict=False), start=1
         )
     ]
 

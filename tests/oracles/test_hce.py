@@ -1,4 +1,4 @@
-"""HCE's loss by hand on a small tree, by finite differences, and where it must equal another library's or the contrast."""
+"""HCE's loss by hand on a small tree, by finite differences, and where it must equal that of others."""
 
 import numpy as np
 import pytest

@@ -1,0 +1,61 @@
+"""The lowest level of a document tree against faiss's own spherical k-means."""
+
+import faiss
+import numpy as np
+import pytest
+
+from rayhier.cluster import clusters
+from rayhier.cluster.clusters import cluster
+from rayhier.cluster.document_tree import grow
+from rayhier.cluster.kmeans import ITERATIONS
+
+N, M, SEEDS = 3000, 16, range(4)
+
+
+def unit(vectors):
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(80, M))
+    return unit(centers[rng.integers(0, 80, N)] + 0.6 * rng.normal(size=(N, M)))
+
+
+def peer(vectors, k):
+    """Mean cosine to the nearest of faiss's centroids, over several seeds."""
+    found = []
+    for seed in SEEDS:
+        kmeans = faiss.Kmeans(M, k, niter=ITERATIONS, spherical=True, seed=seed, min_points_per_centroid=1)
+        kmeans.train(vectors)
+        found.append((vectors @ unit(kmeans.centroids).T).max(axis=1).mean())
+    return float(np.mean(found))
+
+
+def ours(vectors, branching):
+    """Mean cosine to the documents' own nodes of the lowest level, over several seeds."""
+    trees = [grow(vectors, branching, seed) for seed in SEEDS]
+    return float(np.mean([np.einsum("nm,nm->n", vectors, tree.centroids[-1][tree.leaf_N]).mean() for tree in trees]))
+
+
+@pytest.mark.parametrize("branching", [8, 40])
+def test_not_worse_than_faiss(vectors, branching):
+    assert ours(vectors, branching) > peer(vectors, -(-N // branching)) - 0.002
+
+
+@pytest.mark.parametrize("branching", [8, 40])
+def test_in_two_steps_nearly_as_good(vectors, monkeypatch, branching):
+    flat = ours(vectors, branching)
+    monkeypatch.setattr(clusters, "FLAT", 10_000)
+    found = ours(vectors, branching)
+    assert found != flat
+    assert found > peer(vectors, -(-N // branching)) - 0.02
+
+
+def test_each_cluster_is_the_mean_of_its_documents(vectors):
+    """Iterations settle: a centroid is the direction of the sum of what belongs to it."""
+    own = vectors[:200]
+    found = cluster(own, 4, seed=0)
+    sums = np.stack([own[found.own_N == k].sum(axis=0) for k in range(4)])
+    np.testing.assert_allclose(found.centroid_KM, unit(sums), atol=1e-4)
