@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
+from rayhier.spec.train import QueryModel
 from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
 
@@ -58,13 +59,17 @@ class Work:
     query_bytes: float
     """Mean bytes of a query's text."""
     pairs: int
-    """Judgements of the train split; 0 where documents serve as queries."""
+    """Pairs of the train split and generated ones; 0 where documents serve as queries."""
     measured: int
     """Judgements of the split that evaluate measures."""
     parameters: int
     """Parameters of the transformer without embeddings: multiply-adds that one token takes."""
     dimension: int
     """Size of a vector, m."""
+    generated: int = 0
+    """Generated pairs."""
+    generator: int = 0
+    """Parameters of the model that writes queries, without embeddings; 0 where no model does."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,14 @@ class Cost:
 
 
 def parameters(folder: Path) -> int:
-    """Multiply-adds that one token takes: numbers in an encoder folder's matrices, without embeddings (looked up)."""
+    """Multiply-adds that one token takes in the transformer of an encoder's folder."""
+    return matrices(read_layout(folder).transformer)
+
+
+def matrices(folder: Path) -> int:
+    """Multiply-adds that one token takes: numbers in a transformer's matrices, without embeddings (looked up)."""
     count = 0
-    for file in model_folder.weight_files(read_layout(folder).transformer):
+    for file in model_folder.weight_files(folder):
         with file.open("rb") as opened:
             header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
         shapes = [entry["shape"] for name, entry in header.items() if "shape" in entry and "embedding" not in name]
@@ -92,6 +102,8 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
     match stage:
         case "corpus":
             return Cost(START + work.documents / ROWS_READ / spec.cluster.corpus.workers, 0)
+        case "generate":
+            return Cost(START + _generating(spec, work), 0)
         case "embed":
             return Cost(START + _encoding(spec, work, spec.cluster.embed), 0)
         case "train":
@@ -102,6 +114,15 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
             return Cost(START + _evaluating(spec, work), _evaluate_memory(spec, work))
 
 
+def _generating(spec: JobSpec, work: Work) -> float:
+    """Seconds to read a file of pairs, or to write queries: half of the model reads documents, half writes tokens."""
+    model = spec.train.generation
+    if not isinstance(model, QueryModel):
+        return work.generated / ROWS_READ
+    asked = work.generated / model.per_document * min(model.max_length, 2 + work.document_bytes / BYTES_A_TOKEN)
+    return work.generator * (asked + work.generated * model.new_tokens) / _plain_rate(spec.cluster.embed)
+
+
 def tokens(spec: JobSpec, mean_bytes: float) -> float:
     """Mean tokens of texts of `mean_bytes` bytes, cut at `max_length`."""
     return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)
@@ -109,7 +130,8 @@ def tokens(spec: JobSpec, mean_bytes: float) -> float:
 
 def _encoding(spec: JobSpec, work: Work, workers: GpuWorkers | TrainWorkers) -> float:
     """Seconds to encode every document and query once; CPUs tokenise at the same time."""
-    count = work.documents * tokens(spec, work.document_bytes) + work.queries * tokens(spec, work.query_bytes)
+    queries = work.queries + work.generated
+    count = work.documents * tokens(spec, work.document_bytes) + queries * tokens(spec, work.query_bytes)
     own = spec.cluster.tokenise or workers
     return max(_forward(work, count) / _rate(spec, workers), count / (TOKENISED * own.cpus * own.workers))
 
@@ -189,7 +211,7 @@ def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Bytes of base and trained vectors of documents and queries; texts too where more than the head trains."""
-    texts, work = 0.0, _sample(spec, work)
+    texts, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
     if spec.encoder.transformer_part is not None:
         texts = work.documents * work.document_bytes + work.queries * work.query_bytes
     return 2 * _vectors(work) + texts

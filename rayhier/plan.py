@@ -9,19 +9,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rayhier.estimate import Cost, Work, parameters, stage_cost
+from rayhier.estimate import Cost, Work, matrices, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
-from rayhier.storage import current, model_folder, source, workdir
+from rayhier.spec.train import QueryModel
+from rayhier.storage import current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
 from rayhier.storage.fingerprint import fingerprint
 from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.pair_source import PairSource
 from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
-STAGES = ("corpus", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 2, "embed": 1, "train": 6, "index": 4, "evaluate": 5}
+STAGES = ("corpus", "generate", "embed", "train", "index", "evaluate")
+CODE = {"corpus": 2, "generate": 1, "embed": 1, "train": 6, "index": 4, "evaluate": 5}
 """Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Fields that say where a corpus is stored. Fingerprints leave them out and cover the content instead."""
@@ -29,6 +31,7 @@ ASSUMED_DOCUMENTS = 5_000
 """Documents assumed where the source's size is unknown until it is read."""
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
+BYTES_A_PAIR = 20
 REPORT_BYTES = 10_000_000
 
 
@@ -75,6 +78,8 @@ class Plan:
     workdir: Location
     source: Source
     model: ModelFolder
+    pairs: PairSource | None = None
+    """Where generated pairs come from; None without `train.generated`."""
     steps: list[Step] = field(default_factory=list)
 
     def step(self, kind: Kind, seed: int | None = None) -> Step:
@@ -107,7 +112,8 @@ def make_plan(spec: JobSpec) -> Plan:
     place = workdir.find(spec.workdir)
     current.check_format(place)
     found = source.describe(spec.corpus)
-    if spec.train.objective in ("supervised", "joint") and "train" not in found.judged:
+    generation = spec.train.generation
+    if spec.train.objective in ("supervised", "joint") and "train" not in found.judged and generation is None:
         raise InputError(NO_JUDGEMENTS.format(spec.train.objective))
     judged = found.judged | ({"dev"} if "train" in found.judged else set())
     if spec.corpus.names_judgements and spec.evaluate.split not in judged:
@@ -116,7 +122,8 @@ def make_plan(spec: JobSpec) -> Plan:
         raise InputError(NO_SCANN)
     if found.documents is not None and spec.corpus.passages is None:
         spec.check_leaves(found.documents)
-    plan = Plan(spec, place, found, model_folder.open_model(spec.encoder))
+    pairs = None if generation is None else pair_source.describe(generation)
+    plan = Plan(spec, place, found, model_folder.open_model(spec.encoder), pairs)
     spec.check_dimension(plan.model.dimension)
     plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
@@ -150,13 +157,18 @@ class _Steps:
         self.leaves = _leaves(plan.spec)
 
     def all(self) -> list[Step]:
-        """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds."""
+        """All steps in order: corpus, vectors, a model and an index for every seed, one evaluation of all seeds.
+
+        Before the vectors, generated pairs where the spec has any.
+        """
         corpus = self._corpus()
-        vectors = self._vectors(corpus)
+        generated = [] if self.plan.pairs is None else [self._generated(corpus, self.plan.pairs)]
+        written = {str(step.kind): step.fingerprint for step in generated}
+        vectors = self._vectors({"corpus": corpus.fingerprint, **written})
         base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
-        steps, measured = [corpus, vectors], dict(base)
+        steps, measured = [corpus, *generated, vectors], dict(base)
         for seed in self.spec.evaluate.seeds:
-            model = self._model(base, seed)
+            model = self._model({**base, **written}, seed)
             index = self._index({**base, "model": model.fingerprint}, seed)
             steps += [model, index]
             measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
@@ -169,12 +181,22 @@ class _Steps:
             "corpus", "corpus", {}, size, source=source.identity, corpus=_fields(self.spec.corpus, *PATHS)
         )
 
-    def _vectors(self, corpus: Step) -> Step:
+    def _generated(self, corpus: Step, pairs: PairSource) -> Step:
+        return self._step(
+            "generate",
+            "generated",
+            {"corpus": corpus.fingerprint},
+            round(self.work.generated * (self.work.query_bytes + BYTES_A_PAIR)),
+            generation=_fields(self.spec.train.generation, "path", "model", "batch_size"),
+            source=pairs.identity,
+        )
+
+    def _vectors(self, inputs: dict[str, str]) -> Step:
         return self._step(
             "embed",
             "vectors",
-            {"corpus": corpus.fingerprint},
-            (self.work.documents + self.work.queries) * self.work.dimension * 4,
+            inputs,
+            (self.work.documents + self.work.queries + self.work.generated) * self.work.dimension * 4,
             encoder=_fields(self.spec.encoder, "model", "sha256", "train", "batch_size", "device"),
             weights=self.plan.model.files,
             **self._draws(),
@@ -193,7 +215,7 @@ class _Steps:
             sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
             seed,
             router=_fields(spec.router),
-            train=_fields(spec.train, "micro_batch"),
+            train=_fields(spec.train, "micro_batch", "generated"),
             leaves=self.leaves if spec.router.spills else [],
             what=spec.encoder.train,
             similarity=spec.encoder.similarity,
@@ -228,6 +250,8 @@ class _Steps:
     def _resources(self, stage: str) -> str:
         cluster = self.spec.cluster
         workers = getattr(cluster, stage, None)
+        if isinstance(self.spec.train.generation, QueryModel) and stage == "generate":
+            workers = cluster.embed
         needs = _resources(workers) if workers else "this process"
         if cluster.tokenise and stage in self.spec.encoding:
             return f"{needs} + {_resources(cluster.tokenise)} for tokens"
@@ -250,16 +274,30 @@ def _work(plan: Plan) -> Work:
     queries = source.queries if source.documents else documents
     train, split = (source.judgements.get(name, 0) for name in ("train", plan.spec.evaluate.split))
     unread = documents if source.documents is None else 0
+    generated, generator = _generated(plan, documents)
     return Work(
         documents=documents,
         document_bytes=text / documents or BYTES_A_DOCUMENT,
         queries=queries,
         query_bytes=source.query_bytes / queries if source.query_bytes else BYTES_A_QUERY,
-        pairs=0 if plan.spec.train.objective == "documents" else train or unread,
+        pairs=0 if plan.spec.train.objective == "documents" else (train or unread) + generated,
         measured=split or min(documents, ASSUMED_DOCUMENTS),
         parameters=parameters(plan.model.path),
         dimension=plan.model.dimension,
+        generated=generated,
+        generator=generator,
     )
+
+
+def _generated(plan: Plan, documents: int) -> tuple[int, int]:
+    """Number of generated pairs, and parameters of the model that writes them; 0 where there are none."""
+    if plan.pairs is None:
+        return 0, 0
+    match plan.spec.train.generation:
+        case QueryModel() as model:
+            return min(model.most, documents) * model.per_document, matrices(plan.pairs.path)
+        case _:
+            return plan.pairs.lines, 0
 
 
 def _resources(workers: CpuWorkers | TrainWorkers) -> str:

@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if "evaluate" in (given.stage or ()) and not plan.evaluates:
             raise InputError(f"--stage: {NOT_EVALUATED}")
+        if "generate" in (given.stage or ()) and plan.pairs is None:
+            raise InputError("--stage: got generate without train.generated; allowed: stages of the spec (see --plan)")
         print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -161,20 +163,26 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
     """The function that writes a step's files; only here do stages import each other's code."""
     spec = plan.spec
     opened = {other.kind: Artifact.open(other.place.folder) for other in plan.steps if _feeds(other, step)}
+    generated = opened.get("generated")
     match step.stage:
         case "corpus":
             from rayhier.corpus.ray import build as build_corpus
 
             return lambda attempt: build_corpus(spec, attempt)
+        case "generate" if (pairs := plan.pairs) is not None:
+            from rayhier.generate.ray import build as build_pairs
+
+            return lambda attempt: build_pairs(spec, pairs, opened["corpus"], attempt)
         case "embed":
             from rayhier.embed.ray import build as build_vectors
 
-            return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt)
+            return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt, generated)
         case "train":
             from rayhier.train.ray import build as build_model
 
             seed = step.seed or 0
-            return lambda attempt: build_model(spec, seed, plan.model, opened["corpus"], opened["vectors"], attempt)
+            base = opened["corpus"], opened["vectors"]
+            return lambda attempt: build_model(spec, seed, plan.model, *base, attempt, generated)
         case "index":
             from rayhier.index.ray import build as build_index
 

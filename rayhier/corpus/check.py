@@ -33,11 +33,13 @@ class Reason(StrEnum):
     WRONG_FIELD = "field of the wrong type"
     ID_TOO_LONG = "id too long"
     EMPTY_TEXT = "empty text"
+    TEXT_TOO_LONG = "text too long"
     DUPLICATE_ID = "duplicate id"
     WRONG_COLUMNS = "wrong number of columns"
     UNKNOWN_QUERY = "unknown query"
     UNKNOWN_DOCUMENT = "unknown document"
     DUPLICATE_JUDGEMENT = "duplicate judgement"
+    DUPLICATE_PAIR = "duplicate pair"
     NOT_PYTHON = "not Python"
     SUMMARY_ONLY = "summary only"
     SHORT_REST = "rest under 40 characters"
@@ -109,6 +111,14 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A generated query and the document that it was written for."""
+
+    query: str
+    doc_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ParsedRows(Generic[T]):
     """Rows of one file, or of one range of a file, with their 1-based line numbers."""
 
@@ -167,6 +177,16 @@ def judgement_row(row: Mapping[str, Any]) -> Judgement:
     if isinstance(grade, bool) or not isinstance(grade, int | str):
         raise RowError(Reason.WRONG_TYPE)
     return judgement(query_id, doc_id, str(grade))
+
+
+def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
+    """Make a pair of `query` and `doc_id`; RowError where one is missing, or the query longer than a text may be."""
+    query = _string(row, "query").strip()
+    if not query:
+        raise RowError(Reason.EMPTY_TEXT)
+    if len(query) > limits.text:
+        raise RowError(Reason.TEXT_TOO_LONG)
+    return Pair(query, _key(row, "doc_id", limits))
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:

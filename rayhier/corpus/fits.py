@@ -27,8 +27,8 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
             raise InputError(f"corpus.fields.{name}: no document has it; allowed: fields that documents have")
     spec.check_leaves(counts["rows"])
     objective = spec.train.objective
-    judged = spec.train.generation or counts["splits"]["train"]["relevant"]
-    if objective in ("supervised", "joint") and not judged:
+    paired = spec.train.generation or counts["splits"]["train"]["relevant"]
+    if objective in ("supervised", "joint") and not paired:
         raise InputError(
             f"train.objective: got {objective!r}, but the corpus has no train judgement above 0 "
             f"({_rejected(counts['judgements']['train'])}); allowed: auto, documents"

@@ -103,7 +103,7 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
     """Lines to print that report the counts."""
     rows = {"documents": counts["documents"], "queries": counts["queries"]}
     rows |= {f"{split} judgements": counts["judgements"][split] for split in SPLITS}
-    said = [f"  {name}: {_line(row)}" for name, row in rows.items() if row["read"]]
+    said = [f"  {name}: {line(row)}" for name, row in rows.items() if row["read"]]
     if counts["rows"] != counts["documents"]["accepted"]:
         said.insert(1, f"  passages: {counts['rows']:,}")
     if counts["fields"]:
@@ -112,7 +112,8 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
     return [*said, f"  queries (judgements) by split: {', '.join(written)}"]
 
 
-def _line(row: Mapping[str, Any]) -> str:
+def line(row: Mapping[str, Any]) -> str:
+    """Counts of rows of one kind as text: read, accepted, cut, rejected and why."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in row["rejected"].items())
     said = [f"{row['read']:,} read", f"{row['accepted']:,} accepted"]
     if row.get("cut"):

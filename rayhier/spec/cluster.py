@@ -59,7 +59,7 @@ class ClusterSpec(Section):
     corpus: GpuWorkers = GpuWorkers()
     """Processes that read and check the source."""
     embed: GpuWorkers = GpuWorkers()
-    """Processes that encode documents and queries."""
+    """Processes that encode documents and queries, and before it write queries where `train.generated` has a model."""
     tokenise: CpuWorkers | None = None
     """Processes that tokenise texts for `embed`, and for `index` where a transformer was trained, so that GPUs do not
     wait for tokens; `null`: each encoding process tokenises in a thread of its own."""

@@ -231,15 +231,17 @@ def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[Ke
 def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
     """Pydantic's location without the names of union members, which are not keys of the file."""
     path: list[str | int] = []
-    here = tree
+    here, named = tree, False
     for number, part in enumerate(location):
         last = number == len(location) - 1
-        if isinstance(here, dict) and (part in here or (last and part not in _TAGS and here.get("type") != part)):
+        if isinstance(here, dict) and here.get("type") == part and not named:
+            named = True  # a member may have a key of its own name
+        elif isinstance(here, dict) and (part in here or (last and part not in _TAGS)):
             path.append(part)
-            here = here.get(part)
+            here, named = here.get(part), False
         elif isinstance(here, list) and isinstance(part, int):
             path.append(part)
-            here = here[part] if part < len(here) else None
+            here, named = here[part] if part < len(here) else None, False
     return tuple(path)
 
 

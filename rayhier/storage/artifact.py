@@ -14,7 +14,7 @@ from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 from rayhier.storage.seal import unseal
 
-Kind = Literal["corpus", "vectors", "model", "index", "evaluate"]
+Kind = Literal["corpus", "generated", "vectors", "model", "index", "evaluate"]
 FORMAT = 2
 OLDER = "was written by another version of rayhier; use another workdir, or remove this workdir and run again"
 RECORD = "record.json"
@@ -130,7 +130,7 @@ def check(root: Location, file: File, mend: str) -> None:
 
 def stage_of(kind: str) -> str:
     """Name of the stage that makes a kind of artifact."""
-    return {"vectors": "embed", "model": "train"}.get(kind, kind)
+    return {"generated": "generate", "vectors": "embed", "model": "train"}.get(kind, kind)
 
 
 def versions() -> dict[str, str]:

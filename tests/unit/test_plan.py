@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 import ray
 
+from rayhier import plan as planning
 from rayhier import run
 from rayhier.outline import NOT_EVALUATED, notes, show
-from rayhier.plan import STAGES, make_plan
+from rayhier.plan import make_plan
 from rayhier.spec import InputError, load
 
+STAGES = tuple(stage for stage in planning.STAGES if stage != "generate")
+"""Stages of a spec without generated pairs."""
 TEXTS = {"documents": "corpus", "queries": "queries"}
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
@@ -112,6 +115,57 @@ def test_a_change_makes_its_stage_and_those_after_it_anew(override: str, tiny_sp
     before, after = fingerprints(spec), fingerprints(spec, override)
     changed = {title.split()[0] for title in before if before[title] != after[title]}
     assert changed == set(CHANGES[override])
+
+
+# Generated pairs
+
+
+@pytest.fixture
+def pair_file(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"query": "pine oak", "doc_id": "d1"}\n{"query": "ash", "doc_id": "d2"}\n')
+    return path
+
+
+def test_generated_pairs_are_a_step_of_their_own_between_corpus_and_vectors(
+    tiny_spec: Callable[..., Path], pair_file: Path, tmp_path: Path
+) -> None:
+    """By the file's content, wherever it lies; the fingerprints of a spec without it know nothing of it."""
+    spec = tiny_spec(train="{type: hce}")
+    without = fingerprints(spec)
+    first = fingerprints(spec, f"train.generated={{type: file, path: {pair_file}}}")
+    assert list(first) == ["corpus", "generate", *list(without)[1:]]
+    assert [title for title in without if first[title] == without[title]] == ["corpus"]
+    moved = pair_file.rename(tmp_path / "moved.jsonl")
+    assert fingerprints(spec, f"train.generated={{type: file, path: {moved}}}") == first
+    moved.write_text(moved.read_text().replace("ash", "elm"))
+    other = fingerprints(spec, f"train.generated={{type: file, path: {moved}}}")
+    assert [title for title in first if other[title] == first[title]] == ["corpus"]
+    assert fingerprints(spec, "train.generated=null") == without
+
+
+def test_generated_pairs_stand_for_train_judgements(
+    tiny_spec: Callable[..., Path], tiny_corpus: Path, pair_file: Path
+) -> None:
+    (tiny_corpus / "qrels" / "train.tsv").unlink()
+    supervised = tiny_spec(train="{type: hce, objective: supervised}")
+    with pytest.raises(InputError, match=r"train\.objective: got 'supervised'"):
+        make_plan(load(supervised))
+    plan = make_plan(load(supervised, [f"train.generated={{type: file, path: {pair_file}}}"]))
+    assert "generate         generated/" in show(plan)
+    more = pair_file.read_text() + "".join(f'{{"query": "elm {n}", "doc_id": "d{n}"}}\n' for n in range(5000))
+    pair_file.write_text(more)
+    longer = make_plan(load(supervised, [f"train.generated={{type: file, path: {pair_file}}}"]))
+    for kind, seed in (("generated", None), ("vectors", None), ("model", 0)):
+        assert longer.step(kind, seed).cost.seconds > plan.step(kind, seed).cost.seconds
+    assert longer.step("vectors").bytes == plan.step("vectors").bytes + 5000 * 32 * 4
+
+
+def test_a_stage_that_the_spec_has_not_is_refused(
+    tiny_spec: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main([str(tiny_spec()), "--stage", "generate"]) == 2
+    assert capsys.readouterr().err.startswith("error: --stage: got generate without train.generated; allowed: ")
 
 
 @pytest.mark.parametrize("override", ["index.leaves_per_document=2", "index.second_leaf=next_best"])

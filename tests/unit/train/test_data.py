@@ -7,10 +7,10 @@ import pytest
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
-from rayhier.spec.train import ContrastTraining, EhiTraining
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
-from rayhier.train.data import POSITIVES, document_pairs, judged_pairs, load_examples, sampled
+from rayhier.train.data import POSITIVES, count_pairs, document_pairs, judged_pairs, load_examples, sampled
 
 N, M = 60, 6
 
@@ -126,6 +126,56 @@ def test_what_is_trained_on(tmp_path, documents, objective, grade, supervised):
     assert (taught.same, taught.pair_P2.tolist()) == (not supervised, wanted if supervised else [])
 
 
+def with_generated(tmp_path, vectors, documents):
+    """Three generated pairs of two queries, one of which has the judged query's id, and their vectors."""
+    for name, schema, values in [
+        ("queries.parquet", schemas.QUERIES, [["a", "g1"], ["generated a", "generated b"]]),
+        ("pairs.parquet", schemas.PAIRS, [["g1", "a", "g1"], ["d7", "d5", "d9"]]),
+    ]:
+        files.write_parquet(tmp_path / "generated" / "a", name, [pa.table(values, schema=schema)], schema)
+    schema = schemas.vectors("query_id", M)
+    column = columns.vector_column(documents.vector_NM[[4, 6]], pa.float32())
+    files.write_parquet(vectors.root, "generated.parquet", [pa.table([["g1", "a"], column], schema=schema)], schema)
+    counts = {"pairs": {"accepted": 3}}
+    record = {"kind": "generated", "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": counts, "versions": {}}
+    return Artifact(tmp_path / "generated", Record(**record, files=[], seconds=0))
+
+
+@pytest.mark.parametrize("grade", [1, 0])
+@pytest.mark.parametrize("objective", ["auto", "supervised", "joint"])
+def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objective, grade):
+    """Each document that a query was written for is a known positive of it; alone they are enough."""
+    corpus, vectors = published(tmp_path, documents, grade)
+    generated = with_generated(tmp_path, vectors, documents)
+    spec = HceTraining(type="hce", objective=objective, generated={"type": "file", "path": "p"})
+    found = load_examples(spec, corpus, vectors, documents, generated)
+    judged = [[0, 3]] * grade
+    assert sorted(found.pair_P2.tolist()) == [*judged, [1, 7], [1, 9], [2, 5]]
+    assert len(found.pair_P2) == count_pairs(spec, corpus, generated) == 3 + grade
+    assert list(found.query_texts) == ["text of a", "generated b", "generated a"]
+    assert np.array_equal(found.query_QM, documents.vector_NM[[0, 4, 6]])
+    known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
+    assert [np.flatnonzero(row).tolist() for row in known] == [[3] * grade, [7, 9], [5]]
+    assert found.answers(documents.results) == {"d5", "d7", "d9", *["d3"] * grade}
+
+
+def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documents):
+    corpus, vectors = published(tmp_path, documents, 1)
+    generated = with_generated(tmp_path, vectors, documents)
+    parents = [f"d{row // 2}" for row in range(N)]
+    passages = Documents(documents.ids, documents.vector_NM, parents)
+    found = load_examples(HceTraining(type="hce"), corpus, vectors, passages, generated)
+    known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
+    assert [np.flatnonzero(row).tolist() for row in known] == [[6, 7], [14, 15, 18, 19], [10, 11]]
+    assert [parents[row] for _, row in sorted(found.pair_P2.tolist())] == ["d3", "d7", "d9", "d5"]
+
+
+def test_documents_that_teach_alone_count_no_pairs(tmp_path, documents):
+    corpus, _ = published(tmp_path, documents, 1)
+    assert count_pairs(HceTraining(type="hce", objective="documents"), corpus) == 0
+    assert count_pairs(HceTraining(type="hce"), corpus) == 1
+
+
 def test_two_documents_ask_for_each_other(documents):
     pairs = document_pairs(Documents(documents.ids[:2], documents.vector_NM[:2])).pair_P2
     assert sorted(pairs.tolist()) == [[0, 1], [1, 0]]
@@ -153,3 +203,21 @@ def test_of_a_large_corpus_training_keeps_judged_documents_and_a_sample(tmp_path
     again = kept(pa.chunked_array([pa.array(ids[::-1])])).to_numpy(zero_copy_only=False)
     assert np.array_equal(again[::-1], mask)
     assert sampled(corpus, 10_000) is None
+
+
+def test_of_a_large_corpus_training_keeps_documents_of_generated_pairs(tmp_path, documents):
+    for split in ("train", "dev"):
+        none = schemas.JUDGEMENTS.empty_table()
+        files.write_parquet(tmp_path / "a", f"judgements/{split}.parquet", [none], none.schema)
+    record = {"kind": "corpus", "fingerprint": "f", "attempt": "a", "inputs": {}, "versions": {}, "seconds": 0}
+    corpus = Artifact(tmp_path, Record(**record, files=[], counts={"rows": 1_000_000}))
+    ids = pa.chunked_array([pa.array([f"d{row}" for row in range(12)])])
+    kept = [
+        sampled(corpus, 1, generated)(ids).to_pylist()
+        for generated in (None, with_generated(tmp_path, corpus, documents))
+    ]
+    assert [name for name, was, now in zip(ids.to_pylist(), *kept, strict=True) if now and not was] == [
+        "d5",
+        "d7",
+        "d9",
+    ]

@@ -1,0 +1,22 @@
+"""Generated queries with their documents and vectors, read from published artifacts."""
+
+import pyarrow.compute as pc
+
+from rayhier.dataset.queries import Queries
+from rayhier.storage import columns
+from rayhier.storage.artifact import Artifact
+
+VECTORS = "generated.parquet"
+"""File of the vectors artifact that holds generated queries."""
+
+
+def load_generated(generated: Artifact, vectors: Artifact) -> Queries:
+    """Load the generated queries with their base vectors; each document that a query was written for has grade 1."""
+    pairs = columns.read([generated.path("pairs.parquet")], ["query_id", "doc_id"])
+    grades: dict[str, dict[str, int]] = {}
+    for query, document in zip(*(pairs[name].to_pylist() for name in pairs.column_names), strict=True):
+        grades.setdefault(query, {})[document] = 1
+    table = columns.read([vectors.path(VECTORS)], ["query_id", "vector"])
+    texts = columns.read([generated.path("queries.parquet")], ["query_id", "text"])
+    own = texts["text"].take(pc.index_in(table["query_id"], texts["query_id"].combine_chunks()))
+    return Queries(table["query_id"].to_pylist(), columns.matrix(table["vector"]), grades, own.to_pylist())

@@ -1,0 +1,130 @@
+"""A model with encoder and decoder that writes queries for documents (Nogueira et al., doc2query).
+
+What it draws for a document follows from the seed, the document's id and the number of the query alone.
+"""
+
+import copy
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rayhier.model.encoder import LOCAL
+from rayhier.spec import InputError
+from rayhier.spec.train import QueryModel
+from rayhier.storage.pair_source import MODEL
+
+UNUSED = ("top_k", "top_p", "temperature", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha")
+"""Settings of a folder's own generation that the spec's replace."""
+
+
+class Drawing:
+    """A step of decoding that lets the likeliest next token win by chance: softmax sampling by Gumbel's noise.
+
+    argmax(score + noise) is distributed as softmax(score); noise that is drawn beforehand makes a query independent of
+    the others in its batch.
+    """
+
+    def __init__(self, noise_RTK: Tensor) -> None:
+        """Take the noise of each row [r, t, k], for each new token and each of its k likeliest candidates."""
+        self.noise_RTK, self.step = noise_RTK, 0
+
+    def __call__(self, ids_RT: Tensor, score_RV: Tensor) -> Tensor:  # noqa: ARG002  as transformers calls it
+        """Scores [r, v] of the next token, -inf but for the k likeliest, whose noise is added."""
+        best = score_RV.topk(min(self.noise_RTK.shape[2], score_RV.shape[1]), dim=1)
+        noise_RK = self.noise_RTK[:, self.step, : best.values.shape[1]]
+        self.step += 1
+        drawn_RV: Tensor = torch.full_like(score_RV, -torch.inf).scatter_(1, best.indices, best.values + noise_RK)
+        return drawn_RV
+
+
+class Generator:
+    """A model and its tokenizer, loaded from their folder and ready to write queries."""
+
+    def __init__(self, folder: Path, spec: QueryModel, device: torch.device) -> None:
+        from transformers import AutoTokenizer
+
+        self.spec, self.device = spec, device
+        self.model = load(folder).to(device)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        self.config = copy.deepcopy(self.model.generation_config)
+        positions = getattr(self.model.config, "max_position_embeddings", None)  # none: T5's are relative
+        self.max_length = min(spec.max_length, positions or spec.max_length)
+        self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # one is the decoder's start
+        own = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.new_tokens, "max_length": None}
+        for name, value in (dict.fromkeys(UNUSED) | own).items():
+            setattr(self.config, name, value)
+
+    def __call__(self, ids: Sequence[str], texts: Sequence[str]) -> list[list[str]]:
+        """Write `per_document` queries for each document, by its id and text."""
+        tokens = [torch.tensor(one) for one in self._tokens(texts)]
+        order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row]))
+        found: list[list[str]] = [[] for _ in ids]
+        for begin in range(0, len(order), self.spec.batch_size):
+            rows = order[begin : begin + self.spec.batch_size]
+            written = self._write([ids[row] for row in rows], [tokens[row] for row in rows])
+            for place, row in enumerate(rows):
+                found[row] = written[place * self.spec.per_document : (place + 1) * self.spec.per_document]
+        return found
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        prompted = [self.spec.prompt + text for text in texts]
+        read: list[list[int]] = self.tokenizer(prompted, truncation=True, max_length=self.max_length)["input_ids"]
+        return read
+
+    @torch.inference_mode()
+    def _write(self, ids: Sequence[str], tokens: Sequence[Tensor]) -> list[str]:
+        """Write the queries of one batch of documents, those of a document one after another."""
+        from transformers import LogitsProcessorList
+
+        padded_NT = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
+        mask_NT = pad_sequence([torch.ones_like(one) for one in tokens], batch_first=True).to(self.device)
+        read = self.model.get_encoder()(input_ids=padded_NT.to(self.device), attention_mask=mask_NT)
+        times = self.spec.per_document
+        read.last_hidden_state = read.last_hidden_state.repeat_interleave(times, dim=0)
+        chosen_RT = self.model.generate(
+            encoder_outputs=read,
+            attention_mask=mask_NT.repeat_interleave(times, dim=0),
+            generation_config=self.config,
+            logits_processor=LogitsProcessorList([Drawing(self._noise(ids))]),
+        )
+        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(chosen_RT, skip_special_tokens=True)]
+
+    def _noise(self, ids: Sequence[str]) -> Tensor:
+        """Gumbel noise [r, t, k] of each query of each document."""
+        shape = (self.new_tokens, self.spec.top_k)
+        rows = [noise(self.spec.seed, name, number, shape) for name in ids for number in range(self.spec.per_document)]
+        return torch.from_numpy(np.stack(rows)).to(self.device)
+
+
+def noise(seed: int, name: str, number: int, shape: tuple[int, int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Gumbel noise that follows from a seed, a document's id and the number of its query."""
+    key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+    return np.random.default_rng([seed, number, key]).gumbel(size=shape).astype(np.float32)
+
+
+def load(folder: Path) -> Any:
+    """Load a model in float32; InputError where its kind writes no text, or weights are missing."""
+    from transformers import AutoModelForSeq2SeqLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        model, found = AutoModelForSeq2SeqLM.from_pretrained(
+            folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **LOCAL
+        )
+    except ValueError as error:
+        said = str(error).splitlines()[0][:200]
+        raise InputError(f"{MODEL}: {folder} cannot be loaded ({said}); allowed: models such as T5 or BART") from None
+    wrong = sorted(map(str, (*found["missing_keys"], *found["mismatched_keys"])))
+    if wrong:
+        raise InputError(
+            f"{MODEL}: {folder} lacks {len(wrong)} tensors of its config, or has them in another shape; "
+            f"the first: {wrong[0]}"
+        )
+    return model.eval()

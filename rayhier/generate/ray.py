@@ -1,0 +1,127 @@
+"""The generate stage: a file that is read here, or on Ray Data a pool of models that write queries part by part."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from rayhier.corpus import tables
+from rayhier.dataset.documents import document_texts
+from rayhier.generate.draw import hashes, last_hash
+from rayhier.generate.generator import Generator
+from rayhier.generate.pairs import Source, check_written, named_by, read_file, write
+from rayhier.model.precision import resolve_device
+from rayhier.progress import Bar, here, say
+from rayhier.ray import stream
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.encoder import Device
+from rayhier.spec.train import PairFile, QueryModel
+from rayhier.storage import columns, files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.attempt import SCRATCH, Attempt, Output
+from rayhier.storage.ledger import Ledger, LedgerEntry
+from rayhier.storage.pair_source import ALLOWED, FILE, MODEL, PairSource
+from rayhier.storage.paths import locate
+
+WRITTEN = pa.schema([("doc_id", pa.string()), ("query", pa.string())])
+"""Columns of the queries that a model wrote for a part of the corpus; `doc_id` is a passage's parent."""
+
+
+class GeneratePart:
+    """An actor that writes queries for parts: reads documents of `corpus`, writes below `root`."""
+
+    def __init__(
+        self,
+        model: str,
+        spec: dict[str, Any],
+        device: Device,
+        corpus: str,
+        root: str,
+        ledger: str,
+        cpus: int,
+        last: int | None,
+    ) -> None:
+        """Load the model; `last` is the largest hash of the documents that are drawn, None where all are."""
+        torch.set_num_threads(cpus)
+        os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
+        self.corpus, self.root = locate(corpus), locate(root)
+        self.ledger = Ledger(locate(ledger), self.root)
+        self.spec, self.last = QueryModel(**spec), last
+        self.generator = Generator(Path(model), self.spec, resolve_device(device))
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Write the queries of the part `row["part"]`; returns the number of its documents."""
+        name = str(row["part"])
+        path = self.corpus / name
+        key = named_by(path)
+        table = columns.read([path], list(dict.fromkeys(["doc_id", "title", "text", key])))
+        drawn = table if self.last is None else table.filter(pa.array(self._ranks(table) <= self.last))
+        queries = self.generator(drawn["doc_id"].to_pylist(), document_texts(drawn))
+        ids = [one for one, own in zip(drawn[key].to_pylist(), queries, strict=True) for _ in own]
+        made = pa.table([ids, [query for own in queries for query in own]], schema=WRITTEN)
+        file = files.write_parquet(self.root, written(name), [made], WRITTEN)
+        self.ledger.enter(ledger_key(name), LedgerEntry((file,), {"documents": len(table)}))
+        return {"documents": len(table)}
+
+    def _ranks(self, table: pa.Table) -> Any:
+        return hashes(table["doc_id"].to_pylist(), self.spec.seed)
+
+
+def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt) -> Output:
+    """Read or write pairs for the documents of `corpus`; InputError where none is accepted."""
+    match spec.train.generation:
+        case PairFile():
+            found = [read_file(source.path, corpus, spec.corpus.limits)]
+            key, allowed = f"{FILE}: {source.path}", ALLOWED
+        case QueryModel() as model:
+            found = _written(spec, model, source, corpus, attempt)
+            key, allowed = f"{MODEL}: {model.model}", "a model that writes queries"
+        case _:
+            raise AssertionError("planned only with train.generated")
+    made = write(attempt.root, found)
+    counts = made.counts["pairs"]
+    said = tables.line(counts)
+    if not counts["accepted"]:
+        raise InputError(f"{key}: no pair accepted ({said}); allowed: {allowed}")
+    say(f"  generated pairs: {said}")
+    say(f"  generated queries: {made.counts['queries']:,}, for {made.counts['documents']:,} documents")
+    if counts["rejected"]:
+        say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
+    return made
+
+
+def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artifact, attempt: Attempt) -> list[Source]:
+    """Let the missing parts be written; returns the queries of all parts, those of an earlier run included."""
+    Generator(source.path, model, torch.device("cpu"))  # report a wrong folder here, not in an actor
+    names = corpus.names("documents/")
+    ledger = Ledger(attempt.scratch / "ledger", attempt.root)
+    missing = [name for name in names if ledger.done(ledger_key(name)) is None]
+    arguments = {
+        "model": str(source.path),
+        "spec": model.model_dump(),
+        "device": spec.encoder.device,
+        "corpus": str(corpus.root),
+        "root": str(attempt.root),
+        "ledger": str(ledger.folder),
+        "cpus": spec.cluster.embed.cpus,
+        "last": last_hash(corpus, model.most, model.seed),
+    }
+    with Bar("generate", int(corpus.record.counts["rows"]), "documents") as bar:
+        done = (ledger.done(ledger_key(name)) for name in names)
+        bar.advance(sum(entry.counts["documents"] for entry in done if entry))
+        for row in stream([{"part": name} for name in missing], GeneratePart, arguments, spec.cluster.embed):
+            bar.advance(row["documents"])
+    parts = ((name, files.read_table(attempt.root / written(name))) for name in names)
+    return check_written(parts, spec.corpus.limits)
+
+
+def written(name: str) -> str:
+    """Name of the file of queries that were written for a file of documents."""
+    return f"{SCRATCH}/written/{name.removeprefix('documents/')}"
+
+
+def ledger_key(name: str) -> str:
+    """Name of a part's entry in the ledger."""
+    return name.replace("/", "-")

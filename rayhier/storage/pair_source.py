@@ -1,0 +1,83 @@
+"""Describe where generated pairs come from, before a step reads or writes them: a file, or the folder of a model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayhier.spec import InputError
+from rayhier.spec.train import GeneratedSpec, PairFile, QueryModel
+from rayhier.storage import files, model_folder, paths
+from rayhier.storage.source import scan_lines
+
+FILE, MODEL = "train.generated.path", "train.generated.model"
+"""Keys of the spec."""
+ALLOWED = 'UTF-8, one JSON object per line, {"query": "…", "doc_id": "…"}'
+CONFIGS = ("config.json", "generation_config.json")
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Everything that a plan knows about generated pairs."""
+
+    path: Path
+    """The file of the pairs, or the folder of the model."""
+    identity: str
+    """SHA-256 of the file, or over all files of the folder that change what the model writes."""
+    lines: int = 0
+    """Lines of the file; 0 for a model."""
+
+
+def describe(spec: GeneratedSpec) -> PairSource:
+    """Find and check what a spec names.
+
+    Raises InputError: a missing or empty file; a missing folder, pickled weights, custom code, or a model that is no
+    encoder with a decoder.
+    """
+    match spec:
+        case PairFile():
+            return _file(spec)
+        case QueryModel():
+            return _model(spec)
+
+
+def _file(spec: PairFile) -> PairSource:
+    path = paths.resolve(FILE, spec.path)
+    if not path.is_file():
+        raise InputError(f"{FILE}: got {spec.path!r}, no such file; allowed: a file in {ALLOWED}")
+    identity, _, lines = scan_lines(path)
+    if not lines:
+        raise InputError(f"{FILE}: {path} is empty; allowed: {ALLOWED}")
+    return PairSource(path, identity, lines)
+
+
+def _model(spec: QueryModel) -> PairSource:
+    path = model_folder.find(spec.model, MODEL, _is_whole)
+    _check_config(path / "config.json")
+    weights = model_folder.weight_files(path, MODEL)
+    for file in weights:
+        model_folder.check_whole(file, MODEL)
+    configs = [path / name for name in CONFIGS if (path / name).is_file()]
+    digests = {file: files.digest(file) for file in {*weights, *configs, *model_folder.meaning(path)}}
+    return PairSource(path, model_folder.digest_by_name(path, digests))
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a cached snapshot has a configuration, a tokenizer and weights."""
+    try:
+        found = bool(model_folder.weight_files(path, MODEL) and model_folder.meaning(path))
+    except InputError:
+        return False
+    return found and (path / CONFIGS[0]).is_file()
+
+
+def _check_config(path: Path) -> None:
+    """InputError where a model runs its own code, or is no encoder with a decoder."""
+    try:
+        config = dict(files.read_json(path))
+    except (OSError, ValueError, TypeError):
+        raise InputError(f"{MODEL}: {path} is not a model's configuration") from None
+    if "auto_map" in config:
+        raise InputError(
+            f"{MODEL}: {path} asks to run its own code (auto_map); allowed: models built into transformers"
+        )
+    if not config.get("is_encoder_decoder"):
+        raise InputError(f"{MODEL}: {path} describes no encoder with a decoder; allowed: models such as T5 or BART")

@@ -1,0 +1,100 @@
+"""Which generated pairs are accepted, and why the others are not."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from rayhier.corpus import check
+from rayhier.corpus.check import Reason
+from rayhier.generate.pairs import check_written, read_file, write
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Limits
+from rayhier.storage import files
+
+LIMITS = Limits(text=20, id=8)
+
+
+def line(query, doc_id):
+    return json.dumps({"query": query, "doc_id": doc_id}).encode()
+
+
+BAD = {
+    b"{query: pine}": Reason.NOT_JSON,
+    b"[1]": Reason.NOT_AN_OBJECT,
+    b'{"query": "pine \xff", "doc_id": "d1"}': Reason.INVALID_UTF8,
+    b'{"doc_id": "d1"}': Reason.EMPTY_TEXT,
+    line(" \n", "d1"): Reason.EMPTY_TEXT,
+    line("pine " * 5, "d1"): Reason.TEXT_TOO_LONG,
+    line(["pine"], "d1"): Reason.WRONG_TYPE,
+    line("pine", " "): Reason.MISSING_ID,
+    b'{"query": "pine"}': Reason.MISSING_ID,
+    line("pine", "d12345678"): Reason.ID_TOO_LONG,
+    line("pine", "d9"): Reason.UNKNOWN_DOCUMENT,
+    line("a pine?", "d1"): Reason.DUPLICATE_PAIR,
+}
+
+
+def read(tmp_path, corpus, *raw):
+    path = tmp_path / "pairs.jsonl"
+    path.write_bytes(b"\n".join(raw))
+    return read_file(path, corpus, LIMITS)
+
+
+def table(root, name):
+    return [tuple(row.values()) for row in files.read_table(root / name).to_pylist()]
+
+
+def test_every_reason_is_counted_and_listed(make_corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "LONGEST_LINE", 100)
+    bad = BAD | {line("x" * 120, "d1"): Reason.LINE_TOO_LONG}
+    found = read(tmp_path, make_corpus(), line(" a pine? ", "d1"), b"", *bad, line("an oak", "d0"))
+    made = write(tmp_path / "made", [found])
+    counts = made.counts["pairs"]
+    assert (counts["read"], counts["accepted"]) == (len(bad) + 2, 2)
+    assert sum(counts["rejected"].values()) == len(bad)
+    rejected = table(tmp_path / "made", "rejected.parquet")
+    assert [row[:3] for row in rejected] == [
+        ("pairs.jsonl", number, str(reason)) for number, reason in enumerate(bad.values(), 3)
+    ]
+    assert table(tmp_path / "made", "queries.parquet") == [("g0", "a pine?"), ("g1", "an oak")]
+    assert table(tmp_path / "made", "pairs.parquet") == [("g0", "d1"), ("g1", "d0")]
+    assert sorted(file.name for file in made.files) == ["pairs.parquet", "queries.parquet", "rejected.parquet"]
+
+
+def test_a_query_of_two_documents_is_one_query(make_corpus, tmp_path):
+    found = read(tmp_path, make_corpus(), line("pine", "d1"), line("oak", "d1"), line("pine", "d2"))
+    made = write(tmp_path / "made", [found])
+    assert (made.counts["queries"], made.counts["documents"]) == (2, 2)
+    assert table(tmp_path / "made", "pairs.parquet") == [("g0", "d1"), ("g1", "d1"), ("g0", "d2")]
+
+
+def test_pairs_name_whole_documents(make_corpus, tmp_path):
+    corpus = make_corpus(parents=["a", "a", "b", "b", "b", "c"])
+    _, found = read(tmp_path, corpus, line("pine", "c"), line("pine", "d0"))
+    assert [one.doc_id for _, one in found.accepted] == ["c"]
+    assert [one.reason for _, one in found.rejected] == [Reason.UNKNOWN_DOCUMENT]
+
+
+def test_a_file_of_another_corpus_is_refused(make_corpus, tmp_path):
+    with pytest.raises(InputError) as refused:
+        read(tmp_path, make_corpus(), b"[]", line("pine", "x1"), line("oak", "x2"))
+    assert str(refused.value) == (
+        f"train.generated.path: {tmp_path}/pairs.jsonl: none of its 2 pairs names a document of the corpus (the first: "
+        "'x1'); allowed: ids of its documents, such as 'd0'"
+    )
+
+
+def test_what_a_model_repeats_or_leaves_empty_is_rejected(tmp_path):
+    first, second = (
+        pa.table({"doc_id": ["d0", "d0", "d1"], "query": ["pine", "pine", ""]}),
+        pa.table({"doc_id": ["d2"], "query": ["pine"]}),
+    )
+    found = check_written([("one", first), ("two", second)], LIMITS)
+    made = write(tmp_path, found)
+    assert made.counts["pairs"] == {"read": 4, "accepted": 2, "rejected": {"duplicate pair": 1, "empty text": 1}}
+    assert [row[:3] for row in table(tmp_path, "rejected.parquet")] == [
+        ("one", 2, "duplicate pair"),
+        ("one", 3, "empty text"),
+    ]
+    assert table(tmp_path, "pairs.parquet") == [("g0", "d0"), ("g0", "d2")]

@@ -1,0 +1,97 @@
+"""`train.generated`: what it holds, and what it does not go with."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rayhier import run
+from rayhier.spec import InputError, load
+from rayhier.spec.train import PairFile, QueryModel
+
+FILE = "{type: file, path: pairs.jsonl}"
+MODEL = "{type: model, model: nobody/nothing}"
+
+
+def read(tiny_spec: Callable[..., Path], generated: str) -> object:
+    return load(tiny_spec(train=f"{{type: hce, generated: {generated}}}")).train.generation
+
+
+def test_a_file_or_a_model(tiny_spec: Callable[..., Path]) -> None:
+    assert read(tiny_spec, FILE) == PairFile(type="file", path="pairs.jsonl")
+    assert read(tiny_spec, MODEL) == QueryModel(
+        type="model",
+        model="nobody/nothing",
+        prompt="",
+        per_document=1,
+        max_length=512,
+        new_tokens=64,
+        most=100_000,
+        top_k=10,
+        seed=0,
+        batch_size=32,
+    )
+    assert read(tiny_spec, "null") is None
+    assert load(tiny_spec(train="{}")).train.generation is None
+
+
+REFUSED = {
+    "without type": ("{path: pairs.jsonl}", "train.generated: got {'path': 'pairs.jsonl'}; allowed: a mapping"),
+    "an unknown type": ("{type: files}", "train.generated.type: got 'files'; allowed: 'file', 'model'"),
+    "without a path": ("{type: file}", "train.generated.path: missing"),
+    "a file's unknown key": ("{type: file, path: p, top_k: 3}", "train.generated.top_k: got 3; allowed: type, path"),
+    "a model's unknown key": ("{type: model, model: m, topk: 3}", "train.generated.topk: got 3; allowed: type, model,"),
+    "a model's mistyped value": (
+        "{type: model, model: m, new_tokens: many}",
+        "train.generated.new_tokens: got 'many'; allowed: a whole number",
+    ),
+    "a model that is no text": ("{type: model, model: 3}", "train.generated.model: got 3; allowed: text"),
+    "a model that is missing": ("{type: model}", "train.generated.model: missing"),
+    "the likeliest query twice": (
+        "{type: model, model: m, top_k: 1, per_document: 2}",
+        "per_document 1 where top_k is 1, which writes",
+    ),
+    "pairs where documents teach": (
+        f"{FILE}, objective: documents",
+        "allowed: the default; others only where objective is not documents",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_names_the_key_in_one_line(name: str, tiny_spec: Callable[..., Path]) -> None:
+    generated, said = REFUSED[name]
+    with pytest.raises(InputError) as refused:
+        read(tiny_spec, generated)
+    (message,) = str(refused.value).splitlines()
+    assert ": train.generated" in message
+    assert said in message
+
+
+@pytest.mark.parametrize("train", ["contrast", "ehi"])
+def test_other_trainings_have_no_generated_pairs(train: str, tiny_spec: Callable[..., Path]) -> None:
+    router = "{type: ehi, branching: 8}" if train == "ehi" else "{type: learned_ivf, branching: 8}"
+    with pytest.raises(InputError, match=r"train\.generated: got \{.*\}; allowed: .*objective"):
+        load(tiny_spec(train=f"{{type: {train}, generated: {FILE}}}", router=router))
+
+
+@pytest.mark.parametrize(
+    ("generated", "said"),
+    [
+        (
+            "{type: file, path: nowhere.jsonl}",
+            "error: train.generated.path: got 'nowhere.jsonl', no such file; allowed: ",
+        ),
+        ("{type: model, model: ./nowhere}", "error: train.generated.model: got './nowhere', no such folder; allowed: "),
+    ],
+)
+def test_what_is_missing_is_refused_before_any_work(
+    generated: str, said: str, tiny_spec: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tiny_spec(train=f"{{type: hce, generated: {generated}}}")
+    assert run.main([str(spec), "--check"]) == 0
+    assert run.main([str(spec)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(said)
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "work").exists()
