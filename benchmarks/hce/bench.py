@@ -25,6 +25,7 @@ from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import StoredPairs
+from rayhier.train.hce.whiten import begin
 from rayhier.train.tower import HeadTower
 
 MEASURES = ("nDCG@10", "R@1", "R@5", "R@10", "R@100")
@@ -141,6 +142,7 @@ class Bench:
             pseudo = StoredPairs(spans)
             stored = {**tower.stored, "pseudo": spans.vector_PM, "dev": dev.vector_QM}
             tower = HeadTower(tower.module, stored, tower.device)
+            begin(tower, spec, data.documents.vector_NM, spans)
         return Hce(tower, examples, pseudo, spec, seed, measure)
 
 

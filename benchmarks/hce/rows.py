@@ -50,7 +50,6 @@ JUDGED = [
 ALONE = [
     U,
     Row("U without tree", {**UNSUPERVISED, **FLAT}),
-    Row("U, titles alone", {**UNSUPERVISED, "pseudo_queries": {"source": "titles"}}),
     Row("U, no anchor", {**UNSUPERVISED, "anchor": 0}),
     Row("U as printed", {**UNSUPERVISED, **PAPER}),
 ]

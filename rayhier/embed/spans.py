@@ -33,8 +33,8 @@ class SpanDrawer:
     def __post_init__(self) -> None:
         if self.spec.has_spans and not self.tokenizer.is_fast:
             raise InputError(
-                f"train.pseudo_queries.source: got {self.spec.source!r}, but the tokenizer of encoder.model does not say where its "
-                "tokens begin; allowed: titles, or an encoder with a tokenizer.json"
+                f"train.pseudo_queries.source: got {self.spec.source!r}, but the tokenizer of encoder.model does not "
+                "say where its tokens begin; allowed: titles, or an encoder with a tokenizer.json"
             )
 
     def draw(

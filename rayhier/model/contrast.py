@@ -32,7 +32,7 @@ def info_nce(
 
 
 def anchor_loss(trained_NM: Tensor, base_NM: Tensor) -> Tensor:
-    """Sum over documents of 1 - the cosine between where training has moved them and where the base encoder has them.
+    """Sum over documents of 1 - the cosine between where training has moved them and where they were.
 
     >>> anchor_loss(torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
     tensor(1.)

@@ -79,6 +79,15 @@ class JobSpec(Section):
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
                 "allowed: titles and spans, or encoder.train last_layer or all"
             )
+        if train.start == "whitened" and train.pseudo_queries.source == "simcse":
+            raise InputError(
+                "train.start: got 'whitened' with train.pseudo_queries.source simcse; allowed: auto or base"
+            )
+        if train.start == "whitened" and self.encoder.transformer_part is not None:
+            raise InputError(
+                f"train.start: got 'whitened' with encoder.train {self.encoder.train}; allowed: auto or base, or "
+                "encoder.train head"
+            )
         if not train.sees_tree and not isinstance(self.router, HceRouting):
             _refuse("train", train, "tree", where="where hierarchy or siblings is above 0, or router.type is hce")
         if isinstance(self.router, HceRouting) and train.tree.levels == 0:

@@ -27,6 +27,7 @@ from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
 from rayhier.train.hce.pseudo import pseudo_pairs
+from rayhier.train.hce.whiten import begin
 from rayhier.train.learned_ivf.teacher import build_teacher
 from rayhier.train.loop import Phase
 from rayhier.train.tower import Tower
@@ -75,6 +76,7 @@ def train(
             return learned_ivf(contrast, router)
         case HceTraining() as training, LearnedIvfRouting() | HceRouting() as router:
             pseudo = pseudo_pairs(training.pseudo_queries, tower, material.spans, material.titled)
+            begin(tower, training, documents.vector_NM, material.spans)
             hce = Hce(tower, examples, pseudo, training, seed, exact_measure)
             run("encoder", hce)
             return learned_ivf(hce, router) if isinstance(router, LearnedIvfRouting) else node_router(hce, router)

@@ -45,7 +45,8 @@ def test_every_shipped_spec_is_planned(
     path: Path, tiny_corpus: Path, msmarco: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     overrides = [f"workdir={tmp_path}/work", f"encoder.model={tiny_model}", "encoder.sha256=null"]
-    overrides += ["cluster.embed.workers=1", "cluster.index.workers=1", "router.branching=20"]
+    overrides += ["cluster.embed.workers=1", "cluster.index.workers=1"]
+    overrides += [] if load(path).router.type == "hce" else ["router.branching=20"]
     match load(path).corpus.type:
         case "beir":
             overrides.append(f"corpus.path={tiny_corpus}")
@@ -59,7 +60,7 @@ def test_every_shipped_spec_is_planned(
     assert run.main([str(path), *arguments, "--plan"]) == 0
     shown = capsys.readouterr().out
     assert all(stage in shown for stage in STAGES)
-    assert "20 leaves" in shown
+    assert f"{30 if load(path).router.type == 'hce' else 20} leaves" in shown
     assert ray.is_initialized() == before
     assert not (tmp_path / "work").exists()
 

@@ -92,6 +92,10 @@ class HceTraining(InfoNce):
     """Weight of pseudo-queries beside judged pairs, α; only with `joint`."""
     pseudo_queries: PseudoQueries = PseudoQueries()
     """What stands in for queries where documents teach."""
+    start: Literal["auto", "whitened", "base"] = "auto"
+    """Where training begins. `whitened`: at a head in closed form under which documents
+    differ from their own pseudo-queries alike in all directions (ours). `base`: at the base encoder. `auto`: whitened
+    where a head trains and there are pseudo-queries."""
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     """`adamw`: weight decay 0.01, torch's default. `adafactor`: the paper's, with neither relative steps nor scaling by
     parameter."""
@@ -108,8 +112,15 @@ class HceTraining(InfoNce):
             paired = ("generated", "pseudo_weight", "hard_negatives")
             self.refuse(*paired, where="only where objective is not documents: they belong to pairs of its queries")
         if self.objective == "supervised":
-            self.refuse("pseudo_weight", "pseudo_queries", where="only where objective is joint or documents")
+            unused = ("pseudo_weight", "pseudo_queries")
+            self.refuse(*unused, where="only where objective is joint or documents")
+            if self.start == "whitened":
+                raise ValueError("start base or auto where objective is supervised, which has no pseudo-queries")
         return self
+
+    def whitens(self, spans: int) -> bool:
+        """Whether a head starts whitened, by a number of pseudo-queries."""
+        return self.start == "whitened" or (self.start == "auto" and spans > 0)
 
     @property
     def sees_tree(self) -> bool:

@@ -11,18 +11,26 @@ import torch
 from rayhier.arrays import Floats
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
+from rayhier.spec.train import HceTraining
+from rayhier.train.tower import HeadTower, Tower
 
+SHRINKAGE = 0.1
+"""Part of the identity beside the covariance, whose mean variance is 1; docs/LOG.md has others."""
 ROWS = 65_536
 """Differences that are in memory at a time."""
 
 
-@torch.no_grad()
-def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans, shrinkage: float) -> None:
-    """Set a head to the whitening of differences between pseudo-queries and their documents, base vectors [n, m].
+def begin(tower: Tower, spec: HceTraining, document_NM: Floats, drawn: Spans | None) -> None:
+    """Start a tower as a spec says: whitened by documents' pseudo-queries, or at the base encoder."""
+    if isinstance(tower, HeadTower) and drawn is not None and spec.whitens(len(drawn)):
+        whiten(tower.module, document_NM, drawn)
 
-    `shrinkage` is the identity's part beside the covariance, whose mean variance is 1.
-    """
-    head.weight.copy_(torch.from_numpy(whitening(covariance(document_NM, drawn), shrinkage)) - torch.eye(len(head.weight)))
+
+@torch.no_grad()
+def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans) -> None:
+    """Set a head to the whitening of differences between pseudo-queries and their documents, base vectors [n, m]."""
+    matrix_MM = whitening(covariance(document_NM, drawn), SHRINKAGE)
+    head.weight.copy_(torch.from_numpy(matrix_MM) - torch.eye(len(matrix_MM)))
 
 
 def covariance(document_NM: Floats, drawn: Spans) -> Floats:

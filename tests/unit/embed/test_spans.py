@@ -9,7 +9,8 @@ from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.train import PseudoQueries
 
-WORDS = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare".split()
+TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
+WORDS = TEXT.split()
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,9 @@ def test_rows_say_whose_each_is(drawer):
 
 def test_spans_are_drawn_evenly(drawer):
     text = words(14)
-    drawn = [drawer(source="spans", spans=1, length=5).draw([f"d{number}"], [""], [text])[1][0] for number in range(2000)]
+    drawn = [
+        drawer(source="spans", spans=1, length=5).draw([f"d{number}"], [""], [text])[1][0] for number in range(2000)
+    ]
     starts = [text.split()[first : first + 5] for first in range(10)]
     shares = [np.mean([span.split() == start for span in drawn]) for start in starts]
     assert shares == pytest.approx([0.1] * 10, abs=0.03)
@@ -84,5 +87,5 @@ def test_a_tokenizer_without_offsets_is_refused():
     class Slow:
         is_fast = False
 
-    with pytest.raises(InputError, match="train.pseudo_queries.source"):
+    with pytest.raises(InputError, match=r"train\.pseudo_queries\.source"):
         SpanDrawer(Slow(), 64, PseudoQueries())

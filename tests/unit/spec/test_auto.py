@@ -162,6 +162,14 @@ REFUSED = {
         {"train": {"type": "hce", "pseudo_queries": {"source": "simcse"}}},
         "train.pseudo_queries.source: got 'simcse' with encoder.train head",
     ),
+    "a whitened start without pseudo-queries": (
+        {"train": {"type": "hce", "objective": "supervised", "start": "whitened"}},
+        "start base or auto where objective is supervised",
+    ),
+    "a whitened start of a transformer": (
+        {"train": {"type": "hce", "start": "whitened"}, "encoder": {"model": "package:none", "train": "all"}},
+        "train.start: got 'whitened' with encoder.train all",
+    ),
     "leaves of no level": (
         {"train": {"type": "hce", "tree": {"levels": 0}}, "router": {"type": "hce"}},
         "train.tree.levels: got 0 with router.type hce",

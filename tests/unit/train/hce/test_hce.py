@@ -180,7 +180,8 @@ def test_passages_of_one_document_answer_for_each_other():
     assert [[bool(plain(np.array([q]), np.array([d]))[0]) for d in range(3)] for q in range(3)] == np.eye(3).tolist()
 
 
-WORDS = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare".split()
+TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
+WORDS = TEXT.split()
 
 
 @pytest.fixture
