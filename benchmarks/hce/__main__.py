@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.collection import ROOT, RUNS
+from benchmarks.hce import visited
 from benchmarks.hce.bench import Bench, Row, Split
 from benchmarks.hce.page import Comparison, compare, lines
-from benchmarks.hce.rows import ALONE, BRANCHINGS, JUDGED, PLAIN, UNTOUCHED, J, S
+from benchmarks.hce.rows import ALONE, BRANCHINGS, PLAIN, ROWS, UNTOUCHED, J, S
 from benchmarks.machine import set_threads
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 FOLDS = 5
-MEASURES = ("nDCG@10", "R@100")
+MEASURES = {"acl_title2abs": ("R@1", "R@100"), "oewn_examples": ("nDCG@10", "R@1", "R@100")}
+USUAL = ("nDCG@10", "R@100")
 
 
 def main() -> int:
@@ -47,20 +49,22 @@ def main() -> int:
 
 def tested(bench: Bench, seeds: Sequence[int]) -> list[str]:
     """Tables of one collection's test queries."""
-    heading = f"### {bench.name}"
-    about = f"{len(bench.collection.documents.ids):,} documents, {len(bench.test.queries)} test queries"
-    page = [heading, "", about, ""]
+    about = f"{len(bench.collection.documents.ids):,} documents, {len(bench.test.queries):,} test queries"
+    page = [f"### {bench.name}", "", about, ""]
     if bench.collection.examples.same:
         rows = [UNTOUCHED, *ALONE]
         return [*page, *tables(timed(bench, bench.test, rows, seeds), rows, UNTOUCHED)]
-    rows = [UNTOUCHED, *JUDGED, *(ALONE if bench.spans else [])]
-    told = timed(bench, bench.test, rows, seeds)
-    page += tables(told, [UNTOUCHED, *JUDGED], PLAIN)
-    if bench.spans:
-        page += ["", *tables(told, [UNTOUCHED, *ALONE], UNTOUCHED)]
+    rows = [UNTOUCHED, *ROWS[bench.name]]
+    alone = ALONE if bench.name == "scifact" else []
+    told = timed(bench, bench.test, [*rows, *alone], seeds)
+    page += tables(told, rows, PLAIN, MEASURES.get(bench.name, USUAL))
+    if alone:
+        page += ["", *tables(told, [UNTOUCHED, *alone], UNTOUCHED)]
     if bench.name == "acl_title2abs":
         told = timed(bench, bench.test, [PLAIN, *BRANCHINGS], seeds)
         page += ["", *lines(told, [PLAIN, *BRANCHINGS], PLAIN, ("R@1", "R@5", "R@10", "R@100"))]
+    if bench.name == "oewn_examples":
+        page += ["", *visited.lines(visited.visits(bench, seeds, bench.results / "trained"))]
     return page
 
 
@@ -82,12 +86,12 @@ def timed(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int])
     return compare(bench, split, rows, seeds)
 
 
-def tables(told: Comparison, rows: Sequence[Row], control: Row) -> list[str]:
+def tables(told: Comparison, rows: Sequence[Row], control: Row, measures: Sequence[str] = USUAL) -> list[str]:
     """A table of all queries, and one of those with new answers."""
     found: list[str] = []
     for group, own_Q in told.groups.items():
         found += [f"**{group}** ({own_Q.sum()} queries, {told.seeds} seeds)", ""]
-        found += [*lines(told, rows, control, MEASURES, group), ""]
+        found += [*lines(told, rows, control, measures, group), ""]
     return found[:-1]
 
 

@@ -18,6 +18,7 @@ PAPER: dict[str, Any] = {
     "temperature": 0.01,
     "batch_size": 64,
     "epochs": 20,
+    "start": "base",
     "tree": {"branching": "auto"},
 }
 """The paper's loss and optimizer, for BEIR; its batch of 512 is more than half of SciFact's pairs."""
@@ -43,6 +44,8 @@ JUDGED = [
     Row("S as printed", {**SUPERVISED, **PAPER, **UNMINED}),
     Row("S as printed, co-trained", {**SUPERVISED, **PAPER, **UNMINED, **COTRAINED}),
     J,
+    Row("J, anchor 16", {**JOINT, "anchor": 16}),
+    Row("J from the base encoder", {**JOINT, "start": "base"}),
     Row("J without tree", {**JOINT, **FLAT}),
     Row("J as printed", {**JOINT, **PAPER, **UNMINED}),
 ]
@@ -50,6 +53,7 @@ JUDGED = [
 ALONE = [
     U,
     Row("U without tree", {**UNSUPERVISED, **FLAT}),
+    Row("U from the base encoder", {**UNSUPERVISED, "start": "base"}),
     Row("U, no anchor", {**UNSUPERVISED, "anchor": 0}),
     Row("U as printed", {**UNSUPERVISED, **PAPER}),
 ]
@@ -58,3 +62,10 @@ BRANCHINGS = [
     Row(f"S, b = {branching}", {**SUPERVISED, "tree": {"branching": branching}}) for branching in (4, 8, 16, 64, 256)
 ]
 """The paper's Figure 4."""
+
+ROWS = {
+    "scifact": JUDGED,
+    "acl_title2abs": [PLAIN, S, Row("S, tree grown anew", {**SUPERVISED, "tree": {"recluster": "improved"}}), J],
+    "oewn_examples": [PLAIN, S],
+}
+"""Rows trained by judged pairs, by collection: large ones take minutes a row and seed."""
