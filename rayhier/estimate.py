@@ -105,7 +105,8 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "generate":
             return Cost(START + _generating(spec, work), 0)
         case "embed":
-            return Cost(START + _encoding(spec, work, spec.cluster.embed), 0)
+            drawn = _forward(work, drawn_tokens(spec, work)) / _rate(spec, spec.cluster.embed)
+            return Cost(START + _encoding(spec, work, spec.cluster.embed) + drawn, 0)
         case "train":
             return Cost(START + _training(spec, work), _train_memory(spec, work))
         case "index":
@@ -126,6 +127,23 @@ def _generating(spec: JobSpec, work: Work) -> float:
 def tokens(spec: JobSpec, mean_bytes: float) -> float:
     """Mean tokens of texts of `mean_bytes` bytes, cut at `max_length`."""
     return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)
+
+
+def drawn_tokens(spec: JobSpec, work: Work) -> float:
+    """Tokens of all pseudo-queries, about: spans, and titles like queries; 0 where none are drawn."""
+    draws = spec.train.draws
+    if draws is None:
+        return 0.0
+    title = tokens(spec, work.query_bytes) if draws.has_titles else 0.0
+    own = tokens(spec, work.document_bytes)
+    spans = draws.spans * draws.length if draws.has_spans and own > draws.length else 0
+    return work.documents * (title + spans)
+
+
+def drawn_rows(spec: JobSpec, work: Work) -> int:
+    """Number of pseudo-queries, at most."""
+    draws = spec.train.draws
+    return 0 if draws is None else work.documents * (draws.has_titles + draws.has_spans * draws.spans)
 
 
 def _encoding(spec: JobSpec, work: Work, workers: GpuWorkers | TrainWorkers) -> float:

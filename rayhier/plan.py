@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rayhier.estimate import Cost, Work, matrices, parameters, stage_cost
+from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 from rayhier.spec.train import QueryModel
@@ -196,11 +196,16 @@ class _Steps:
             "embed",
             "vectors",
             inputs,
-            (self.work.documents + self.work.queries + self.work.generated) * self.work.dimension * 4,
+            self._encoded() * self.work.dimension * 4,
             encoder=_fields(self.spec.encoder, "model", "sha256", "train", "batch_size", "device"),
             weights=self.plan.model.files,
             **self._draws(),
         )
+
+    def _encoded(self) -> int:
+        """Number of texts that embed encodes."""
+        work = self.work
+        return work.documents + work.queries + work.generated + drawn_rows(self.spec, work)
 
     def _draws(self) -> dict[str, Any]:
         """Settings of the pseudo-queries that embed draws; nothing where it draws none."""

@@ -133,3 +133,17 @@ def test_scifact_takes_as_long_as_it_took(spec: Callable[..., JobSpec]) -> None:
     )
     assert 72 < whole < 412
     assert estimate.CPU_FLOAT32 < estimate.CPU_BFLOAT16 < estimate.GPU_FLOAT32 < estimate.GPU_BFLOAT16
+
+
+def test_pseudo_queries_are_encoded_too(spec: Callable[..., JobSpec]) -> None:
+    """A title as long as a query, and two spans of 64 tokens, for each document."""
+    lines = ("encoder.max_length=256", "encoder.precision=bfloat16", "cluster.embed.workers=1")
+    plain = seconds("embed", spec(*lines, "train={type: hce, objective: supervised}"))
+    drawn = seconds("embed", spec(*lines, "train={type: hce, objective: documents}"))
+    title = 2 + 90 / 4
+    assert drawn - plain == pytest.approx(2 * 10_640_000 * 5_183 * (title + 2 * 64) / 150e9)
+    titles = seconds("embed", spec(*lines, "train={type: hce, pseudo_queries: {source: titles}}"))
+    assert titles - plain == pytest.approx(2 * 10_640_000 * 5_183 * title / 150e9)
+    short = dataclasses.replace(SCIFACT, document_bytes=100)
+    spans = "train={type: hce, pseudo_queries: {source: spans}}"
+    assert seconds("embed", spec(*lines, spans), short) == seconds("embed", spec(*lines), short)
