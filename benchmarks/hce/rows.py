@@ -21,7 +21,7 @@ PAPER: dict[str, Any] = {
     "start": "base",
     "tree": {"branching": "auto"},
 }
-"""The paper's loss and optimizer, for BEIR. Its batch of 512 is more than half of SciFact's pairs. Its rate of 1e-4, for
+"""The paper's loss and optimizer, for BEIR. Its batch of 512 is over half of SciFact's pairs. Its rate of 1e-4, for
 a whole transformer, hardly moves a head: ten times that."""
 UNMINED: dict[str, Any] = {"hard_negatives": {"source": "none"}}
 COTRAINED: dict[str, Any] = {"tree": {"branching": "auto", "recluster": "improved"}, "patience": 2}
