@@ -4,7 +4,6 @@ import itertools
 import json
 import logging
 import os
-import shutil
 import threading
 import urllib.request
 import uuid
@@ -282,37 +281,6 @@ def tiny_corpus(tmp_path: Path) -> Path:
 def tiny_spec(tmp_path: Path, tiny_corpus: Path, tiny_model: Path) -> Callable[..., Path]:
     """`tiny_spec()` writes a spec over the tiny corpus; keyword arguments replace whole lines of it."""
     return lambda **lines: write_spec(tmp_path, tiny_corpus, tiny_model, **lines)
-
-
-@pytest.fixture(scope="session")
-def embedded(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A folder with the tiny corpus, its spec and `work`, run up to the vectors. Not to be changed by a test.
-
-    A copy of `work` is where any other spec of the tiny corpus and encoder goes on: fingerprints know no paths.
-    """
-    from rayhier import run
-
-    folder = tmp_path_factory.mktemp("embedded")
-    spec = write_spec(folder, make_corpus(folder / "corpus"), tiny_model)
-    assert run.main([str(spec), "--stage", "corpus", "--stage", "embed"]) == 0
-    return folder
-
-
-@pytest.fixture(scope="session")
-def built(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """A folder with the tiny corpus, its spec and `work`, run up to the index. Not to be changed by a test."""
-    from rayhier import run
-
-    folder = shutil.copytree(embedded, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
-    spec = write_spec(folder, folder / "corpus", tiny_model)
-    assert run.main([str(spec), "--stage", "train", "--stage", "index"]) == 0
-    return folder
-
-
-@pytest.fixture
-def work(built: Path, tmp_path: Path) -> Path:
-    """A copy of that run's workdir, to be changed."""
-    return shutil.copytree(built / "work", tmp_path / "work")
 
 
 def leaf_map_of(work: Path, version: int | None = None) -> LeafMap:

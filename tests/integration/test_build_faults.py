@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rayhier import ray as adapter
-from rayhier.index import ray as building
 from rayhier.index.__main__ import main as index
 from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
@@ -24,15 +23,9 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @pytest.fixture
-def here(monkeypatch):
+def actors_here(here):
     """Actors in this process; their errors come back as they do from others."""
-
-    def stream(items, actor, arguments, *_):
-        one = adapter._reporting(actor)(**arguments) if items else None
-        for item in items:
-            yield adapter._told(one(item))
-
-    monkeypatch.setattr(building, "stream", stream)
+    here("index")
 
 
 def build(built, work, *overrides):
@@ -54,7 +47,7 @@ def full_after(monkeypatch, count):
     monkeypatch.setattr(files, "write_parquet", fails)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("actors_here")
 @pytest.mark.parametrize("count", [0, 1, 3, 5])
 def test_no_room_while_an_index_is_built(count, built, work, capsys, monkeypatch):
     before = leaf_map_of(work).manifest
@@ -75,7 +68,7 @@ def test_no_room_while_an_index_is_built(count, built, work, capsys, monkeypatch
     assert (leaf_map_of(work).manifest.documents, len(leaf_map_of(work).manifest.shards)) == (before.documents, 4)
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("actors_here")
 @pytest.mark.parametrize(("key", "what"), [("routed-", "documents"), ("shard-", "rows")])
 def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
     """Its entry is gone after the output was noted: nobody vouches for it, so nothing is published."""
@@ -96,7 +89,7 @@ def test_a_lost_ledger(key, what, built, work, capsys, monkeypatch):
     assert leaf_map_of(work).manifest.documents == before.documents
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("actors_here")
 def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, work, capsys, monkeypatch):
     """Half of the shards are there already, made by a machine whose arithmetic differs."""
     before = leaf_map_of(work).manifest
@@ -123,7 +116,7 @@ def test_shards_of_parts_that_were_then_routed_otherwise_are_made_again(built, w
     capsys.readouterr()
 
 
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("actors_here")
 def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     before = leaf_map_of(work).manifest
 
@@ -138,7 +131,7 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["add", "delete", "compact"])
-@pytest.mark.usefixtures("here")
+@pytest.mark.usefixtures("actors_here")
 def test_no_room_while_an_index_is_changed(command, work, tmp_path, capsys, monkeypatch):
     (tmp_path / "new.jsonl").write_text('{"_id": "new", "title": "new", "text": "oak elm"}\n')
     given = {"add": [str(tmp_path / "new.jsonl")], "delete": ["d1"], "compact": []}[command]

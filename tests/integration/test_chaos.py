@@ -25,7 +25,8 @@ from rayhier.index.verify import verify
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap, Manifest
 
-from ..conftest import WORDS, one_worker_each, ray_processes, write_spec
+from ..conftest import WORDS, ray_processes, write_spec
+from .in_process import make
 
 POINTS = int(os.environ.get("RAYHIER_CHAOS", "3"))
 KINDS = ("driver", "actor", "node")
@@ -33,7 +34,6 @@ FILES, DOCUMENTS = 24, 100
 WORKERS = 2
 POLL_SECONDS = 0.005
 PATIENCE_SECONDS = 240.0
-CLUSTER = one_worker_each(index=f"{{workers: {WORKERS}}}")
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -58,10 +58,9 @@ def work(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Pa
         (folder / "documents" / f"{number:02d}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     corpus = f"{{type: jsonl, documents: {folder / 'documents'}}}"
     index = "{shards: 12, max_leaf_factor: 1.5}"
-    lines = {"corpus": corpus, "router": "{type: learned_ivf, branching: 60}", "index": index, "cluster": CLUSTER}
+    lines = {"corpus": corpus, "router": "{type: learned_ivf, branching: 60}", "index": index}
     spec = write_spec(folder, folder, tiny_model, **lines)
-    stages = [part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)]
-    assert run.main([str(spec), *stages]) == 0
+    make(spec, "corpus", "embed", "train", "index")
     reference = manifest(folder / "work")
     assert (reference.documents, len(reference.shards)) == (FILES * DOCUMENTS, 12)
     assert reference.moved > 0
@@ -98,22 +97,34 @@ class Ledger(threading.Thread):
         return sum(len(times) - 1 for times in self.seen.values())
 
 
-def start(work: Work, folder: Path, address: str | None = None) -> subprocess.Popen[bytes]:
+def arguments(work: Work, folder: Path, workers: int = WORKERS) -> list[str]:
+    """Of the run command: the index of the prepared work, by so many actors, in a folder."""
+    sets = (f"workdir={folder}", f"cluster.index.workers={workers}")
+    return [str(work.spec), "--stage", "index", *(part for one in sets for part in ("--set", one))]
+
+
+def start(work: Work, folder: Path, workers: int, address: str | None = None) -> subprocess.Popen[bytes]:
     """A run in a process of its own, on the session's cluster where no other is named."""
     address = address or ray.get_runtime_context().gcs_address
     environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "rayhier.run", str(work.spec), "--set", f"workdir={folder}", "--stage", "index"]
+    command = [sys.executable, "-m", "rayhier.run", *arguments(work, folder, workers)]
     with (folder / "said").open("ab") as said:
         return subprocess.Popen(command, env=environment, stdout=said, stderr=said)
 
 
-def disturbed(kind: str, count: int, work: Work, folder: Path) -> Ledger:
-    """Build the index with one kill after `count` outputs; the run, or the next one, ends well."""
+def disturbed(point: int, count: int, work: Work, folder: Path) -> Ledger:
+    """Build the index with one kill after `count` outputs; the run, or the next one, ends well.
+
+    Who dies alternates. Every second driver has one worker, so that `make test` starts fewer.
+    """
+    kind = KINDS[point % len(KINDS)]
     if kind == "node":
         from ray.cluster_utils import Cluster
 
         size = {"num_cpus": 1, "object_store_memory": 10**8}
-        nodes = Cluster(initialize_head=True, head_node_args=size)
+        # Without a port of its own: Ray leaves a socket open where another cluster's dashboard has the usual one.
+        head = {**size, "include_dashboard": False, "dashboard_port": None}
+        nodes = Cluster(initialize_head=True, head_node_args=head)
         first, _ = (nodes.add_node(**size) for _ in range(2))
 
         def strike() -> None:
@@ -122,38 +133,40 @@ def disturbed(kind: str, count: int, work: Work, folder: Path) -> Ledger:
         ledger = Ledger(folder, count, strike)
         ledger.start()
         try:
-            assert start(work, folder, nodes.address).wait(PATIENCE_SECONDS) == 0, (folder / "said").read_text()
+            ended = start(work, folder, WORKERS, nodes.address).wait(PATIENCE_SECONDS)
+            assert ended == 0, (folder / "said").read_text()
         finally:
             nodes.shutdown()
         return ledger
-    process = start(work, folder)
+    if kind == "driver":
+        workers = 1 + point // len(KINDS) % WORKERS
+        process = start(work, folder, workers)
+        ledger = Ledger(folder, count, process.kill)
+        ledger.start()
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        assert not list(folder.glob("index/*/record.json"))
+        assert run.main(arguments(work, folder, workers)) == 0
+        return ledger
 
     def strike() -> None:
-        if kind == "driver":
-            process.kill()
-        for pid in list(ray_processes("RoutePart", "GatherShard"))[:1] if kind == "actor" else ():
+        for pid in list(ray_processes("RoutePart", "GatherShard"))[:1]:
             os.kill(pid, signal.SIGKILL)
 
     ledger = Ledger(folder, count, strike)
     ledger.start()
-    ended = process.wait(PATIENCE_SECONDS)
-    if kind == "driver":
-        assert ended == -signal.SIGKILL
-        assert not list(folder.glob("index/*/record.json"))
-        ended = start(work, folder).wait(PATIENCE_SECONDS)
-    assert ended == 0, (folder / "said").read_text()
+    assert run.main(arguments(work, folder)) == 0
     return ledger
 
 
 @pytest.mark.parametrize("point", range(POINTS))
 def test_killed_at_a_seeded_point(point: int, work: Work, tmp_path: Path) -> None:
     rng = np.random.default_rng(point)
-    kind, count = KINDS[point % len(KINDS)], int(rng.integers(1, FILES + 11))
+    count = int(rng.integers(1, FILES + 11))
     folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
-    ledger = disturbed(kind, count, work, folder)
+    ledger = disturbed(point, count, work, folder)
     again = ledger.stop()
     assert ledger.struck
-    assert again <= WORKERS, f"{kind} killed after {count}: {again} outputs were made twice"
+    assert again <= WORKERS, f"{KINDS[point % len(KINDS)]} killed after {count}: {again} outputs were made twice"
     made = manifest(folder)
     assert [shard.file for shard in made.shards] == [shard.file for shard in work.reference.shards]
     assert (made.documents, made.counts, made.moved) == (
@@ -167,7 +180,7 @@ def test_killed_at_a_seeded_point(point: int, work: Work, tmp_path: Path) -> Non
 
 def test_two_racing_runs_publish_one_manifest(work: Work, tmp_path: Path) -> None:
     folder = shutil.copytree(work.folder, tmp_path / "work", ignore=shutil.ignore_patterns("index", "current.json"))
-    both = [start(work, folder) for _ in range(2)]
+    both = [start(work, folder, workers=1) for _ in range(2)]
     assert [process.wait(PATIENCE_SECONDS) for process in both] == [0, 0], (folder / "said").read_text()
     made = manifest(folder)
     assert [shard.file for shard in made.shards] == [shard.file for shard in work.reference.shards]

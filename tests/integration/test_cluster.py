@@ -15,6 +15,8 @@ from rayhier.spec import InputError
 from rayhier.spec.cluster import CpuWorkers
 from rayhier.storage import columns, files, schemas
 
+from .in_process import in_this_process, threads_as_before
+
 pytestmark = pytest.mark.usefixtures("cluster")
 
 BRANCHING, CELL_ROWS, M = 4, 300, 8
@@ -44,12 +46,15 @@ def parts(vectors, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trees(cluster, parts, tmp_path_factory):
-    """The folder and the levels that one worker made, and two."""
+    """The folder and the levels that one worker made in this process, and two of Ray."""
     made = []
     for workers in (1, 2):
         folder = tmp_path_factory.mktemp(f"tree{workers}")
         scratch, pool = folder / "scratch", CpuWorkers(workers=workers)
-        levels = grow_streamed(parts, BRANCHING, 3, folder / "tree", scratch, pool, cell_rows=CELL_ROWS)
+        with pytest.MonkeyPatch.context() as patch, threads_as_before():
+            if workers == 1:
+                in_this_process(patch, "cluster")
+            levels = grow_streamed(parts, BRANCHING, 3, folder / "tree", scratch, pool, cell_rows=CELL_ROWS)
         assert files.below(scratch) == []
         made.append((folder / "tree", levels))
     return made
@@ -109,7 +114,8 @@ def test_the_shell_shows_the_tree_of_a_workdir(work, tmp_path, capsys):
     assert [len(one) for one in tree.centroids] == [2, 7, 40]
 
 
-def test_the_shell_streams_what_is_too_large(parts, tmp_path, capsys, monkeypatch):
+def test_the_shell_streams_what_is_too_large(parts, tmp_path, capsys, monkeypatch, here):
+    here("cluster")
     monkeypatch.setattr(command, "IN_MEMORY", 0)
     dump, output = tmp_path / "tree.txt", tmp_path / "tree"
     own = [str(parts[0].parent), "--branching", "30", "--dump", str(dump), "--depth", "1"]

@@ -116,12 +116,8 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     }
 
 
-def here(items, actor, arguments, _):
-    """Actors in this process, where what they make is all that is asked of them."""
-    return map(actor(**arguments), items)
-
-
-def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypatch):
+def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypatch, here):
+    here("corpus")
     spec = job({"type": "beir", "path": str(messy)})
     place = Place(tmp_path / "corpus" / "crashed")
 
@@ -129,7 +125,6 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
         raise OSError("the machine went away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(corpus, "stream", here)
         whole = build(spec, Place(tmp_path / "corpus" / "whole"))
         patched.setattr(corpus.tables, "write", crash)
         with pytest.raises(OSError, match="went away"), Attempt.start(place) as attempt:
@@ -152,7 +147,8 @@ def test_a_crashed_build_makes_only_the_missing_parts(messy, tmp_path, monkeypat
     assert resumed.record.counts == whole.record.counts
 
 
-def test_scifact(data, tmp_path):
+def test_scifact(data, tmp_path, here):
+    here("corpus")
     spec = job({"type": "beir", "path": str(data("scifact"))}, branching="auto")
     artifact = build(spec, Place(tmp_path / "corpus" / "scifact"))
 
@@ -171,7 +167,8 @@ def test_scifact(data, tmp_path):
     assert splits["test"] == {"queries": 300, "judgements": 339, "relevant": 339}
 
 
-def test_python_docs(tmp_path):
+def test_python_docs(tmp_path, here):
+    here("corpus")
     spec = job({"type": "python_docs"}, branching="auto")
     artifact = build(spec, Place(tmp_path / "corpus" / "python"))
 
@@ -188,8 +185,8 @@ def test_python_docs(tmp_path):
     )
 
 
-def test_an_empty_corpus_is_refused(messy, tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "stream", here)
+def test_an_empty_corpus_is_refused(messy, tmp_path, here):
+    here("corpus")
     (messy / "corpus.jsonl").write_bytes(b"not json\n\xff\n\n")
     spec = job({"type": "beir", "path": str(messy)})
     place = Place(tmp_path / "corpus" / "empty")
@@ -211,7 +208,8 @@ def test_a_damaged_parquet_file_is_named_by_the_worker_that_read_it(tmp_path, mo
         build(spec, Place(tmp_path / "corpus" / "damaged"))
 
 
-def test_passages_and_fields_reach_the_leaf_map(tiny_spec, tiny_corpus, tmp_path):
+def test_passages_and_fields_reach_the_leaf_map(tiny_spec, tiny_corpus, tmp_path, here):
+    here()
     documents = [json.loads(line) for line in (tiny_corpus / "corpus.jsonl").read_text().splitlines()]
     lines = [json.dumps({**row, "year": 1800 + n, "odd": bool(n % 2)}) + "\n" for n, row in enumerate(documents)]
     (tiny_corpus / "corpus.jsonl").write_text("".join(lines))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -38,8 +39,9 @@ def test_actors_hold_several_parts_and_let_them_go(tmp_path: Path) -> None:
         assert str(refused.value) == f"{tmp_path / 'none'}: no artifact is published there"
 
 
-def test_queries_with_beams_of_their_own(built: Path, tmp_path: Path) -> None:
+def test_queries_with_beams_of_their_own(built: Path, tmp_path: Path, here: Callable[..., None]) -> None:
     """Measured, and searched, as the spec has it: some visit fewer leaves than the most."""
+    here("evaluate")
     work = shutil.copytree(built / "work", tmp_path / "work")
     beam = "search.beam={type: mass, target: 0.8}"
     assert run.main([str(built / "spec.yaml"), "--set", f"workdir={work}", "--set", beam]) == 0

@@ -2,17 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-import torch
 
 from rayhier import run
-from rayhier.corpus import ray as corpus
-from rayhier.embed import ray as embed
 from rayhier.generate import ray as stage
 from rayhier.plan import make_plan
 from rayhier.spec import load
@@ -35,27 +30,14 @@ def table(artifact: Artifact, name: str) -> list[dict[str, object]]:
     return rows
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[ModuleType], None]]:
-    """`here(stage)`: one actor of this stage, in this process, does all from here on."""
-
-    def one_after_another(items: list[object], actor: type, arguments: dict[str, Any], *_: object) -> Iterator[object]:
-        return map(actor(**arguments), items)
-
-    monkeypatch.setenv("RAYON_NUM_THREADS", "1")
-    threads = torch.get_num_threads()
-    yield lambda stage: monkeypatch.setattr(stage, "stream", one_after_another)
-    torch.set_num_threads(threads)
-
-
 def test_a_model_writes_queries_that_train_an_encoder(
     tiny_spec: Callable[..., Path],
     tiny_corpus: Path,
     tiny_writer: Path,
     tmp_path: Path,
-    here: Callable[[ModuleType], None],
+    here: Callable[..., None],
 ) -> None:
-    """Of a corpus in two files, without train judgements; two workers write what one in this process does."""
+    """Of a corpus in two files, without train judgements; two workers of Ray write what one in this process does."""
     lines = (tiny_corpus / "corpus.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "documents").mkdir()
     for number in range(2):
@@ -69,8 +51,7 @@ def test_a_model_writes_queries_that_train_an_encoder(
         "train": f"{{{TRAIN}, objective: supervised, generated: {written}}}",
     }
     stages = [part for stage in ("corpus", "generate", "embed", "train") for part in ("--stage", stage)]
-    here(corpus)
-    here(embed)
+    here("corpus", "embed", "train")
     two = tiny_spec(**lines, cluster=one_worker_each(embed="{workers: 2}"))
     assert run.main([str(two), *stages]) == 0
     work = tmp_path / "work"
@@ -87,7 +68,7 @@ def test_a_model_writes_queries_that_train_an_encoder(
     assert [row["epoch"] for row in history["encoder"]] == [0, 1, 2]
     assert history["encoder"][2]["loss_total"] < history["encoder"][1]["loss_total"]
 
-    here(stage)
+    here("generate")
     again = tiny_spec(**lines, workdir=str(tmp_path / "again"))
     shutil.copytree(work / "corpus", tmp_path / "again" / "corpus")
     assert run.main([str(again), "--stage", "generate"]) == 0

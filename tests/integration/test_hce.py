@@ -25,8 +25,10 @@ def test_a_folder_of_documents_teaches_an_encoder(
     tmp_path: Path,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
+    here: Callable[..., None],
 ) -> None:
     """The last layer trains against a tree that grows anew; its nodes are the index's leaves."""
+    here()
     work = tmp_path / "work"
     spec = tiny_spec(
         corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}",

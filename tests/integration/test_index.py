@@ -43,6 +43,7 @@ def write(path, rows):
 
 
 def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
+    """Compacted by actors of the cluster; the other tests here compact in this process."""
     new = [{"_id": f"n{n}", "title": f"new {n}", "text": corpus[n]["text"] + " zebra"} for n in range(30)]
     built = leaf_map_of(work).manifest
 
@@ -79,8 +80,9 @@ def test_the_life_of_an_index(work, corpus, tmp_path, capsys):
     assert search([str(work), "oak leaf", "-k", "3"]) == 0
 
 
-def test_an_index_that_grew_is_the_index_of_all(work, corpus, tmp_path, capsys):
+def test_an_index_that_grew_is_the_index_of_all(work, corpus, tmp_path, capsys, here):
     """What is added lies where a build of everything puts it, and a compaction is that build's rows."""
+    here("index")
     whole = rows_of(leaf_map_of(work))
     gone = [f"d{n}" for n in range(100, 140)]
     ok(capsys, "delete", work, *gone)
@@ -178,8 +180,9 @@ def test_ids_in_a_file_are_lines_and_nothing_else(work, tmp_path, capsys):
     assert "240 documents (-2)" in ok(capsys, "delete", work, "--file", tmp_path / "ids")
 
 
-def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys):
+def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys, here):
     """Whatever was added since, and however few or many files there are now."""
+    here("index")
     now = current.read(work)
     model, index = (current.artifact(work, now, kind) for kind in ("model", "index"))
     for name in ("n1", "n2", "n3"):
@@ -189,7 +192,8 @@ def test_a_measurement_is_of_what_was_built(work, tmp_path, capsys):
     assert load_index(now.spec, model, index, LocalWorkers(2)).collection.documents == 240
 
 
-def test_an_open_search_keeps_its_version(work, capsys):
+def test_an_open_search_keeps_its_version(work, capsys, here):
+    here("index")
     searcher = Searcher.open(work)
     ok(capsys, "delete", work, "d1")
     ok(capsys, "compact", work)
@@ -208,7 +212,8 @@ def test_another_models_index_is_refused(work, capsys):
         assert "was built by model" in refused(capsys, *arguments)
 
 
-def test_a_cap_on_leaves(built, work, capsys):
+def test_a_cap_on_leaves(built, work, capsys, here):
+    here("index")
     spec = ["--set", f"workdir={work}", "--set", "index.max_leaf_factor=1"]
     assert run([str(built / "spec.yaml"), *spec, "--stage", "index"]) == 0
     manifest = leaf_map_of(work).manifest

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from rayhier.storage import current, files
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 STARTED_WITHIN = 180
+POLL_SECONDS = 0.1
 JOB_SECONDS = 240
 
 
@@ -27,9 +29,15 @@ JOB_SECONDS = 240
 class Head:
     """A running head node."""
 
-    address: str
+    ports: tuple[int, int]
+    """Of the dashboard, and of the agent that starts jobs."""
     environment: dict[str, str]
     """Whose HOME holds the token."""
+
+    @property
+    def address(self) -> str:
+        """Where jobs are submitted."""
+        return f"http://127.0.0.1:{self.ports[0]}"
 
     def submit(self, folder: Path, *command: str, without_token: bool = False) -> subprocess.CompletedProcess[str]:
         """`ray job submit`, which follows the job; standard error is among its output."""
@@ -42,8 +50,12 @@ class Head:
         )
 
     def submit_soon(self, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-        """Submit a command, again and again while the cluster still starts."""
+        """Submit a command once dashboard and agent listen, again and again while the cluster still starts."""
         end = time.monotonic() + STARTED_WITHIN
+        pause = threading.Event()
+        for port in self.ports:
+            while not listens(port) and time.monotonic() < end:
+                pause.wait(POLL_SECONDS)
         while True:
             ended = self.submit(folder, *command)
             starting = "No available agent" in ended.stdout or "Failed to connect to Ray" in ended.stdout
@@ -69,7 +81,7 @@ def head(tmp_path: Path) -> Iterator[Head]:
         with (tmp_path / "head.log").open("wb") as log:
             started = subprocess.Popen(command, env=kept, stdout=log, stderr=log, start_new_session=True)
             try:
-                yield Head(f"http://127.0.0.1:{ports[1]}", kept)
+                yield Head((ports[1], ports[2]), kept)
             finally:
                 stop(started, session)
 
@@ -90,6 +102,12 @@ def free_ports(count: int) -> list[int]:
         for one in opened:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in opened]
+
+
+def listens(port: int) -> bool:
+    """Whether a process of this machine does at this port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def stop(started: subprocess.Popen[bytes], folder: str) -> None:

@@ -21,6 +21,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
 from ..conftest import one_worker_each, ray_processes, write_spec
+from .in_process import make
 
 POLL_SECONDS = 0.01
 PATIENCE_SECONDS = 200.0
@@ -31,13 +32,12 @@ ROUTER = f"{{type: learned_ivf, branching: 8, teaching: {{epochs: {EPOCHS['route
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
 
-def start(spec: Path, out: Path) -> subprocess.Popen[bytes]:
-    """A run in a process of its own; its standard output goes to `out`."""
+def start(spec: Path) -> subprocess.Popen[bytes]:
+    """A run in a process of its own."""
     address = ray.get_runtime_context().gcs_address
     environment = {**os.environ, "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "rayhier.run", str(spec)]
-    with out.open("wb") as opened:
-        return subprocess.Popen(command, env=environment, stdout=opened, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> None:
@@ -58,19 +58,24 @@ def checkpoints(work: Path, phase: str) -> list[Path]:
 
 
 def test_the_driver_killed_in_both_phases_of_train(
-    embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path
+    embedded: Path,
+    tiny_spec: Callable[..., Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    here: Callable[..., None],
 ) -> None:
-    """The driver is killed in each phase of training; test_chaos.py kills it in the index too."""
-    work, out = shutil.copytree(embedded / "work", tmp_path / "work"), tmp_path / "out"
+    """In processes of their own; the run that ends is in this one. test_chaos.py kills drivers in the index too."""
+    work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(train=TRAIN, router=ROUTER, cluster=one_worker_each(train="{workers: 1, checkpoint_seconds: 0}"))
 
-    kill_once(start(spec, out), lambda: len(checkpoints(work, "encoder")) >= 2)
+    kill_once(start(spec), lambda: len(checkpoints(work, "encoder")) >= 2)
     assert not checkpoints(work, "router")
-    kill_once(start(spec, out), lambda: len(checkpoints(work, "router")) >= 2)
+    kill_once(start(spec), lambda: len(checkpoints(work, "router")) >= 2)
     assert not list(work.glob("model/*/record.json"))
 
-    assert start(spec, out).wait(timeout=PATIENCE_SECONDS) == 0
-    summary = json.loads(out.read_bytes().splitlines()[-1])
+    here("index", "evaluate")
+    assert run.main([str(spec)]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [step["state"] for step in summary["steps"]] == ["published"] * 2 + ["built"] * 3
     assert [len(list((work / kind).glob("*/attempt-*"))) for kind in ("model", "index")] == [1, 1]
     now = current.read(work)
@@ -95,46 +100,46 @@ def expected(work: Path) -> list[str]:
     )
 
 
-def train(embedded: Path, folder: Path, model: Path, workers: str) -> Artifact:
-    """The model that so many workers train in a folder of their own."""
-    shutil.copytree(embedded / "work", folder / "work", dirs_exist_ok=True)
+def prepared(embedded: Path, folder: Path, model: Path, workers: str) -> Path:
+    """A spec for so many training workers, in a workdir with vectors."""
+    shutil.copytree(embedded / "work", folder / "work")
     cluster = one_worker_each(train=f"{{{workers}, checkpoint_seconds: 0}}")
-    spec = write_spec(folder, embedded / "corpus", model, train=TRAIN, router=ROUTER, cluster=cluster)
-    assert run.main([str(spec), "--stage", "train"]) == 0
+    return write_spec(folder, embedded / "corpus", model, train=TRAIN, router=ROUTER, cluster=cluster)
+
+
+def trained(folder: Path) -> Artifact:
     return Artifact.open(next((folder / "work" / "model").iterdir()))
 
 
-@pytest.fixture(scope="module")
-def undisturbed(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Artifact:
-    """What a single worker trains."""
-    return train(embedded, tmp_path_factory.mktemp("undisturbed"), tiny_model, "workers: 1")
-
-
-@pytest.mark.parametrize("phase", EPOCHS)
-def test_a_killed_train_worker_goes_on_from_its_checkpoint(
-    phase: str, embedded: Path, undisturbed: Artifact, tiny_model: Path, tmp_path: Path
-) -> None:
-    """One of two workers is killed; the run ends as one of a single worker that nobody disturbed."""
+def test_a_killed_train_worker_goes_on_from_its_checkpoint(embedded: Path, tiny_model: Path, tmp_path: Path) -> None:
+    """One of two workers is killed in each phase; the run ends as one of a single worker that nobody disturbed."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    make(prepared(embedded, one, tiny_model, "workers: 1"), "train")
     killed: list[int] = []
     over = threading.Event()
 
     def kill() -> None:
-        while not over.wait(POLL_SECONDS) and not killed:
-            if checkpoints(tmp_path / "work", phase):
-                for pid in list(ray_processes("TrainWorker"))[:1]:
-                    os.kill(pid, signal.SIGKILL)
-                    killed.append(pid)
+        for phase in EPOCHS:
+            while not over.wait(POLL_SECONDS):
+                if checkpoints(two / "work", phase) and (pids := list(ray_processes("TrainWorker"))):
+                    os.kill(pids[0], signal.SIGKILL)
+                    killed.append(pids[0])
+                    break
 
+    spec = prepared(embedded, two, tiny_model, "workers: 2, least_workers: 1")
     killer = threading.Thread(target=kill)
     killer.start()
-    disturbed = train(embedded, tmp_path, tiny_model, "workers: 2, least_workers: 1")
-    over.set()
-    killer.join()
-    assert killed
+    try:
+        assert run.main([str(spec), "--stage", "train"]) == 0
+    finally:
+        over.set()
+        killer.join()
+    assert len(killed) == len(EPOCHS)
+    undisturbed, disturbed = trained(one), trained(two)
     histories = [files.read_json(model.path("metrics.json")) for model in (disturbed, undisturbed)]
     for name in EPOCHS:
-        for one, other in zip(*(history[name] for history in histories), strict=True):
-            assert one == pytest.approx(other, abs=1e-4)
+        for row, other in zip(*(history[name] for history in histories), strict=True):
+            assert row == pytest.approx(other, abs=1e-4)
     np.testing.assert_allclose(load(disturbed), load(undisturbed), atol=1e-4)
 
 

@@ -15,8 +15,13 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def test_documents_alone(
-    tiny_spec: Callable[..., Path], tiny_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_spec: Callable[..., Path],
+    tiny_corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    here: Callable[..., None],
 ) -> None:
+    here()
     work = tmp_path / "work"
     source = f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}"
     spec = str(tiny_spec(corpus=source))

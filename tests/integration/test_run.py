@@ -44,7 +44,8 @@ def artifact(work: Path, kind: str) -> Artifact:
     return current.artifact(work, current.read(work), kind)
 
 
-def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str], here: Callable[..., None]) -> None:
+    """Every stage on Ray; what is then done again, in this process."""
     spec, work, out = ran
     summary = json.loads(out.splitlines()[-1])
     assert [step["state"] for step in summary["steps"]] == ["built"] * 5
@@ -63,6 +64,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     assert [step["state"] for step in again["steps"]] == ["published"] * 5
     assert [step["fingerprint"] for step in again["steps"]] == [step["fingerprint"] for step in summary["steps"]]
 
+    here()
     assert run.main([str(spec), "--fresh", "--stage", "evaluate"]) == 0
     fresh = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [(step["stage"], step["state"]) for step in fresh["steps"]] == [("evaluate", "built")]
@@ -76,8 +78,9 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     assert [len(list((work / kind).glob("*/record.json"))) for kind in ("vectors", "model", "index")] == [1, 1, 0]
 
 
-def test_two_leaves_a_document(built: Path, tmp_path: Path) -> None:
+def test_two_leaves_a_document(built: Path, tmp_path: Path, here: Callable[..., None]) -> None:
     """A joint router knows no cells: the means of the leaves choose the second leaf."""
+    here()
     work = shutil.copytree(built / "work", tmp_path / "work")
     own = {"workdir": work, "router.type": "ehi", "index.leaves_per_document": 2}
     given = [part for key, value in own.items() for part in ("--set", f"{key}={value}")]

@@ -1,6 +1,7 @@
 """A job publishes equal files in a folder and in a bucket."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,17 +35,20 @@ def test_a_bucket_holds_what_a_folder_holds(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    here: Callable[..., None],
 ) -> None:
+    """Processes of Ray train and index in the bucket; this one, with the same code, does the rest."""
+    here("corpus", "embed", "evaluate")
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
-    spec, there, here = str(built / "spec.yaml"), locate(s3), shutil.copytree(built / "work", tmp_path / "work")
-    for workdir in (here, there):
+    spec, there, folder = str(built / "spec.yaml"), locate(s3), shutil.copytree(built / "work", tmp_path / "work")
+    for workdir in (folder, there):
         assert run.main([spec, "--set", f"workdir={workdir}"]) == 0
-    assert published(there) == published(here)
+    assert published(there) == published(folder)
     left = [name for name in files.below(there) if "/scratch/" in name or ".writable" in name]
     assert left == []
-    assert files.read_json(there / "report.json")["systems"] == files.read_json(here / "report.json")["systems"]
+    assert files.read_json(there / "report.json")["systems"] == files.read_json(folder / "report.json")["systems"]
     capsys.readouterr()
-    for workdir in (str(here), s3):
+    for workdir in (str(folder), s3):
         assert search([workdir, "leaf root branch"]) == 0
     found = capsys.readouterr().out
     assert found[: len(found) // 2] == found[len(found) // 2 :]

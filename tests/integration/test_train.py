@@ -23,6 +23,7 @@ from rayhier.storage.artifact import Artifact
 from rayhier.train import ray as train
 
 from ..conftest import one_worker_each
+from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -39,17 +40,20 @@ def model(work: Path) -> Artifact:
 def test_two_workers_train_what_one_does(
     training: str, embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """Made again by two workers from the same corpus and vectors: who works is no part of a fingerprint."""
+    """By one worker in this process, then by two of Ray from the same artifacts: who works is in no fingerprint."""
     encoder = tiny_spec().read_text().splitlines()[3].removeprefix("encoder: ").replace("}", ", train: all}")
     teaching = f", teaching: {TEACHING}" if training == "learned_ivf" else ""
     router = f"{{type: {training}, branching: 8{teaching}}}"
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     names = ("router/router.safetensors", "encoder/model.safetensors")
     histories, weights = [], []
-    for workers, arguments in ((1, []), (2, ["--fresh"])):
+    for workers in (1, 2):
         cluster = f"{{train: {{workers: {workers}, checkpoint_seconds: 0}}}}"
         spec = tiny_spec(encoder=encoder, router=router, train=TRAIN, cluster=cluster)
-        assert run.main([str(spec), "--stage", "train", *arguments]) == 0
+        if workers == 1:
+            make(spec, "train")
+        else:
+            assert run.main([str(spec), "--stage", "train", "--fresh"]) == 0
         histories.append(files.read_json(model(work).path("metrics.json")))
         weights.append({name: load_file(model(work).path(name)) for name in names})
     for history in histories:
@@ -71,8 +75,10 @@ def test_a_trained_last_layer_is_what_indexes_and_searches(
     tmp_path: Path,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
+    here: Callable[..., None],
 ) -> None:
     """The last layer moves, the rest does not; index, evaluation and search all use it, and embed's precision."""
+    here()
     followed: list[str] = []
     for stage in (train, index, evaluation):
         follow = partial(_follow, followed, stage.__name__, stage.as_embedded)
@@ -117,14 +123,21 @@ def _follow(
 def test_tokens_may_be_made_by_others(
     embedded: Path, tiny_spec: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokenisers ahead of the encoders change nothing but who does the work, and it is said how much that was."""
+    """A tokeniser ahead of the encoder, both actors of Ray, makes what an encoder alone makes in this process.
+
+    It is said how much work that was.
+    """
     said: list[str] = []
     monkeypatch.setattr(embedding, "say", said.append)
     vectors = []
-    for name, sets in (("own", []), ("ahead", ["--set", "cluster.tokenise={workers: 2, cpus: 1}"])):
+    for name in ("own", "ahead"):
         work = tmp_path / name
         shutil.copytree(embedded / "work" / "corpus", work / "corpus")
-        assert run.main([str(tiny_spec()), "--stage", "embed", "--set", f"workdir={work}", *sets]) == 0
+        if name == "own":
+            make(tiny_spec(workdir=str(work)), "embed")
+        else:
+            spec = tiny_spec(workdir=str(work), cluster=one_worker_each(tokenise="{workers: 1}"))
+            assert run.main([str(spec), "--stage", "embed"]) == 0
         made = Artifact.open(next((work / "vectors").iterdir()))
         vectors.append([(file.name, file.sha256) for file in made.record.files])
     assert vectors[0] == vectors[1]

@@ -1,0 +1,43 @@
+"""What runs share: the tiny corpus run up to its vectors and up to its index, and stages without Ray."""
+
+import functools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..conftest import make_corpus, write_spec
+from .in_process import in_this_process, make, threads_as_before
+
+
+@pytest.fixture(scope="session")
+def embedded(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A folder with the tiny corpus, its spec and `work`, run up to the vectors. Not to be changed by a test.
+
+    A copy of `work` is where any other spec of the tiny corpus and encoder goes on: fingerprints know no paths.
+    """
+    folder = tmp_path_factory.mktemp("embedded")
+    make(write_spec(folder, make_corpus(folder / "corpus"), tiny_model), "corpus", "embed")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A folder with the tiny corpus, its spec and `work`, run up to the index. Not to be changed by a test."""
+    folder = shutil.copytree(embedded, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
+    make(write_spec(folder, folder / "corpus", tiny_model), "train", "index")
+    return folder
+
+
+@pytest.fixture
+def work(built: Path, tmp_path: Path) -> Path:
+    """A copy of that run's workdir, to be changed."""
+    return shutil.copytree(built / "work", tmp_path / "work")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """`here("embed", "train")`: these stages, or with no name all, are done in this process from here on."""
+    with threads_as_before():
+        yield functools.partial(in_this_process, monkeypatch)
