@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
     given = parser.parse_args()
     set_threads(1)
-    pages: list[str] = []
+    pages: list[str] = [""]
     for name in given.collections:
         bench = Bench(name, given.workdir / name)
         found = folds(bench, given.folds, range(given.seeds)) if given.folds else tested(bench, range(given.seeds))
