@@ -11,24 +11,7 @@ import numpy as np
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.clusters import cluster
-
-
-def node_counts(documents: int, branching: int) -> list[int]:
-    """Nodes of levels 1 to L - 1, top down, without the root and the documents.
-
-    ValueError for less than one document, or a branching below 2.
-
-    >>> node_counts(5183, 32)
-    [6, 162]
-    """
-    if documents < 1:
-        raise ValueError(f"documents: got {documents}; allowed: 1 or more")
-    if branching < 2:
-        raise ValueError(f"branching: got {branching}; allowed: 2 or more")
-    counts = []
-    while (documents := -(-documents // branching)) > 1:
-        counts.append(documents)
-    return counts[::-1]
+from rayhier.spec.train.hce import node_counts
 
 
 @dataclass(frozen=True)

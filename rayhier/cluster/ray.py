@@ -18,7 +18,7 @@ import ray
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster import stored
 from rayhier.cluster.clusters import cluster, shares
-from rayhier.cluster.document_tree import DocumentTree, grow, node_counts
+from rayhier.cluster.document_tree import DocumentTree, grow
 from rayhier.cluster.kmeans import SAMPLE_A_CLUSTER, divide, fit, members, nearest
 from rayhier.cluster.library import faiss
 from rayhier.cluster.shape import Level, statistics
@@ -26,6 +26,7 @@ from rayhier.dataset.documents import together
 from rayhier.progress import Bar
 from rayhier.ray import stream
 from rayhier.spec.cluster import CpuWorkers
+from rayhier.spec.train.hce import node_counts
 from rayhier.storage import columns, files
 from rayhier.storage.paths import Location, locate
 

@@ -8,11 +8,11 @@ import pytest
 
 from rayhier.cluster import __main__ as command
 from rayhier.cluster import stored
-from rayhier.cluster.document_tree import node_counts
 from rayhier.cluster.ray import grow_streamed
 from rayhier.cluster.shape import statistics
 from rayhier.spec import InputError
 from rayhier.spec.cluster import CpuWorkers
+from rayhier.spec.train.hce import node_counts
 from rayhier.storage import columns, files, schemas
 
 from .in_process import in_this_process, threads_as_before

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rayhier.spec.router.common import Reads
 from rayhier.spec.router.ehi import EhiRouting
 from rayhier.spec.router.hce import HceRouting
 from rayhier.spec.router.learned_ivf import LearnedIvfRouting, Teaching
-from rayhier.spec.router.tree import Reads
 
 RouterSpec = Annotated[LearnedIvfRouting | EhiRouting | HceRouting, Field(discriminator="type")]
 

@@ -6,7 +6,7 @@ Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Ret
 import math
 from typing import Literal
 
-from rayhier.spec.router.tree import Reads, TreeSpec
+from rayhier.spec.router.tree import TreeSpec
 
 DOCUMENTS_A_LEAF = 16.0
 
@@ -19,29 +19,6 @@ class EhiRouting(TreeSpec):
     """Input to the softmax of each level. `relu`: k = x + ReLU(U x), as in the paper. `none`: x itself."""
     warm_start: Literal["kmeans", "none"] = "kmeans"
     """First weights of the tree. `kmeans`: those of spherical k-means (ours). `none`: random, as in the paper."""
-
-    @property
-    def spills(self) -> bool:
-        """Whether only documents near a border get a second leaf: no, with two leaves a document all documents do."""
-        return False
-
-    @property
-    def calibrates(self) -> bool:
-        """Whether the router learns from dev queries how probable an answer is: no."""
-        return False
-
-    @property
-    def reads(self) -> Reads:
-        """Part of an encoded text that routing needs."""
-        return "vectors"
-
-    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  it always learns together with the encoder
-        """Phases in which only the router trains, name -> epochs: none, it trains together with the encoder."""
-        return {}
-
-    def lessons(self, queries: int, documents: int) -> int:  # noqa: ARG002  always none
-        """Number of texts that teach the router after the encoder has trained: none."""
-        return 0
 
     def auto_leaves(self, documents: int) -> float:
         """Leaves where `branching` is auto: 16 documents a leaf up to N = 25,600 documents, then √N / 10 a leaf."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rayhier.spec.router.tree import Reads, TreeSpec
+from rayhier.spec.router.tree import TreeSpec
 from rayhier.spec.section import Rate, Section, Weight
 
 FEWEST_SCREENED = 256
@@ -81,11 +81,6 @@ class LearnedIvfRouting(TreeSpec):
     def calibrates(self) -> bool:
         """Whether the router learns from dev queries how probable an answer is, for a beam of each query's own: yes."""
         return True
-
-    @property
-    def reads(self) -> Reads:
-        """Part of an encoded text that routing needs."""
-        return "vectors"
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
         """Phases in which only the router trains, name -> epochs; 0 without judged queries (docs/LOG.md)."""

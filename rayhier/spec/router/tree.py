@@ -5,13 +5,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from rayhier.spec.section import Section
-
-Reads = Literal["vectors", "tokens"]
-"""Part of an encoded text that routing needs: its vector only, or its vector and its tokens' vectors."""
+from rayhier.spec.router.common import Routing
 
 
-class TreeSpec(Section):
+class TreeSpec(Routing):
     """A tree whose nodes all have B children: B^H leaves."""
 
     branching: Annotated[int, Field(ge=2, le=1_000_000)] | Literal["auto"] = "auto"
@@ -32,11 +29,6 @@ class TreeSpec(Section):
         if self.branching != "auto":
             return self.branching
         return int(max(2, round(self.auto_leaves(documents) ** (1 / self.height))))
-
-    @property
-    def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of the vectors, with their values; none may exceed the vectors' own."""
-        return {}
 
     def over(self, documents: int) -> Self:
         """A copy with `auto` replaced by the branching it means for `documents` documents."""

@@ -3,7 +3,6 @@
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-8 and Algorithms 1-3.
 """
 
-import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -13,6 +12,24 @@ from rayhier.spec.section import Section, Weight
 from rayhier.spec.train.common import InfoNce
 from rayhier.spec.train.generated import GeneratedSpec
 from rayhier.spec.train.pseudo_queries import PseudoQueries
+
+
+def node_counts(documents: int, branching: int) -> list[int]:
+    """Nodes of levels 1 to L - 1, top down, without the root and the documents.
+
+    ValueError for less than one document, or a branching below 2.
+
+    >>> node_counts(5183, 32)
+    [6, 162]
+    """
+    if documents < 1:
+        raise ValueError(f"documents: got {documents}; allowed: 1 or more")
+    if branching < 2:
+        raise ValueError(f"branching: got {branching}; allowed: 2 or more")
+    counts = []
+    while (documents := -(-documents // branching)) > 1:
+        counts.append(documents)
+    return counts[::-1]
 
 
 class TreeShape(Section):
@@ -34,10 +51,7 @@ class TreeShape(Section):
         >>> TreeShape(branching=32).counts(5183), TreeShape(branching=8).counts(5183)
         ([6, 162], [2, 11, 81, 648])
         """
-        branching, found = self.children(documents), [documents]
-        while found[0] > 1:
-            found.insert(0, math.ceil(found[0] / branching))
-        return found[1:-1]
+        return node_counts(documents, self.children(documents))
 
     def children(self, documents: int) -> int:
         """Mean children of a node, b, for a number of documents."""

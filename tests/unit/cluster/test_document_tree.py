@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rayhier.cluster import clusters
 from rayhier.cluster.clusters import cluster
-from rayhier.cluster.document_tree import DocumentTree, grow, node_counts
+from rayhier.cluster.document_tree import DocumentTree, grow
+from rayhier.spec.train.hce import node_counts
 
 
 def unit(vectors):

@@ -1,0 +1,49 @@
+"""What other code asks of every router's settings; the answers here are those of a router that nothing teaches."""
+
+from abc import abstractmethod
+from typing import Literal, Self
+
+from rayhier.spec.section import Section
+
+Reads = Literal["vectors", "tokens"]
+"""Part of an encoded text that routing needs: its vector only, or its vector and its tokens' vectors."""
+
+
+class Routing(Section):
+    """Leaves, and how texts are routed to them."""
+
+    @property
+    def spills(self) -> bool:
+        """Whether only documents near a border get a second leaf: no, with two leaves a document all documents do."""
+        return False
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the router learns from dev queries how probable an answer is, for a beam of each query's own: no."""
+        return False
+
+    @property
+    def reads(self) -> Reads:
+        """Part of an encoded text that routing needs."""
+        return "vectors"
+
+    @property
+    def dimensions(self) -> dict[str, int]:
+        """Keys that count dimensions of the vectors, with their values; none may exceed the vectors' own."""
+        return {}
+
+    def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
+        """Phases in which only the router trains, name -> epochs: none, it trains together with the encoder."""
+        return {}
+
+    def lessons(self, queries: int, documents: int) -> int:  # noqa: ARG002  some routers are taught by both
+        """Number of texts that teach the router after the encoder has trained: none."""
+        return 0
+
+    @abstractmethod
+    def multiply_adds(self, leaves: int, dimension: int) -> float:
+        """Multiply-adds of routing one vector in a router with `leaves` leaves."""
+
+    def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
+        """A copy with `auto` replaced by the branching it means for `documents` documents, where it has one."""
+        return self
