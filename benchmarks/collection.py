@@ -6,19 +6,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
-from rayhier.arrays import Floats
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.queries import Queries, load_queries
-from rayhier.model.encoder import ResidualHead
+from rayhier.dataset.spans import Spans
+from rayhier.embed.precision import as_embedded
 from rayhier.plan import make_plan
 from rayhier.spec import load
+from rayhier.spec.encoder import LearningPart
 from rayhier.storage.artifact import Artifact
 from rayhier.train.data import load_examples
 from rayhier.train.examples import Examples
 from rayhier.train.phases import dev_queries
-from rayhier.train.tower import HeadTower, Side
+from rayhier.train.tower import Tower, build_tower
 
 ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "specs" / "scifact.yaml"
@@ -59,7 +58,7 @@ class Collection:
         overrides = [*place(name, workdir), *more]
         run(overrides, "--stage", "corpus", "--stage", "embed")
         plan = make_plan(load(SPEC, overrides))
-        self.spec = plan.spec
+        self.spec, self.model = plan.spec, plan.model.path
         self.corpus, self.vectors = (Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors"))
         self.documents = load_documents(self.corpus, self.vectors)
         if self.documents.parents is not None:
@@ -71,11 +70,13 @@ class Collection:
         """The judged queries of a split."""
         return load_queries(self.corpus, self.vectors, split)
 
-    def tower(self, examples: Examples) -> HeadTower:
-        """A head on the stored vectors, untrained, that learns from these examples."""
-        stored: dict[Side, Floats] = {
-            "query": examples.query_QM,
-            "document": self.documents.vector_NM,
-            "dev": self.dev.vector_QM,
-        }
-        return HeadTower(ResidualHead(self.documents.vector_NM.shape[1]), stored, torch.device("cpu"))
+    def tower(
+        self,
+        examples: Examples,
+        part: LearningPart = "head",
+        dev: Queries | None = None,
+        spans: Spans | None = None,
+    ) -> Tower:
+        """A head on the stored vectors, or a part of the transformer, untrained, that learns from these examples."""
+        spec = as_embedded(self.spec, self.vectors, 0).encoder.model_copy(update={"train": part, "device": "cpu"})
+        return build_tower(spec, self.model, self.corpus, self.documents, examples, dev or self.dev, spans)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,7 @@ def file_of(title: str) -> str:
 def draw(found: Results, folder: Path) -> None:
     """Save one figure a table of the paper."""
     for title, rows in found.items():
-        figure(folder, title, lambda axes, rows=rows: bars(axes, rows))
+        figure(folder, title, partial(bars, rows=rows))
     shown = [one for rows in found.values() for one in rows if one[0].name in EPOCHS]
     figure(folder, "Figure 7: imbalance over epochs", lambda axes: epochs(axes, shown))
 

@@ -138,7 +138,10 @@ class Growth:
             len(rows) - len(self.old),
             milliseconds,
             float(segment.lists.count(leaves_QB, leaves_QB)[0].mean()) / len(rows),
-            *(mean(values[own_Q]) for values in (hit_Q, exact_Q) for own_Q in (old_Q, new_Q)),
+            mean(hit_Q[old_Q]),
+            mean(hit_Q[new_Q]),
+            mean(exact_Q[old_Q]),
+            mean(exact_Q[new_Q]),
             balance(np.array(there.manifest.counts))["imbalance"],
             gap,
         )

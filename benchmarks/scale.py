@@ -17,10 +17,12 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from matplotlib.figure import Figure
 
@@ -42,6 +44,7 @@ from rayhier.search.answer import Answer, answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
+from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap
@@ -73,7 +76,7 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
     def write(attempt: Attempt) -> Output:
         centre_CM = centres()
         kept = [int(rows * min(1.0, SAMPLE / documents)) for _, rows in parts(documents)]
-        sample_NM = np.empty((sum(kept), DIMENSION), np.float16)
+        sample_NM: npt.NDArray[Any] = np.empty((sum(kept), DIMENSION), np.float16)
         begins = np.cumsum([0, *kept])
         for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
             sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
@@ -82,9 +85,10 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         sampled = len(sample_NM) < documents
         router = make_router(own, sample_NM, 0, sampled=sampled)
         settle(router, sample_NM, spec, 0, sampled=sampled)
-        save_router(router, attempt.root / "router")
-        (attempt.root / "encoder").mkdir()
-        (attempt.root / "encoder" / "none").write_text("vectors are what they are\n")
+        with files.filling(attempt.root / "router") as own_folder:
+            save_router(router, own_folder)
+        with files.filling(attempt.root / "encoder") as own_folder:
+            (own_folder / "none").write_text("vectors are what they are\n")
         return Output({"leaves": router.n_leaves, "sample": len(sample_NM)})
 
     return publish(folder, "model", {}, write)
@@ -126,7 +130,7 @@ def latency(
 
     def milliseconds(batch: int) -> float:
         batches = (query_QM[begin : begin + batch] for begin in range(0, len(query_QM), batch))
-        return float(np.median([1e3 * timed(lambda own=own: ask(own)) / len(own) for own in batches]))
+        return float(np.median([1e3 * timed(partial(ask, own)) / len(own) for own in batches]))
 
     found = [{int(hit.id[1:]) for hit in answer.hits} for answer in ask(query_QM)]
     recall = np.mean([len(own & set(near)) / K for own, near in zip(found, near_QK.tolist(), strict=True)])
@@ -208,10 +212,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         [
             line("rows, leaves, shards", lambda row: f"{row['rows']:,}, {row['leaves']:,}, {row['shards']}"),
             line("imbalance", lambda row: f"{row['imbalance']:.2f}"),
-            *(
-                line(f"{name}: s, largest process, all, GB", lambda row, name=name: shown(row["took"][name]))
-                for name in rows[0]["took"]
-            ),
+            *(line(f"{name}: s, largest process, all, GB", partial(shown, name)) for name in rows[0]["took"]),
             line("index, µs a document", lambda row: f"{1e6 * row['took']['index']['seconds'] / row['documents']:.0f}"),
             line("bytes a document", lambda row: f"{row['bytes'] / row['documents']:.0f}"),
             line(f"leaves visited for {RECALL:.0%} of the {K} nearest", lambda row: f"{row['beam']:,}"),
@@ -233,8 +234,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def shown(took: dict[str, float]) -> str:
+def shown(stage: str, row: dict[str, Any]) -> str:
     """Seconds and gigabytes of one stage."""
+    took = row["took"][stage]
     return f"{took['seconds']:.0f}, {took['process'] / 1e9:.2f}, {took['total'] / 1e9:.2f}"
 
 

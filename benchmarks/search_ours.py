@@ -15,7 +15,7 @@ from benchmarks.search_peers import K, System, widths
 from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.search.scan import LeafScan, Rows
+from rayhier.search.scan import LeafScan, RankedRows
 from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.search import Codec
@@ -79,7 +79,7 @@ class Ours:
         return System(f"rayhier, {codec}", self.seconds + seconds, size, efforts, search, visited)
 
 
-def numbered(rows: Rows, number: Sequence[Ints]) -> Ints:
+def numbered(rows: RankedRows, number: Sequence[Ints]) -> Ints:
     """Numbers [q, 10] of the best documents: one in two shards comes once."""
     found = np.full((len(rows.row_QT), K), -1)
     for query, (shards, own) in enumerate(zip(rows.segment_QT.tolist(), rows.row_QT.tolist(), strict=True)):

@@ -104,10 +104,13 @@ def faiss_graph(vector_NM: Floats) -> Iterator[System]:
         index.hnsw.efSearch = effort
         return np.asarray(index.search(query_QM, K)[1])
 
+    counted: Any = faiss.cvar
+    stats = counted.hnsw_stats
+
     def visited(query_QM: Floats, effort: int) -> float:
-        faiss.cvar.hnsw_stats.reset()
+        stats.reset()
         search(query_QM, effort, 1)
-        return float(faiss.cvar.hnsw_stats.ndis / len(query_QM))
+        return float(stats.ndis / len(query_QM))
 
     yield System("faiss HNSW", seconds, size_of(index), widths(n // 10), search, visited)
 

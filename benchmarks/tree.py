@@ -39,7 +39,7 @@ WAYS = ("in memory", "streamed")
 def cut(vector_NM: Floats, dimension: int) -> Floats:
     """Unit vectors [n, dimension]: the first numbers of each."""
     found = vector_NM[:, :dimension]
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
 
 def in_memory(given: argparse.Namespace, branching: int) -> dict[str, Any]:

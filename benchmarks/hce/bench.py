@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from benchmarks import cache
 from benchmarks.collection import Collection
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Values
+from rayhier.dataset.documents import load_titled
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
 from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.search.exact import exact
+from rayhier.spec.encoder import LearningPart
 from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.storage import files
 from rayhier.train.contrast.contrast import Contrast
@@ -24,9 +26,9 @@ from rayhier.train.dev import ExactMeasure
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import StoredPairs
+from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.hce.whiten import begin
-from rayhier.train.tower import HeadTower
+from rayhier.train.tower import TextTower
 
 MEASURES = ("nDCG@10", "R@1", "R@5", "R@10", "R@100")
 DEPTH = 100
@@ -38,6 +40,7 @@ class Row:
 
     name: str
     train: dict[str, Any] | None
+    part: LearningPart = "head"
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ class Bench:
 
     def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
-        key = cache.key(row.train, split.name, seed if row.train else 0)
+        key = cache.key(row.train, split.name, seed if row.train else 0, *([] if row.part == "head" else [row.part]))
         path = self.results / f"{key}.npz"
         if not path.is_file():
             _keep(path, self._measured(row, split, seed))
@@ -119,13 +122,16 @@ class Bench:
         """Trained vectors of the documents and of a split's queries."""
         if row.train is None:
             return self.collection.documents.vector_NM, split.queries.vector_QM
-        phase = self.phase(row.train, split, seed)
+        phase = self.phase(row, split, seed)
         train(phase)
+        if isinstance(phase.tower, TextTower):
+            phase.tower.give("query", split.queries.texts)
+            return phase.documents(), phase.tower.infer("query", np.arange(len(split.queries))).numpy()
         return phase.documents(), encode(phase.tower.module, split.queries.vector_QM)
 
-    def phase(self, settings: dict[str, Any], split: Split, seed: int) -> EncoderPhase:
+    def phase(self, row: Row, split: Split, seed: int) -> EncoderPhase:
         """The training of a configuration."""
-        data, examples = self.collection, split.examples
+        data, examples, settings = self.collection, split.examples, row.train or {}
         if settings["type"] == "contrast":
             measure = ExactMeasure(data.dev, data.documents, examples.answers(data.documents.results))
             return Contrast(data.tower(examples), examples, ContrastTraining.model_validate(settings), seed, measure)
@@ -135,14 +141,11 @@ class Bench:
         if alone:
             none_P2 = np.empty((0, 2), dtype=np.int64)
             examples = Examples(examples.document_NM, examples.document_NM, none_P2, same=True)
+        drawn = None if spec.objective == "supervised" else spans
+        tower = data.tower(examples, row.part, dev, drawn)
+        pseudo = pseudo_pairs(spec.pseudo_queries, tower, drawn, partial(load_titled, data.corpus, data.documents.ids))
+        begin(tower, spec, data.documents.vector_NM, drawn)
         measure = ExactMeasure(dev, data.documents, examples.answers(data.documents.results))
-        tower = data.tower(examples)
-        pseudo = None
-        if spec.objective != "supervised" and spans is not None:
-            pseudo = StoredPairs(spans)
-            stored = {**tower.stored, "pseudo": spans.vector_PM, "dev": dev.vector_QM}
-            tower = HeadTower(tower.module, stored, tower.device)
-            begin(tower, spec, data.documents.vector_NM, spans)
         return Hce(tower, examples, pseudo, spec, seed, measure)
 
 

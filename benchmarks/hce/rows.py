@@ -59,6 +59,16 @@ ALONE = [
     Row("U as printed", {**UNSUPERVISED, **PAPER}),
 ]
 """Trained by documents alone; told from the untouched encoder."""
+LAYER: dict[str, Any] = {"batch_size": 64, "encoder_lr": 1e-4, "measure_every": 2}
+"""Training of the last layer, which encodes every text of a step again: smaller batches, the paper's rate."""
+LAYERED = {
+    "scifact": [
+        Row("U, last layer", {**UNSUPERVISED, **LAYER, "epochs": 2, "measure_every": 1}, "last_layer"),
+        Row("S, last layer", {**SUPERVISED, **LAYER, "epochs": 10}, "last_layer"),
+    ],
+    "cranfield": [Row("U, last layer", {**UNSUPERVISED, **LAYER, "epochs": 8}, "last_layer")],
+}
+"""One row each with the last layer trained, some 150 steps, by collection."""
 BRANCHINGS = [
     Row(f"S, b = {branching}", {**SUPERVISED, "tree": {"branching": branching}}) for branching in (4, 8, 16, 64, 256)
 ]

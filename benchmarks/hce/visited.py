@@ -35,7 +35,7 @@ class Trained(View):
     @cached_property
     def contrast(self) -> EncoderPhase:  # type: ignore[override]
         """The trained encoder."""
-        phase = self.bench.phase(self.row.train or {}, self.bench.test, self.seed)
+        phase = self.bench.phase(self.row, self.bench.test, self.seed)
         train(phase, self.folder / "encoder.safetensors")
         return phase
 
