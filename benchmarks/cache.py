@@ -1,10 +1,16 @@
-"""Keys of results that are kept, so that a benchmark goes on where it was interrupted."""
+"""Results that are kept under keys, so that a benchmark goes on where it was interrupted."""
 
 import hashlib
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from rayhier.plan import CODE
+from rayhier.storage import files
 
 VERSION = 2
 """Raised when a benchmark counts in another way what it keeps."""
@@ -18,3 +24,13 @@ def key(*parts: Any) -> str:
     """
     text = json.dumps([VERSION, CODE, *parts], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def keep(path: Path, values: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays to an .npz file that is there as a whole or not at all."""
+
+    def write(place: Path) -> None:
+        with place.open("wb") as opened:
+            np.savez(opened, **values)  # type: ignore[arg-type]
+
+    files.write(path, write)

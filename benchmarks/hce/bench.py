@@ -20,7 +20,6 @@ from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.search.exact import exact
 from rayhier.spec.encoder import LearningPart
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.storage import files
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.dev import ExactMeasure
 from rayhier.train.encoder import EncoderPhase
@@ -106,12 +105,16 @@ class Bench:
 
     def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
-        key = cache.key(row.train, split.name, seed if row.train else 0, *([] if row.part == "head" else [row.part]))
-        path = self.results / f"{key}.npz"
+        path = self.results / f"{self._key(row, split, seed)}.npz"
         if not path.is_file():
-            _keep(path, self._measured(row, split, seed))
+            cache.keep(path, self._measured(row, split, seed))
         with np.load(path) as kept:
             return {name: kept[name] for name in MEASURES}
+
+    @staticmethod
+    def _key(row: Row, split: Split, seed: int) -> str:
+        part = [] if row.part == "head" else [row.part]
+        return cache.key(row.train, split.name, seed if row.train else 0, *part)
 
     def _measured(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         document_NM, query_QM = self.vectors(row, split, seed)
@@ -122,12 +125,17 @@ class Bench:
         """Trained vectors of the documents and of a split's queries."""
         if row.train is None:
             return self.collection.documents.vector_NM, split.queries.vector_QM
-        phase = self.phase(row, split, seed)
-        train(phase)
+        phase = self.trained(row, split, seed)
         if isinstance(phase.tower, TextTower):
             phase.tower.give("query", split.queries.texts)
             return phase.documents(), phase.tower.infer("query", np.arange(len(split.queries))).numpy()
         return phase.documents(), encode(phase.tower.module, split.queries.vector_QM)
+
+    def trained(self, row: Row, split: Split, seed: int) -> EncoderPhase:
+        """The training of a configuration, carried out, or read from an earlier run."""
+        phase = self.phase(row, split, seed)
+        train(phase, self.results / "trained" / f"{self._key(row, split, seed)}.safetensors")
+        return phase
 
     def phase(self, row: Row, split: Split, seed: int) -> EncoderPhase:
         """The training of a configuration."""
@@ -147,19 +155,3 @@ class Bench:
         begin(tower, spec, data.documents.vector_NM, drawn)
         measure = ExactMeasure(dev, data.documents, examples.answers(data.documents.results))
         return Hce(tower, examples, pseudo, spec, seed, measure)
-
-
-def _keep(path: Path, values: dict[str, Values]) -> None:
-    """Write values to a file that is there as a whole or not at all."""
-
-    def write(place: Path) -> None:
-        with place.open("wb") as opened:
-            np.savez(opened, **values)  # type: ignore[arg-type]
-
-    files.write(path, write)
-
-
-def without(settings: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Settings with some of them changed; None takes a setting out."""
-    changed = {**settings, **changes}
-    return {name: value for name, value in changed.items() if value is not None}

@@ -1,20 +1,20 @@
 """Documents visited against recall: leaves on HCE's vectors, and its nodes as leaves, beside contrast's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import cache
 from benchmarks.hce.bench import Bench, Row
 from benchmarks.hce.rows import PLAIN, S
 from benchmarks.quality.recall import Questions
-from benchmarks.quality.statistics import Curve, difference, estimate, mean_curve, recall_at, sample
+from benchmarks.quality.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at, sample
 from benchmarks.quality.systems import Candidate, build, routed
 from benchmarks.quality.view import Index, View
 from benchmarks.tables import table
-from benchmarks.training import train
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all
 from rayhier.spec.router import HceRouting
@@ -22,22 +22,21 @@ from rayhier.train.encoder import EncoderPhase
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
 
+COLUMNS = ("recall", "visited", "cost")
 SHARES = (0.01, 0.02, 0.05, 0.1)
 
 
 class Trained(View):
     """A collection under the encoder that a row of this benchmark trains."""
 
-    def __init__(self, bench: Bench, row: Row, seed: int, folder: Path) -> None:
-        super().__init__(bench.collection, bench.test.examples, seed, folder)
+    def __init__(self, bench: Bench, row: Row, seed: int) -> None:
+        super().__init__(bench.collection, bench.test.examples, seed, bench.results)
         self.bench, self.row = bench, row
 
     @cached_property
     def contrast(self) -> EncoderPhase:  # type: ignore[override]
         """The trained encoder."""
-        phase = self.bench.phase(self.row, self.bench.test, self.seed)
-        train(phase, self.folder / "encoder.safetensors")
-        return phase
+        return self.bench.trained(self.row, self.bench.test, self.seed)
 
     def nodes(self) -> Index:
         """HCE's nodes as leaves, each document with the nearest."""
@@ -55,37 +54,49 @@ class Visits:
     curves: dict[str, Curve]
     leaves: dict[str, int]
 
+    @property
+    def pairs(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Each of HCE's systems and the system on contrast's vectors that it is told from."""
+        plain, hce, lists, nodes = self.curves
+        return (hce, plain), (nodes, lists)
 
-def visits(bench: Bench, seeds: Sequence[int], folder: Path) -> Visits:
+    def points(self, system: str, control: str) -> list[Estimate]:
+        """Points of R@100 by which a system is above a control at each share visited."""
+        points_RS = 100 * difference(self.curves[system], self.curves[control], SHARES)
+        return [estimate(points_RS[:, place]) for place in range(len(SHARES))]
+
+
+def visits(bench: Bench, seeds: Sequence[int]) -> Visits:
     """Curves of the four systems: learned_ivf and IVF on contrast's vectors, learned_ivf and nodes on HCE's."""
     questions = Questions.of(bench.test.queries, bench.collection.documents.ids)
+    auto = bench.collection.spec.leaves(len(bench.collection.documents.ids))
     curves: dict[str, list[Curve]] = {}
     leaves: dict[str, int] = {}
     for seed in seeds:
-        contrast, hce = (Trained(bench, row, seed, folder / f"{row.name[:8]}-{seed}") for row in (PLAIN, S))
+        contrast, hce = (Trained(bench, row, seed) for row in (PLAIN, S))
         nodes = hce.nodes()
         count = nodes.router.n_leaves
-        auto = bench.collection.spec.leaves(len(bench.collection.documents.ids))
-        systems: dict[str, tuple[Candidate, int]] = {
-            "contrast, `learned_ivf`": (build(contrast, "learned_ivf", auto, questions), auto),
-            "S, `learned_ivf`": (build(hce, "learned_ivf", auto, questions), auto),
-            "contrast, `faiss_ivf`": (build(contrast, "faiss_ivf_same_encoder", count, questions), count),
-            "S, router `hce`": (routed(hce, nodes, questions), count),
+        systems: dict[str, tuple[int, Callable[[], Candidate]]] = {
+            "contrast, `learned_ivf`": (auto, partial(build, contrast, "learned_ivf", auto, questions)),
+            "S, `learned_ivf`": (auto, partial(build, hce, "learned_ivf", auto, questions)),
+            "contrast, `faiss_ivf`": (count, partial(build, contrast, "faiss_ivf_same_encoder", count, questions)),
+            "S, router `hce`": (count, partial(routed, hce, nodes, questions)),
         }
-        for name, (system, own) in systems.items():
-            curves.setdefault(name, []).append(curve(system))
+        for number, (name, (own, make)) in enumerate(systems.items()):
+            key = cache.key(PLAIN.train, S.train, number, own, seed)
+            curves.setdefault(name, []).append(kept_curve(bench.results / f"visits-{key}.npz", make))
             leaves[name] = own
     return Visits({name: mean_curve(own) for name, own in curves.items()}, leaves)
 
 
-def curve(system: Candidate) -> Curve:
-    """What every query found and paid, beam after beam."""
-    rows = list(system.walk())
-    recall, visited, cost = (
-        np.stack([getattr(row, name) for row in rows]).astype(np.float64)
-        for name in ("recall_Q", "visited_Q", "cost_Q")
-    )
-    return Curve(recall, visited, cost, np.asarray(system.exact(), dtype=np.float64))
+def kept_curve(path: Path, make: Callable[[], Candidate]) -> Curve:
+    """What every query found and paid, beam after beam, measured now or read from an earlier run."""
+    if not path.is_file():
+        rows = list((system := make()).walk())
+        columns = {name: np.stack([getattr(row, f"{name}_Q") for row in rows]) for name in COLUMNS}
+        cache.keep(path, {**columns, "exact": system.exact()})
+    with np.load(path) as kept:
+        return Curve(*(kept[name].astype(np.float64) for name in (*COLUMNS, "exact")))
 
 
 def lines(found: Visits) -> list[str]:
@@ -101,17 +112,14 @@ def lines(found: Visits) -> list[str]:
         ]
         for name, own in found.curves.items()
     ]
-    names = list(found.curves)
     told = [
-        [f"{system} over {control}", *(_points(found, system, control, place) for place in range(len(SHARES)))]
-        for system, control in ((names[1], names[0]), (names[3], names[2]))
+        [f"{system} over {control}", *map(_interval, found.points(system, control))] for system, control in found.pairs
     ]
     return [*table(head, rows), "", *table(["points of R@100", *(f"{share:.0%}" for share in SHARES)], told)]
 
 
-def _points(found: Visits, system: str, control: str, place: int) -> str:
-    value = estimate(100 * difference(found.curves[system], found.curves[control], SHARES)[:, place])
-    return f"{value.value:+.1f} [{value.low:+.1f}, {value.high:+.1f}]"
+def _interval(points: Estimate) -> str:
+    return f"{points.value:+.1f} [{points.low:+.1f}, {points.high:+.1f}]"
 
 
 def _cost(own: Curve) -> float:

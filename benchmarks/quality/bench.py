@@ -1,7 +1,6 @@
 """A collection's choices and curves, kept below its cache: what is left to measure, and what the page shows."""
 
 import importlib.util
-import io
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,9 @@ from benchmarks.quality.recall import Questions
 from benchmarks.quality.statistics import Curve, mean_curve
 from benchmarks.quality.systems import JOINT, LISTS, build
 from benchmarks.quality.view import View, folds
+from rayhier.arrays import Bools
 from rayhier.dataset.balance import balance
+from rayhier.dataset.queries import new_answers
 from rayhier.evaluate.curve import Point, reach
 from rayhier.evaluate.systems.ivf import list_choices
 from rayhier.spec import load
@@ -96,6 +97,17 @@ class Bench:
         if self.split == "dev":
             return self.dev
         return Questions.of(self.collection.queries(self.split), self.collection.documents.ids)
+
+    @cached_property
+    def new(self) -> Bools:
+        """Whether each query of the final measurement has new answers, which no train query has, [q]."""
+        path = self.folder / self.split / "new.npz"
+        if not path.is_file():
+            queries = self.collection.dev if self.split == "dev" else self.collection.queries(self.split)
+            answers = self.collection.examples.answers(self.collection.documents.results)
+            cache.keep(path, {"new": new_answers(queries, answers)})
+        with np.load(path) as kept:
+            return np.asarray(kept["new"])
 
     @property
     def tuned(self) -> tuple[str, ...]:
@@ -241,17 +253,15 @@ class Bench:
         view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
         system = build(view, run.system, run.leaves, self.final)
         rows = list(system.walk())
-        data = io.BytesIO()
-        np.savez(
-            data,
-            beam=np.array([row.beam for row in rows]),
-            recall=np.stack([row.recall_Q for row in rows]),
-            visited=np.stack([row.visited_Q for row in rows]),
-            cost=np.stack([row.cost_Q for row in rows]),
-            exact=system.exact(),
-            sizes=system.sizes,
-        )
-        files.replace(self._path(run), data.getvalue())
+        values = {
+            "beam": np.array([row.beam for row in rows]),
+            "recall": np.stack([row.recall_Q for row in rows]),
+            "visited": np.stack([row.visited_Q for row in rows]),
+            "cost": np.stack([row.cost_Q for row in rows]),
+            "exact": system.exact(),
+            "sizes": system.sizes,
+        }
+        cache.keep(self._path(run), values)
 
     def _path(self, run: Measurement) -> Path:
         return self.folder / self.split / run.file
@@ -261,7 +271,7 @@ class Bench:
         main = {system: self._outcome(self.main_runs(system)) for system in self.systems}
         beside = {system: self._outcome(self.beside_runs(system, self.equal)) for system in EQUAL}
         shapes = {shape: self._outcome(runs) for shape, runs in self.shapes.items()}
-        return Results(self.name, self.choices["documents"], self.seeds, main, beside, shapes)
+        return Results(self.name, self.choices["documents"], self.seeds, self.new, main, beside, shapes)
 
     def _outcome(self, runs: Sequence[Measurement]) -> Outcome:
         """The mean over seeds, and each seed's balance, nothing for what has no leaves."""

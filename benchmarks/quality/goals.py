@@ -1,7 +1,7 @@
 """The goals of docs/quality.md: each one's value and interval, what was asked, met or missed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from benchmarks.quality.statistics import (
     recall_at,
     sample,
 )
+from rayhier.arrays import Bools
 
 LEVELS = (0.9, 0.95, 0.98)
 SUPERVISED = ("scifact", "acl_title2abs", "oewn_examples")
@@ -43,9 +44,18 @@ class Results:
     name: str
     documents: int
     seeds: int
+    new_Q: Bools
+    """Whether a query has new answers."""
     main: dict[str, Outcome]
     equal: dict[str, Outcome]
     shapes: dict[str, Outcome]
+
+    @property
+    def asked_anew(self) -> dict[str, Outcome]:
+        """Systems of the main table, asked the queries with new answers alone; none where all or no answers are new."""
+        if self.new_Q.all() or not self.new_Q.any():
+            return {}
+        return {name: replace(one, curve=one.curve.of(self.new_Q)) for name, one in self.main.items()}
 
     @property
     def queries(self) -> int:

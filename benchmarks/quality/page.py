@@ -127,6 +127,7 @@ def collection_tables(one: Results) -> list[str]:
         "",
         *table(one.main, one.seeds),
         "",
+        *new_answers(one),
         f"At equal leaf counts, {one.equal[SHIPPED].seeds} seeds:",
         "",
         *table(one.equal, one.equal[SHIPPED].seeds),
@@ -136,6 +137,14 @@ def collection_tables(one: Results) -> list[str]:
         found += [f"Taught trees of equal leaf counts, {min(m.seeds for m in one.shapes.values())} seeds:", ""]
         found += [*table(one.shapes, min(m.seeds for m in one.shapes.values())), ""]
     return found
+
+
+def new_answers(one: Results) -> list[str]:
+    """All systems, asked the queries with new answers alone."""
+    if not one.asked_anew:
+        return []
+    title = f"The {one.new_Q.sum():,} queries with new answers, none of which is judged for a train query:"
+    return [title, "", *table(one.asked_anew, one.seeds), ""]
 
 
 def table(systems: Mapping[str, Outcome], seeds: int) -> list[str]:

@@ -24,6 +24,11 @@ class Curve:
     exact_Q: Array
     """Recall of a scan of all documents with that encoder."""
 
+    def of(self, own_Q: npt.NDArray[np.bool_]) -> "Curve":
+        """The curve of some of the queries."""
+        columns = (self.recall_PQ, self.visited_PQ, self.cost_PQ, self.exact_Q)
+        return Curve(*(column[..., own_Q] for column in columns))
+
 
 @dataclass(frozen=True)
 class Estimate:

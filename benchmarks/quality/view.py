@@ -68,7 +68,7 @@ class View:
         """Encoder: trained by contrast, or untrained."""
         data, training = self.collection, self.collection.spec.train
         assert isinstance(training, ContrastTraining)
-        measure = ExactMeasure(data.dev, data.documents)
+        measure = ExactMeasure(data.dev, data.documents, self.examples.answers(data.documents.results))
         contrast = Contrast(data.tower(self.examples), self.examples, training, self.seed, measure)
         if self.trains:
             train(contrast, self.folder / "encoder.safetensors")
@@ -135,7 +135,8 @@ class View:
         """The paper's training: encoder and router at once."""
         router = EhiRouting.model_validate({"type": "ehi", "branching": leaves, "warm_start": warm_start})
         data, training = self.collection, EhiTraining(type="ehi")
-        measure = DevMeasure(data.dev, data.documents.results)
+        results = data.documents.results
+        measure = DevMeasure(data.dev, results, self.examples.answers(results))
         joint = Joint(data.tower(self.examples), self.examples, router, training, self.seed, measure)
         train(joint, self.folder / f"joint-{warm_start}-{leaves}.safetensors")
         return joint

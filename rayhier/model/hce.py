@@ -2,7 +2,7 @@
 
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-7.
 
-Shapes: N queries, K nodes of a level, S most siblings of a node, M embedding size, T levels.
+Shapes: N queries, K nodes of a level, S most siblings of a node, U nodes among all siblings, M embedding size, T levels.
 """
 
 from collections.abc import Sequence
@@ -43,12 +43,9 @@ class Hierarchy(nn.Module):
         for level, centroid_KM in enumerate(self.centroids):
             node_N = node_NT[:, level]
             sibling_NS = self._siblings[level][self._parents[level][node_N]]
-            unit_KM = F.normalize(centroid_KM, dim=1)
-            if sibling_NS.numel() < len(unit_KM):
-                score_NS = torch.bmm(F.embedding(sibling_NS.clamp(min=0), unit_KM), query_NM.unsqueeze(2)).squeeze(2)
-            else:
-                score_NS = (query_NM @ unit_KM.T).gather(1, sibling_NS.clamp(min=0))
-            score_NS = score_NS.masked_fill(sibling_NS < 0, -torch.inf) / temperature
+            told_U, place_NS = torch.unique(sibling_NS.clamp(min=0), return_inverse=True)
+            score_NU = query_NM @ F.normalize(centroid_KM[told_U], dim=1).T
+            score_NS = score_NU.gather(1, place_NS).masked_fill(sibling_NS < 0, -torch.inf) / temperature
             own_N1 = (sibling_NS == node_N.unsqueeze(1)).int().argmax(dim=1)
             total = total + F.cross_entropy(score_NS, own_N1, reduction="sum")
         return total

@@ -1,0 +1,83 @@
+"""Goals that were set before anything was measured, and what came out."""
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.hce.findings import Comparison, Findings
+from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
+from benchmarks.hce.visited import SHARES
+from benchmarks.tables import UNKNOWN, table
+
+Goal = tuple[str, float, float]
+"""What is asked, what came out, and the least that was asked."""
+NDCG, RECALL = "nDCG@10", "R@100"
+PART_OF_GAIN = 80.0
+"""Percent of its gain over the untouched encoder that a training should keep where answers are new to it."""
+
+
+def lines(found: Mapping[str, Findings]) -> list[str]:
+    """A table of the goals of the collections that were measured."""
+    goals = [goal for name, own in GOALS.items() if name in found for goal in own(found[name])]
+    rows = [(title, f"{value:.3f}", f"{least:g}", verdict(value, least)) for title, value, least in goals]
+    return table(["", "value", "at least", ""], rows) if rows else [UNKNOWN]
+
+
+def verdict(value: float, least: float) -> str:
+    """Whether a goal is met."""
+    return "met" if value >= least else "MISSED"
+
+
+def scifact(found: Findings) -> Iterator[Goal]:
+    """Contrast, S and J where answers are known and where they are new, and U beside the untouched encoder."""
+    assert found.judged is not None
+    assert found.alone is not None
+    told = found.judged
+    plain, hce, joint = (row.name for row in (PLAIN, S, J))
+    yield "SciFact: contrast, nDCG@10", told.mean(plain, NDCG), 0.795
+    yield "SciFact: contrast, R@100", told.mean(plain, RECALL), 0.945
+    yield "SciFact: S, nDCG@10", told.mean(hce, NDCG), 0.80
+    value, low, _ = told.difference(hce, plain, NDCG)
+    yield "SciFact: S over contrast, nDCG@10, lower bound, points", low, -1.0
+    yield "SciFact: S over contrast, nDCG@10, points (the stretch)", value, 0.5
+    yield "SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG)[0], -0.5
+    for measure, least in ((NDCG, -1.0), (RECALL, -1.5)):
+        yield f"SciFact: U over untouched, {measure}, lower bound", _low(found.alone, U.name, measure), least
+    for row in (PLAIN, S, J):
+        yield from new_answers(told, row.name)
+
+
+def new_answers(told: Comparison, row: str) -> Iterator[Goal]:
+    """What a training does to queries whose answers it has not seen, and to all."""
+    name = row.partition(",")[0]
+    for measure in (NDCG, RECALL):
+        value = told.difference(row, UNTOUCHED.name, measure, "new answers")[0]
+        yield f"SciFact, new answers: {name} over untouched, {measure}, points", value, -0.5
+    best = max(told.difference(one.name, UNTOUCHED.name, NDCG)[0] for one in (PLAIN, S, J))
+    gain = told.difference(row, UNTOUCHED.name, NDCG)[0]
+    yield f"SciFact: {name}, gain in nDCG@10 on all, % of the greatest", 100 * gain / best, PART_OF_GAIN
+
+
+def cranfield(found: Findings) -> Iterator[Goal]:
+    """U with the settings of SciFact."""
+    assert found.alone is not None
+    for measure in (NDCG, RECALL):
+        value = found.alone.difference(U.name, UNTOUCHED.name, measure)[0]
+        yield f"Cranfield: U over untouched, {measure}, points", value, 1.0
+
+
+def oewn_examples(found: Findings) -> Iterator[Goal]:
+    """S beside contrast by exact search, and by leaves at shares visited."""
+    assert found.judged is not None
+    assert found.visits is not None
+    for measure in (NDCG, "R@1"):
+        value = found.judged.difference(S.name, PLAIN.name, measure)[0]
+        yield f"oewn_examples: S over contrast, {measure}, points", value, -0.3
+    for system, control in found.visits.pairs:
+        for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
+            yield f"oewn_examples: {system} over {control}, R@100 at {share:.0%} visited, points", own.value, -0.5
+
+
+def _low(told: Comparison, row: str, measure: str) -> float:
+    return told.difference(row, UNTOUCHED.name, measure)[1]
+
+
+GOALS = {"scifact": scifact, "cranfield": cranfield, "oewn_examples": oewn_examples}

@@ -1,0 +1,49 @@
+"""Plots of docs/hce.md."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from benchmarks.hce.findings import Comparison
+from benchmarks.hce.rows import PLAIN
+from benchmarks.hce.visited import Visits
+
+SIZE, DPI = (7.0, 3.6), 110
+
+
+def branchings(told: Comparison, images: Path) -> str:
+    """Recall at some depths against the tree's branching (the paper's Figure 4); a link to the plot."""
+    figure = Figure(figsize=SIZE, layout="constrained")
+    rows = [row for row in told.rows if row.train and "tree" in row.train]
+    values = [row.train["tree"]["branching"] for row in rows if row.train]
+    for axes, measure in zip(figure.subplots(1, 4), ("R@1", "R@5", "R@10", "R@100"), strict=True):
+        axes.plot(values, [told.mean(row.name, measure) for row in rows], "o-", label="S")
+        axes.axhline(told.mean(PLAIN.name, measure), color="0.5", linestyle="--", label="contrast")
+        axes.set_xscale("log", base=2)
+        axes.set_title(measure)
+        axes.set_xlabel("children of a node, b")
+        axes.grid(alpha=0.3)
+    figure.axes[0].legend(fontsize=8)
+    return _kept(figure, images, "hce_branching.png", "Recall against branching")
+
+
+def visits(found: Visits, images: Path) -> str:
+    """Recall against documents visited of every system; a link to the plot."""
+    figure = Figure(figsize=SIZE, layout="constrained")
+    axes = figure.subplots()
+    for place, (name, curve) in enumerate(found.curves.items()):
+        visited_P, recall_P = curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1)
+        label = f"{name.replace('`', '')}, {found.leaves[name]:,} leaves"
+        axes.plot(100 * visited_P, recall_P, "--" if place in (0, 2) else "-", label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel("documents visited, %")
+    axes.set_ylabel("R@100")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(fontsize=8)
+    return _kept(figure, images, "hce_visited.png", "Recall against documents visited")
+
+
+def _kept(figure: Figure, images: Path, name: str, title: str) -> str:
+    images.mkdir(parents=True, exist_ok=True)
+    figure.savefig(images / name, dpi=DPI)
+    return f"![{title}](images/{name})"
