@@ -44,11 +44,12 @@ def verdict(spec: JobSpec, report: Report) -> list[str]:
     lines = []
     for group, row in report.encoders.items():
         base, trained = (row.systems[name][measure] for name in ENCODERS)
-        worse = ": training made it worse" if trained < base else ""
+        learned = report.learned(measure, group)
+        worse = ": training made it worse" if learned.high < 0 else ""
         what = "exact search" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
         lines.append(
             f"{what}, {measure}: {trained:.3f} with the trained encoder, {base:.3f} with the base one, "
-            f"{tables.said(report.learned(measure, group))}{worse}"
+            f"{tables.said(learned)}{worse}"
         )
     return ["* a difference whose interval excludes 0", "", *lines, ""] if lines else []
 

@@ -6,6 +6,7 @@ import json
 import ir_measures
 import pytest
 
+from rayhier.evaluate.closing import verdict
 from rayhier.evaluate.output import as_markdown, write
 from rayhier.evaluate.report import Report
 from rayhier.evaluate.tables import table
@@ -167,3 +168,11 @@ def test_a_report_reads_as_it_was_written(report, tmp_path):
     assert again == report
     assert again.points("ehi")[1].measures == pytest.approx({"nDCG@10": 0.85, "R@10": 0.425, "R@100": 0.2125})
     assert [again.label(name) for name in again.systems] == ["ehi (3 leaves)", "faiss_ivf (2 lists)", "exact"]
+
+
+@pytest.mark.parametrize(("high", "is_worse"), [(-0.01, True), (0.01, False)])
+def test_training_made_it_worse_only_where_that_is_certain(spec, trained, high, is_worse):
+    report = Report.of(spec, trained)
+    found = [row.model_copy(update={"difference": -0.02, "low": -0.03, "high": high}) for row in report.significance]
+    told = verdict(spec, report.model_copy(update={"significance": found}))
+    assert ["made it worse" in line for line in told if "exact search" in line] == [is_worse]
