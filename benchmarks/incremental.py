@@ -11,7 +11,7 @@ import copy
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from rayhier.index.stats import Stats
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.segment import read_segment
+from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.train.examples import Examples
@@ -47,6 +48,11 @@ NAME, SHARE = "oewn_examples", 0.1
 STEPS = (10, 100, 1_000, 10_000)
 VISITED, DEPTH = 0.05, 100
 BATCH, SHARDS = 4096, 8
+TRAININGS = {
+    "contrast": ContrastTraining(type="contrast"),
+    "hce": HceTraining(type="hce", objective="supervised"),
+}
+"""Trainings of the encoder, by name."""
 
 
 @dataclass(frozen=True)
@@ -70,20 +76,20 @@ class Row:
 class Growth:
     """The collection in two parts, a model of the first, and a leaf map that grows."""
 
-    def __init__(self, name: str, quality: Path, workdir: Path, seed: int) -> None:
+    def __init__(self, name: str, quality: Path, workdir: Path, seed: int, encoder: str) -> None:
         self.collection = Collection(name, quality / name)
-        self.spec = self.collection.spec
+        self.spec = self.collection.spec = self.collection.spec.model_copy(update={"train": TRAININGS[encoder]})
         n = len(self.collection.documents.ids)
         order = np.random.default_rng([seed, 7]).permutation(n)
         self.new, self.old = order[: round(SHARE * n)], np.sort(order[round(SHARE * n) :])
         first, shipped = self._first(), self.spec.model_dump(mode="json", include={"encoder", "train"})
         self.view = View(first, first.examples, seed, workdir / cache.key(name, shipped, seed))
-        head = self.view.contrast.tower.module
+        head = self.view.encoder.tower.module
         self.vector_NM = encode(head, self.collection.documents.vector_NM)
         self.index = self.view.index(self.spec)
         queries = self.collection.queries("test")
         self.query_QM, self.answer_Q = encode(head, queries.vector_QM), self._answers(queries)
-        self.root = workdir / f"map-{name}-{seed}"
+        self.root = workdir / f"map-{name}-{encoder}-{seed}"
 
     def _first(self) -> Collection:
         """The collection without what comes later."""
@@ -172,7 +178,7 @@ class Growth:
         base_NM = self.collection.documents.vector_NM[rows]
         data.documents = Documents([self.collection.documents.ids[row] for row in rows], base_NM)
         data.examples = Examples(first.query_QM, base_NM, first.pair_P2)
-        index = View(data, data.examples, self.view.seed, self.view.folder).index(self.spec)
+        index = self.view.over(data).index(self.spec)
         return self.measure("made anew", self.build(index, rows), index, rows, beam, 0.0)
 
 
@@ -194,21 +200,21 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(markdown(head, lines))
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Recall, as a part of an exact search's, against documents added."""
+def draw(grown: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Recall, as a part of an exact search's, against documents added; a panel an encoder."""
     mpl.use("Agg")
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    grown = [row for row in rows if row.added and row.state != "made anew"]
-    added = [row.added for row in grown]
-    axes.plot(added, [row.old / row.exact_old for row in grown], marker="o", label="queries for old documents")
-    axes.plot(added, [row.new / row.exact_new for row in grown], marker="s", label="queries for added documents")
-    last = rows[-1]
-    axes.scatter([last.added] * 2, [last.old / last.exact_old, last.new / last.exact_new], marker="*", s=120, zorder=3)
-    axes.set(
-        xscale="log", xlabel="documents added after training", ylabel="R@100, of an exact search's", ylim=(0.8, 1.01)
-    )
-    axes.legend(title="stars: leaves and router made anew", loc="lower right")
-    axes.grid(alpha=0.3)
+    figure, panels = plt.subplots(1, len(grown), figsize=(5 * len(grown), 4), layout="constrained", squeeze=False)
+    for axes, (encoder, rows) in zip(panels[0], grown.items(), strict=True):
+        shown = [row for row in rows if row.added and row.state != "made anew"]
+        added, last = [row.added for row in shown], rows[-1]
+        axes.plot(added, [row.old / row.exact_old for row in shown], marker="o", label="queries for old documents")
+        axes.plot(added, [row.new / row.exact_new for row in shown], marker="s", label="queries for added documents")
+        stars = [last.old / last.exact_old, last.new / last.exact_new]
+        axes.scatter([last.added] * 2, stars, marker="*", s=120, zorder=3)
+        axes.set(title=f"encoder: {encoder}", xscale="log", xlabel="documents added after training", ylim=(0.8, 1.01))
+        axes.grid(alpha=0.3)
+    panels[0, 0].set_ylabel("R@100, of an exact search's")
+    panels[0, -1].legend(title="stars: leaves and router made anew", loc="lower right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -218,6 +224,7 @@ def main() -> int:
     """Measure every seed; the table shows means."""
     parser = argparse.ArgumentParser(description="Documents that come after training.")
     parser.add_argument("--collection", default=NAME)
+    parser.add_argument("--encoders", nargs="+", choices=list(TRAININGS), default=list(TRAININGS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workdir", type=Path, default=RUNS / "incremental")
     parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
@@ -225,11 +232,13 @@ def main() -> int:
     given = parser.parse_args()
     set_threads(2)
     workdir, quality = given.workdir.absolute(), given.quality.absolute()
-    found = [Growth(given.collection, quality, workdir, seed).grow() for seed in range(given.seeds)]
-    rows = [over_seeds(states) for states in zip(*found, strict=True)]
-    print(f"{given.collection}, {given.seeds} seeds, {VISITED:.0%} visited at first\n")
-    print(table(rows))
-    draw(rows, given.figure)
+    grown = {}
+    for encoder in given.encoders:
+        found = [Growth(given.collection, quality, workdir, seed, encoder).grow() for seed in range(given.seeds)]
+        grown[encoder] = [over_seeds(states) for states in zip(*found, strict=True)]
+        print(f"{given.collection}, encoder {encoder}, {given.seeds} seeds, {VISITED:.0%} visited at first\n")
+        print(table(grown[encoder]), "\n", flush=True)
+    draw(grown, given.figure)
     return 0
 
 

@@ -34,16 +34,16 @@ class Trained(View):
         self.bench, self.row = bench, row
 
     @cached_property
-    def contrast(self) -> EncoderPhase:  # type: ignore[override]
+    def encoder(self) -> EncoderPhase:
         """The trained encoder."""
         return self.bench.trained(self.row, self.bench.test, self.seed)
 
     def nodes(self) -> Index:
         """HCE's nodes as leaves, each document with the nearest."""
-        phase = self.contrast
+        phase = self.encoder
         assert isinstance(phase, Hce)
         router = node_router(phase, HceRouting(type="hce"))
-        leaf_N1 = place_all(router, Encoded.of(self.documents()), 1)[0].numpy()
+        leaf_N1 = place_all(router, Encoded.of(self.vectors), 1)[0].numpy()
         return Index(router, leaf_N1)
 
 

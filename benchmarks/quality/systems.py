@@ -130,7 +130,7 @@ def routed(view: View, index: Index, questions: Questions) -> Leaves:
 def ivf(view: View, name: str, lists: int, questions: Questions) -> Candidate:
     """K-means lists, probed by nearest centroid; routing costs the centroids."""
     centroid_LM = view.centroids(lists)
-    document_NM, count = view.documents(), 1 if LISTS[name] == 1 else min(CANDIDATES, lists)
+    document_NM, count = view.vectors, 1 if LISTS[name] == 1 else min(CANDIDATES, lists)
     leaf_NC = nearest(document_NM, centroid_LM, count)[0]
     leaf_NR = leaf_NC[:, :1]
     if count > 1:
@@ -144,14 +144,14 @@ def ivf(view: View, name: str, lists: int, questions: Questions) -> Candidate:
 
 def library(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
     """A library that takes the whole index: HNSW, or ScaNN's tree."""
-    query_QM, ids = view.encode(questions.vector_QM), pa.array(np.arange(len(view.documents())))
+    query_QM, ids = view.encode(questions.vector_QM), pa.array(np.arange(len(view.vectors)))
     exact_Q = view.exact(questions)
     if name == "hnsw":
-        graph = Hnsw(ids, None, view.documents())
+        graph = Hnsw(ids, None, view.vectors)
         steps, routing = efforts(len(ids)), 0.0
         system = System("", len(ids), steps, lambda effort: graph.rank(query_QM, effort, DEPTH), lambda _: routing)
     else:
-        tree = ScannTree(ids, None, view.documents(), leaves)
+        tree = ScannTree(ids, None, view.vectors, leaves)
         system = System(
             "", len(ids), beams(leaves), lambda beam: tree.rank(query_QM, beam, DEPTH), lambda _: float(leaves)
         )

@@ -18,13 +18,15 @@ from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, LearnedIvfRouting
-from rayhier.spec.train import ContrastTraining, EhiTraining
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
 from rayhier.train.dev import ExactMeasure
 from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
+from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
 from rayhier.train.learned_ivf.lessons import Lessons
 from rayhier.train.learned_ivf.settle import empty_router, make_router, settle
 from rayhier.train.learned_ivf.teacher import Teacher
@@ -64,49 +66,61 @@ class View:
         self._indexes: dict[tuple[LearnedIvfRouting, IndexSpec], Index] = {}
 
     @cached_property
-    def contrast(self) -> Contrast:
-        """Encoder: trained by contrast, or untrained."""
+    def encoder(self) -> EncoderPhase:
+        """Encoder: trained as the collection's spec has it, by contrast or by HCE with judged pairs; or untrained."""
         data, training = self.collection, self.collection.spec.train
-        assert isinstance(training, ContrastTraining)
         measure = ExactMeasure(data.dev, data.documents, self.examples.answers(data.documents.results))
-        contrast = Contrast(data.tower(self.examples), self.examples, training, self.seed, measure)
+        tower = data.tower(self.examples)
+        phase: EncoderPhase
+        if isinstance(training, HceTraining):
+            phase = Hce(tower, self.examples, None, training, self.seed, measure)
+        else:
+            assert isinstance(training, ContrastTraining)
+            phase = Contrast(tower, self.examples, training, self.seed, measure)
         if self.trains:
-            train(contrast, self.folder / "encoder.safetensors")
-        return contrast
+            train(phase, self.folder / "encoder.safetensors")
+        return phase
 
-    def documents(self) -> Floats:
+    def over(self, collection: Collection) -> "View":
+        """Other documents under this trained encoder."""
+        view = View(collection, collection.examples, self.seed, self.folder)
+        view.encoder = self.encoder
+        return view
+
+    @cached_property
+    def vectors(self) -> Floats:
         """Vectors of the documents [n, m]."""
-        return self.contrast.documents() if self.trains else self.collection.documents.vector_NM
+        return self.encode(self.collection.documents.vector_NM)
 
-    def encode(self, vector_QM: Floats) -> Floats:
-        """Vectors of queries."""
-        return encode(self.contrast.tower.module, vector_QM) if self.trains else vector_QM
+    def encode(self, vector_NM: Floats) -> Floats:
+        """Vectors of texts by those of the base encoder."""
+        return encode(self.encoder.tower.module, vector_NM) if self.trains else vector_NM
 
     def exact(self, questions: Questions) -> Floats:
         """R@100 [q] of a scan of all documents."""
-        rows = pa.array(np.arange(len(self.documents())))
-        return questions.recall(exact(self.encode(questions.vector_QM), self.documents(), rows, rows, DEPTH))
+        rows = pa.array(np.arange(len(self.vectors)))
+        return questions.recall(exact(self.encode(questions.vector_QM), self.vectors, rows, rows, DEPTH))
 
     def relevance(self, questions: Questions) -> Relevance:
         """What is relevant to some queries, and what outranks it here."""
         if id(questions) not in self._relevance:
-            self._relevance[id(questions)] = Relevance(questions, self.encode(questions.vector_QM), self.documents())
+            self._relevance[id(questions)] = Relevance(questions, self.encode(questions.vector_QM), self.vectors)
         return self._relevance[id(questions)]
 
     def centroids(self, leaves: int) -> Floats:
         """Spherical k-means of the documents."""
         if leaves not in self._centroids:
-            self._centroids[leaves] = spherical_kmeans(self.documents(), leaves, self.seed)
+            self._centroids[leaves] = spherical_kmeans(self.vectors, leaves, self.seed)
         return self._centroids[leaves]
 
     @cached_property
     def lessons(self) -> tuple[Lessons, Lessons]:
         """Lessons that teach routers, and the dev queries' answers."""
-        query_QM, dev_QM = (self.contrast.pairs.side(side) for side in ("query", "dev"))
+        query_QM, dev_QM = (self.encoder.pairs.side(side) for side in ("query", "dev"))
         pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
         router = self.collection.spec.router
         assert isinstance(router, LearnedIvfRouting)
-        lessons = Lessons.of(self.examples, query_QM, self.documents(), router.teaching, self.seed)
+        lessons = Lessons.of(self.examples, query_QM, self.vectors, router.teaching, self.seed)
         return lessons, Lessons.judged(dev_QM, pairs)
 
     def index(self, spec: JobSpec) -> Index:
@@ -116,8 +130,8 @@ class View:
         key = own, spec.index
         if key not in self._indexes:
             bend = {"rank": 0} if self.examples.same else {}
-            router = make_router(own.model_copy(update=bend), self.documents(), self.seed)
-            leaf_NR = settle(router, self.documents(), spec, self.seed)
+            router = make_router(own.model_copy(update=bend), self.vectors, self.seed)
+            leaf_NR = settle(router, self.vectors, spec, self.seed)
             if not self.examples.same:
                 train(Teacher(router, leaf_NR, *self.lessons, own.teaching, self.seed))
             self._indexes[key] = Index(router, leaf_NR)
@@ -125,7 +139,7 @@ class View:
 
     def untaught(self, spec: JobSpec) -> Index:
         """An index before it is taught: documents as they lie, leaves by their centroids, the screen, no bend."""
-        index, own, (n, m) = self.index(spec), spec.router, self.documents().shape
+        index, own, (n, m) = self.index(spec), spec.router, self.vectors.shape
         assert isinstance(own, LearnedIvfRouting)
         router = empty_router(own.model_copy(update={"rank": 0}), n, m, self.seed)
         router.begin(index.router.cells.centroid_LM)
