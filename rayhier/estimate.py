@@ -228,11 +228,15 @@ def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
 
 
 def _train_memory(spec: JobSpec, work: Work) -> float:
-    """Bytes of base and trained vectors of documents and queries; texts too where more than the head trains."""
+    """Bytes of base and trained vectors of documents and queries, and of pseudo-queries' base vectors, copied once.
+
+    Texts too where more than the head trains.
+    """
     texts, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
+    drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
     if spec.encoder.transformer_part is not None:
         texts = work.documents * work.document_bytes + work.queries * work.query_bytes
-    return 2 * _vectors(work) + texts
+    return 2 * _vectors(work) + drawn + texts
 
 
 def _vectors(work: Work) -> float:

@@ -54,6 +54,12 @@ class Bar:
             self._spoken = time.monotonic()
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 
+    def expect(self, total: int) -> None:
+        """Change the total to one that is known better."""
+        self.total = total
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], total=total)
+
     def reach(self, done: int, note: str = "") -> None:
         """Set the count to `done`, for a step that may start counting again after a failure."""
         self.advance(done - self.done, note)

@@ -26,7 +26,7 @@ from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import begin
+from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.tower import TextTower
 
 MEASURES = ("nDCG@10", "R@1", "R@5", "R@10", "R@100")
@@ -105,16 +105,17 @@ class Bench:
 
     def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
-        path = self.results / f"{self._key(row, split, seed)}.npz"
+        path = self.results / f"{self.key(row, split, seed)}.npz"
         if not path.is_file():
             cache.keep(path, self._measured(row, split, seed))
         with np.load(path) as kept:
             return {name: kept[name] for name in MEASURES}
 
     @staticmethod
-    def _key(row: Row, split: Split, seed: int) -> str:
-        part = [] if row.part == "head" else [row.part]
-        return cache.key(row.train, split.name, seed if row.train else 0, *part)
+    def key(row: Row, split: Split, seed: int) -> str:
+        """Key of what a configuration finds: all its settings, defaults too."""
+        settings = None if row.train is None else validated(row.train).model_dump(mode="json")
+        return cache.key(settings, row.part, split.name, seed if row.train else 0)
 
     def _measured(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         document_NM, query_QM = self.vectors(row, split, seed)
@@ -134,16 +135,15 @@ class Bench:
     def trained(self, row: Row, split: Split, seed: int) -> EncoderPhase:
         """The training of a configuration, carried out, or read from an earlier run."""
         phase = self.phase(row, split, seed)
-        train(phase, self.results / "trained" / f"{self._key(row, split, seed)}.safetensors")
+        train(phase, self.results / "trained" / f"{self.key(row, split, seed)}.safetensors")
         return phase
 
     def phase(self, row: Row, split: Split, seed: int) -> EncoderPhase:
         """The training of a configuration."""
-        data, examples, settings = self.collection, split.examples, row.train or {}
-        if settings["type"] == "contrast":
+        data, examples, spec = self.collection, split.examples, validated(row.train or {})
+        if isinstance(spec, ContrastTraining):
             measure = ExactMeasure(data.dev, data.documents, examples.answers(data.documents.results))
-            return Contrast(data.tower(examples), examples, ContrastTraining.model_validate(settings), seed, measure)
-        spec = HceTraining.model_validate(settings)
+            return Contrast(data.tower(examples), examples, spec, seed, measure)
         alone = spec.objective == "documents"
         dev, spans = self.held if alone else (data.dev, self.spans)
         if alone:
@@ -152,6 +152,12 @@ class Bench:
         drawn = None if spec.objective == "supervised" else spans
         tower = data.tower(examples, row.part, dev, drawn)
         pseudo = pseudo_pairs(spec.pseudo_queries, tower, drawn, partial(load_titled, data.corpus, data.documents.ids))
-        begin(tower, spec, data.documents.vector_NM, drawn)
         measure = ExactMeasure(dev, data.documents, examples.answers(data.documents.results))
+        start_whitened(tower, spec, drawn, measure)
         return Hce(tower, examples, pseudo, spec, seed, measure)
+
+
+def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:
+    """A training by its settings."""
+    kind = ContrastTraining if settings["type"] == "contrast" else HceTraining
+    return kind.model_validate(settings)

@@ -76,15 +76,19 @@ def visits(bench: Bench, seeds: Sequence[int]) -> Visits:
         contrast, hce = (Trained(bench, row, seed) for row in (PLAIN, S))
         nodes = hce.nodes()
         count = nodes.router.n_leaves
-        systems: dict[str, tuple[int, Callable[[], Candidate]]] = {
-            "contrast, `learned_ivf`": (auto, partial(build, contrast, "learned_ivf", auto, questions)),
-            "S, `learned_ivf`": (auto, partial(build, hce, "learned_ivf", auto, questions)),
-            "contrast, `faiss_ivf`": (count, partial(build, contrast, "faiss_ivf_same_encoder", count, questions)),
-            "S, router `hce`": (count, partial(routed, hce, nodes, questions)),
+        systems: dict[str, tuple[Row, int, Callable[[], Candidate]]] = {
+            "contrast, `learned_ivf`": (PLAIN, auto, partial(build, contrast, "learned_ivf", auto, questions)),
+            "S, `learned_ivf`": (S, auto, partial(build, hce, "learned_ivf", auto, questions)),
+            "contrast, `faiss_ivf`": (
+                PLAIN,
+                count,
+                partial(build, contrast, "faiss_ivf_same_encoder", count, questions),
+            ),
+            "S, router `hce`": (S, count, partial(routed, hce, nodes, questions)),
         }
-        for number, (name, (own, make)) in enumerate(systems.items()):
-            key = cache.key(PLAIN.train, S.train, number, own, seed)
-            curves.setdefault(name, []).append(kept_curve(bench.results / f"visits-{key}.npz", make))
+        for name, (row, own, make) in systems.items():
+            path = bench.results / f"visits-{bench.key(row, bench.test, seed)}-{own}.npz"
+            curves.setdefault(name, []).append(kept_curve(path, make))
             leaves[name] = own
     return Visits({name: mean_curve(own) for name, own in curves.items()}, leaves)
 

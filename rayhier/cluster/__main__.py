@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rayhier.cluster.document_tree import DocumentTree
     from rayhier.cluster.shape import Level
 
+SEEDS = 2**31
 IN_MEMORY = 4_000_000_000
 """Bytes of vectors in float32 above which the tree is grown through Ray, from storage."""
 
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("place", help="workdir with an index, or folder of parquet files (doc_id, vector: unit length)")
     parser.add_argument("--branching", type=_branching, default=8, help="documents or nodes of a node (default 8)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the k-means (default 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the k-means (default 0)")
     parser.add_argument("--output", help="folder, or s3:// or gs:// prefix, to write the tree to, as parquet files")
     parser.add_argument("--dump", type=Path, help="file to write the tree to, as indented text")
     parser.add_argument("--titles", help="folder of parquet files (doc_id, title) that name documents in the text")
@@ -53,6 +54,12 @@ def _parser() -> argparse.ArgumentParser:
 def _branching(text: str) -> int:
     if not text.isdecimal() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 2 or more")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= SEEDS:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 0 to {SEEDS - 1}")
     return int(text)
 
 

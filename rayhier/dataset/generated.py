@@ -1,13 +1,25 @@
 """Generated queries with their documents and vectors, read from published artifacts."""
 
+import numpy as np
 import pyarrow.compute as pc
 
+from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 VECTORS = "generated.parquet"
 """File of the vectors artifact that holds generated queries."""
+
+
+def split_generated(queries: Queries) -> tuple[Queries, Queries]:
+    """Split generated queries where no dev queries are judged: a tenth by hash of the id stands for these; the others.
+
+    Where none would be left to learn from, all are in both.
+    """
+    held = np.zeros(len(queries), dtype=bool)
+    held[holdout_rows(queries.ids)] = True
+    return queries.some(held), queries if held.all() else queries.some(~held)
 
 
 def load_generated(generated: Artifact, vectors: Artifact) -> Queries:

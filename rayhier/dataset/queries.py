@@ -29,6 +29,13 @@ class Queries:
         """Whether any document is judged above zero."""
         return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
 
+    def some(self, kept_Q: Bools) -> "Queries":
+        """Some of the queries, with their judgements."""
+        rows = np.flatnonzero(kept_Q).tolist()
+        ids = [self.ids[row] for row in rows]
+        texts = [self.texts[row] for row in rows] if len(self.texts) else ()
+        return Queries(ids, self.vector_QM[rows], {name: self.grades[name] for name in ids}, texts)
+
     def with_vectors(self, vector_QM: Floats) -> "Queries":
         """Copy of the queries with the vectors of another encoder."""
         return replace(self, vector_QM=vector_QM)

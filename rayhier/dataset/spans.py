@@ -49,12 +49,15 @@ def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
 def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tuple[Queries, Spans]:
     """Split off the pseudo-queries of held-out documents as queries that look for them; returns these and the others.
 
-    Held out are the first documents by hash of the id, among those that have pseudo-queries.
+    Held out are the first whole documents, `results` of their rows, by hash of the id, among those that have
+    pseudo-queries: a passage of one is in no other set. Where none would be left, its pseudo-queries are in both.
     """
-    row_D = np.unique(spans.row_P)
-    held_D = row_D[holdout_rows([ids[row] for row in row_D])]
-    held_P = np.isin(spans.row_P, held_D)
+    own_P = [results[row] for row in spans.row_P]
+    whole = list(dict.fromkeys(own_P))
+    held_out = {whole[row] for row in holdout_rows(whole)}
+    held_P = np.array([name in held_out for name in own_P])
     held = spans[held_P]
     names = [f"{ids[row]}#{number}" for number, row in enumerate(held.row_P)]
     grades = {name: {results[row]: 1} for name, row in zip(names, held.row_P, strict=True)}
-    return Queries(names, held.vector_PM, grades, held.texts.to_pylist()), spans[~held_P]
+    queries = Queries(names, held.vector_PM, grades, held.texts.to_pylist())
+    return queries, spans if held_P.all() else spans[~held_P]

@@ -182,10 +182,11 @@ def _threads(cpus: int) -> None:
 
 
 def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:
-    """Raise InputError where no document has a pseudo-query, though the spec cannot train without."""
+    """Raise InputError where no document has a pseudo-query, though the spec cannot train without, or has no dev."""
     drawing = SpanDrawer(encoder.tokenizer, min(spec.encoder.max_length, encoder.longest), draws)
-    paired = spec.train.generation or corpus.record.counts["splits"]["train"]["relevant"]
-    if spec.train.objective == "auto" and paired:
+    judged = {split: corpus.record.counts["splits"][split]["relevant"] for split in ("train", "dev")}
+    spared = draws.source == "simcse" and judged["dev"]
+    if spared or (spec.train.does_without_draws and (spec.train.generation or judged["train"])):
         return
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["title", "text"])

@@ -73,6 +73,8 @@ class Generator:
         return found
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
         prompted = [self.spec.prompt + text for text in texts]
         read: list[list[int]] = self.tokenizer(prompted, truncation=True, max_length=self.max_length)["input_ids"]
         return read

@@ -2,7 +2,8 @@
 
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-7.
 
-Shapes: N queries, K nodes of a level, S most siblings of a node, U nodes among all siblings, M embedding size, T levels.
+Shapes: N queries, K nodes of a level, S most siblings of a node, U nodes among all queries' siblings, M embedding size,
+T levels.
 """
 
 from collections.abc import Sequence
@@ -46,8 +47,8 @@ class Hierarchy(nn.Module):
             told_U, place_NS = torch.unique(sibling_NS.clamp(min=0), return_inverse=True)
             score_NU = query_NM @ F.normalize(centroid_KM[told_U], dim=1).T
             score_NS = score_NU.gather(1, place_NS).masked_fill(sibling_NS < 0, -torch.inf) / temperature
-            own_N1 = (sibling_NS == node_N.unsqueeze(1)).int().argmax(dim=1)
-            total = total + F.cross_entropy(score_NS, own_N1, reduction="sum")
+            own_N = (sibling_NS == node_N.unsqueeze(1)).int().argmax(dim=1)
+            total = total + F.cross_entropy(score_NS, own_N, reduction="sum")
         return total
 
 

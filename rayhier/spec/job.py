@@ -88,8 +88,18 @@ class JobSpec(Section):
                 f"train.start: got 'whitened' with encoder.train {self.encoder.train}; allowed: auto or base, or "
                 "encoder.train head"
             )
+        drawn, most = train.pseudo_queries, self.encoder.max_length
+        asked = drawn.source == "spans" or drawn.changed("length")
+        if train.objective != "supervised" and asked and drawn.length >= most:
+            raise InputError(
+                f"train.pseudo_queries.length: got {drawn.length} with encoder.max_length {most}, which leaves no "
+                f"document longer than a span; allowed: at most {most - 1}"
+            )
         if not train.sees_tree and not isinstance(self.router, HceRouting):
-            _refuse("train", train, "tree", where="where hierarchy or siblings is above 0, or router.type is hce")
+            where = "where hierarchy or siblings is above 0, or router.type is hce"
+            if train.tree.levels != 0:
+                _refuse("train", train, "tree", where=where)
+            _refuse("train.tree", train.tree, "branching", "recluster", where="where levels is not 0")
         if isinstance(self.router, HceRouting) and train.tree.levels == 0:
             raise InputError("train.tree.levels: got 0 with router.type hce, whose leaves they are; allowed: 1 or more")
 

@@ -36,7 +36,7 @@ def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[
             if vector.grad is None:
                 continue
             begin = 0
-            for part in pieces(rows, micro_batch):
+            for part in pieces(rows, micro_batch) if len(rows) else []:
                 tower.encode(side, part).backward(vector.grad[begin : begin + len(part)])  # type: ignore[no-untyped-call]
                 begin += len(part)
 

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.dataset.documents import Choice, Documents
-from rayhier.dataset.generated import load_generated
+from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import hash_ids, holdout_rows
 from rayhier.dataset.queries import Queries, load_queries, relevant
 from rayhier.spec.train import TrainSpec
@@ -48,6 +48,11 @@ def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = 
     return judged if generated is None else judged + int(generated.record.counts["pairs"]["accepted"])
 
 
+def has_dev(corpus: Artifact) -> bool:
+    """Whether dev queries are judged."""
+    return bool(corpus.record.counts["splits"]["dev"]["relevant"])
+
+
 def load_examples(
     spec: TrainSpec, corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
 ) -> Examples:
@@ -60,7 +65,9 @@ def load_examples(
         judged = judged_pairs(load_queries(corpus, vectors, "train"), documents)
         if generated is None:
             return judged
-        return joined(judged, judged_pairs(load_generated(generated, vectors), documents))
+        queries = load_generated(generated, vectors)
+        learned = queries if has_dev(corpus) else split_generated(queries)[1]
+        return joined(judged, judged_pairs(learned, documents))
     if spec.routes:
         return document_pairs(documents)
     none_P2 = np.empty((0, 2), dtype=np.int64)

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from rayhier.arrays import Floats
 from rayhier.dataset.documents import Documents
+from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import Holdout, holdout_size, load_dev
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import Ranking
@@ -27,7 +28,7 @@ from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
 from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import begin
+from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.learned_ivf.teacher import build_teacher
 from rayhier.train.loop import Phase
 from rayhier.train.tower import Tower
@@ -76,7 +77,7 @@ def train(
             return learned_ivf(contrast, router)
         case HceTraining() as training, LearnedIvfRouting() | HceRouting() as router:
             pseudo = pseudo_pairs(training.pseudo_queries, tower, material.spans, material.titled)
-            begin(tower, training, documents.vector_NM, material.spans)
+            start_whitened(tower, training, material.spans, exact_measure)
             hce = Hce(tower, examples, pseudo, training, seed, exact_measure)
             run("encoder", hce)
             return learned_ivf(hce, router) if isinstance(router, LearnedIvfRouting) else node_router(hce, router)
@@ -96,13 +97,18 @@ def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Qu
     return load_dev(corpus, vectors, holdout, nearest)
 
 
-def dev_and_spans(corpus: Artifact, vectors: Artifact, documents: Documents) -> tuple[Queries, Spans | None]:
+def dev_and_spans(
+    corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
+) -> tuple[Queries, Spans | None]:
     """Load the dev queries, and the pseudo-queries that are left to train with.
 
-    Without judged dev queries, pseudo-queries of held-out documents look for these, where there are any.
+    Without judged dev queries, generated ones that are held out stand for them, or else pseudo-queries of held-out
+    documents, where there are any.
     """
     spans = load_spans(vectors, documents.ids)
     judged = load_queries(corpus, vectors, "dev")
+    if generated is not None and not judged.answered:
+        return split_generated(load_generated(generated, vectors))[0], spans
     if spans is None or not len(spans) or judged.answered:
         return dev_queries(corpus, vectors, documents), spans
     return span_queries(spans, documents.ids, documents.results)

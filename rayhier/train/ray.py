@@ -36,6 +36,8 @@ from rayhier.train.tower import build_tower
 
 MAX_FAILURES = 3
 METRICS = "metrics.json"
+ENCODER_PHASES = ("encoder", "joint")
+"""Phases that train the encoder."""
 
 
 def build(
@@ -88,9 +90,10 @@ def build(
             progress.shutdown()
     history = files.read_json(attempt.root / METRICS)
     best = {phase: best_row(rows) for phase, rows in history.items()}
-    if pairs and best[next(iter(phases))]["epoch"] == 0:
-        say("  epoch 0 is kept, the encoder is unchanged: no training epoch measured better on dev")
-    counts: dict[str, Any] = {"epochs": phases, "best": best}
+    if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
+        say("  epoch 0 is kept, where training began: no later one measured better on dev")
+    counts: dict[str, Any] = {"epochs": {phase: int(rows[-1]["epoch"]) for phase, rows in history.items()}}
+    counts["best"] = best
     if spec.encoder.transformer_part is not None:
         counts["precision"] = _with_precision(spec, attempt.scratch).encoder.precision
     return Output(counts)
@@ -108,7 +111,7 @@ def train_worker(config: dict[str, Any]) -> None:
     choice = sampled(corpus, spec.train.most_documents, generated)
     documents = load_documents(corpus, vectors, choice)
     examples = load_examples(spec.train, corpus, vectors, documents, generated)
-    dev, spans = dev_and_spans(corpus, vectors, documents)
+    dev, spans = dev_and_spans(corpus, vectors, documents, generated)
     tower = build_tower(spec.encoder, Path(config["model"]), corpus, documents, examples, dev, spans)
     supervised = count_pairs(spec.train, corpus, generated) > 0
     phases = spec.phases(len(examples.pair_P2) if supervised else 0, len(documents.ids))
@@ -148,6 +151,9 @@ class Run:
     def __call__(self, name: str, phase: Phase) -> None:
         """Run the remaining passes of a phase, by its name in the spec, then restore its best state."""
         before = sum(self.epochs[earlier] for earlier in self.loops)
+        self.epochs[name] = phase.epochs
+        if self.board is not None:
+            self.progress.put_nowait({"total": sum(self.epochs.values())})
         loop = self.loops[name] = Loop(phase)
         if (state := self.checkpoint / f"{name}.safetensors").exists():
             loop.load(state)
@@ -196,8 +202,11 @@ def _say_what_teaches(spec: JobSpec, *, supervised: bool, has_dev: bool) -> None
     if spec.train.draws is not None:
         if not supervised:
             say("  no train judgements are used: pseudo-queries, drawn from documents, look for their documents")
-        if not has_dev:
+        if not has_dev and spec.train.generation is None:
             say("  no dev judgements: the best epoch is picked by pseudo-queries of held-out documents")
+    if not has_dev and spec.train.generation is not None:
+        say("  no dev judgements: the best epoch is picked by generated queries that are held out")
+    if spec.train.draws is not None or spec.train.generation is not None:
         return
     if not supervised and spec.train.routes:
         say("  no train judgements are used: documents serve as queries for their nearest neighbours")
@@ -222,6 +231,9 @@ def _follow(progress: Queue, bar: Bar, finished: threading.Event) -> None:
         try:
             row = progress.get(timeout=0.5)
         except Empty:
+            continue
+        if "total" in row:
+            bar.expect(max(1, int(row["total"])))
             continue
         loss = f"loss {row['loss_total']:.4f}  " if "loss_total" in row else ""
         balance = f"  imbalance {row['imbalance']:.2f}" if "imbalance" in row else ""

@@ -121,7 +121,7 @@ class TextTower:
     def encode(self, side: Side, rows: Ints) -> Tensor:
         """Vectors of the rows' texts."""
         if not len(rows):
-            return torch.zeros(0, self.encoder.dimension, device=self.device)
+            return torch.zeros(0, self.encoder.dimension, device=self.device, requires_grad=torch.is_grad_enabled())
         tokens = self.encoder.tokenise(self._texts(side, rows))
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         with self._autocast(), self._dropout(side, rows):

@@ -150,6 +150,13 @@ def test_a_folder_of_nothing(tmp_path, capsys):
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.parametrize("seed", ["-1", "2147483648", "one"])
+def test_a_seed_that_k_means_does_not_take(capsys, seed):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["anywhere", f"--seed={seed}"])
+    assert f"argument --seed: got '{seed}'; allowed: 0 to 2147483647" in capsys.readouterr().err
+
+
 def test_a_branching_of_one(capsys):
     with pytest.raises(SystemExit, match="2"):
         command.main(["anywhere", "--branching", "1"])

@@ -57,6 +57,7 @@ def test_a_folder_of_documents_teaches_an_encoder(
     assert any(not np.array_equal(before[name], after[name]) for name in after)
     history = files.read_json(model.path("metrics.json"))["encoder"]
     assert [row["epoch"] for row in history] == [0, 1, 2]
+    assert model.record.counts["epochs"] == {"encoder": 2}
     searcher = Searcher.open(work)
     assert searcher.model.router.n_leaves == 30  # ⌈240 / 8⌉
     asked = documents[17]["title"] + " " + documents[17]["text"]

@@ -1,10 +1,13 @@
-"""HCE's loss by hand on a small tree, by finite differences, and where it must equal that of others."""
+"""HCE's loss by hand on a small tree, in plain loops, by finite differences, and where it equals that of others."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
+from rayhier.dataset.documents import Copies
+from rayhier.dataset.spans import Spans
 from rayhier.model.contrast import info_nce
 from rayhier.model.encoder import ResidualHead
 from rayhier.model.hce import Hierarchy
@@ -13,6 +16,7 @@ from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.dev import Measured
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.pseudo import StoredPairs
 from rayhier.train.tower import HeadTower
 
 Q, N, M, ROWS = 20, 50, 12, 16
@@ -81,7 +85,7 @@ def test_a_node_without_documents_is_no_sibling():
     assert left_out > 0.01
 
 
-@pytest.mark.parametrize("batch", [3, 1], ids=["all nodes scored", "siblings gathered"])
+@pytest.mark.parametrize("batch", [3, 1], ids=["every node a sibling", "some nodes siblings"])
 def test_gradients_by_finite_differences(batch):
     paths = torch.tensor([[0, 1], [0, 2], [1, 3]])[:batch]
     given = [queries(batch).requires_grad_(), *(c.detach().clone().requires_grad_() for c in hand_tree().centroids)]
@@ -140,14 +144,20 @@ def silent(*_):
     return Measured({"R@100": 0.0}, np.zeros(1))
 
 
+def begun(tower, examples, spec, pseudo=None):
+    """HCE's training, the rows of its first step, and what that step draws from."""
+    hce = Hce(tower, examples, pseudo, spec, 0, silent)
+    _, rows, generator = next(hce.steps(0))
+    return hce, rows, generator
+
+
 @pytest.mark.parametrize("branching", [4, 8])
 def test_without_levels_and_siblings_the_paper_s_form_is_their_ranking_loss(branching):
     """Height L times the sum of both directions."""
     (tower, examples), rows = parts(), np.random.default_rng(1).permutation(Q)[:ROWS]
     given = {"type": "hce", "form": "paper", "siblings": 0, "temperature": 0.1, "hard_negatives": {"source": "none"}}
     spec = HceTraining.model_validate({**given, "tree": {"branching": branching, "levels": 0}, "anchor": 0})
-    ours = Hce(tower, examples, None, spec, 0, silent)
-    next(ours.steps(0))
+    ours, *_ = begun(tower, examples, spec)
     loss = ours.take([ours.batch(rows, NOTHING)])
 
     theirs = parts()[0]
@@ -169,7 +179,7 @@ def test_without_hierarchy_and_siblings_it_is_the_contrast():
     contrast = Contrast(tower, examples, ContrastTraining(type="contrast", **shared), 0, silent)
     other, _ = parts()
     bare = HceTraining(type="hce", **shared, hierarchy=0, siblings=0, tree={"branching": 4, "levels": 1})
-    hce = Hce(other, examples, None, bare, 0, silent)
+    hce, *_ = begun(other, examples, bare)
     for epoch in range(3):
         assert hce.run_pass(epoch)["loss_total"] == pytest.approx(contrast.run_pass(epoch)["loss_total"], rel=1e-6)
     torch.testing.assert_close(other.module.weight, tower.module.weight)
@@ -182,7 +192,7 @@ def test_siblings_lie_below_the_same_node_and_answer_nothing(levels):
     answers = np.array([(query, (query * 7 + step) % 200) for query in range(Q) for step in (0, 1, 2)])
     examples = Examples(examples.query_QM, examples.document_NM, answers)
     spec = HceTraining(type="hce", siblings=6, tree={"branching": 5, "levels": levels}, anchor=0)
-    hce = Hce(tower, examples, None, spec, 0, silent)
+    hce, *_ = begun(tower, examples, spec)
     known, seen = {(query, row) for query, row in answers.tolist()}, 0
     for epoch in range(3):
         next(hce.steps(epoch))
@@ -196,3 +206,151 @@ def test_siblings_lie_below_the_same_node_and_answer_nothing(levels):
             others = [one for one in np.flatnonzero(node == node[row]) if (query, one) not in known]
             assert len(own) == min(6, len(others))
     assert seen > 100
+
+
+TAU, ALPHA, MOST = 0.2, 0.7, 3
+SINGLE = {"form": "single", "hierarchy": 0.3}
+PAPER = {"form": "paper", "hard_negatives": {"source": "none"}}
+CASES = {
+    "single": ({**SINGLE, "tree": {"branching": 3, "levels": 2}}, 0.3, False, 2, [2]),
+    "both directions": ({**SINGLE, "directions": "both", "tree": {"branching": 3, "levels": 2}}, 0.3, True, 2, [2]),
+    "paper, M = 1": ({**PAPER, "tree": {"branching": 3, "levels": 1}}, 1.0, True, 1, [1, 2, 3]),
+    "paper, M = 0": ({**PAPER, "tree": {"branching": 3, "levels": 0}}, 1.0, True, 0, [0, 1, 2, 3]),
+}
+"""Settings, then what they must mean: weight of the hierarchy, whether documents pick queries, levels told apart by
+centroids, and the level whose nodes siblings lie below, for each term of the contrast; 0 is the root."""
+
+
+class Plain:
+    """A step's loss in float64, one score after the other, from weights and tree as they are now.
+
+    Queries have one or two answers, at other rows than their own. Rows below 30 are passages, three of a document.
+    """
+
+    def __init__(self):
+        rng = np.random.default_rng(3)
+        self.base = {"query": unit(rng, Q, M), "document": unit(rng, 60, M), "pseudo": unit(rng, 120, M)}
+        answers = [(query, (7 * query + 11) % 60) for query in range(Q)]
+        self.pair_P2 = np.array(answers + [(query, (7 * query + 12) % 60) for query in range(0, Q, 3)])
+        self.result_N = np.where(np.arange(60) < 30, np.arange(60) // 3, np.arange(60))
+        self.pseudo_P = np.repeat(np.arange(60), 2)
+
+    def hce(self, spec, judged, pseudo):
+        """HCE's training on this problem, at its first step; neither head nor centroids are as they began."""
+        head = ResidualHead(M)
+        torch.nn.init.normal_(head.weight, std=0.3, generator=torch.Generator().manual_seed(0))
+        tower = HeadTower(head, {**self.base, "dev": self.base["query"][:1]}, torch.device("cpu"))
+        queries, documents = self.base["query"], self.base["document"]
+        copies, none_P2 = Copies(self.result_N), np.empty((0, 2), dtype=np.int64)
+        examples = Examples(queries, documents, self.pair_P2, copies=copies)
+        if not judged:
+            examples = Examples(documents, documents, none_P2, same=True, copies=copies)
+        spans = Spans(self.base["pseudo"], self.pseudo_P, pa.chunked_array([[""] * 120]))
+        begin = begun(tower, examples, spec, StoredPairs(spans) if pseudo else None)
+        with torch.no_grad():
+            for centroid in begin[0].hierarchy.centroids:
+                centroid.add_(torch.randn(centroid.shape, generator=torch.Generator().manual_seed(1)), alpha=0.3)
+        return begin
+
+    def read(self, hce):
+        """Read weights, and of every level the parents of its nodes and the node above each document."""
+        self.weight = hce.tower.module.weight.detach().double().requires_grad_()
+        self.centroids = [c.detach().double().requires_grad_() for c in hce.hierarchy.centroids]
+        kept = hce.learner.kept
+        self.parents = [kept[f"parent.{level}"].tolist() for level in range(3)]
+        paths = []
+        for leaf in kept["leaf"].tolist():
+            path = [leaf]
+            for parent in (self.parents[2], self.parents[1]):
+                path.insert(0, parent[path[0]])
+            paths.append([0, *path])
+        self.node_NL = np.array(paths)
+
+    def vector(self, side, row):
+        x = torch.from_numpy(self.base[side][row]).double()
+        y = x + self.weight @ x
+        return y / y.norm()
+
+    def answers(self, side, query, row):
+        """Whether a document answers a query, or a pseudo-query of the document `query`."""
+        if side == "pseudo":
+            return self.result_N[query] == self.result_N[row]
+        return [query, row] in self.pair_P2.tolist()
+
+    def check_siblings(self, side, pairs, level, siblings):
+        """Other documents below the same node that answer nothing, as many as there are, up to three."""
+        for (query, row), own in zip(pairs, siblings.tolist(), strict=True):
+            below = np.flatnonzero(self.node_NL[:, level] == self.node_NL[row, level]).tolist()
+            allowed = {one for one in below if one != row and not self.answers(side, query, one)}
+            found = [one for one in own if one >= 0]
+            assert set(found) <= allowed
+            assert len(found) == len(set(found)) == min(MOST, len(allowed))
+
+    def contrast(self, side, pairs, asked, mined, siblings, both):
+        """Sum over pairs of one term of the contrast."""
+        queries = [self.vector(side, row) for row in asked]
+        rows = [row for _, row in pairs] + mined
+        documents = [self.vector("document", row) for row in rows]
+        total = 0.0
+        for i, (query, row) in enumerate(pairs):
+            told = [d for j, d in enumerate(documents) if j == i or not self.answers(side, query, rows[j])]
+            told += [self.vector("document", one) for one in siblings[i].tolist() if one >= 0]
+            total = total + picked(queries[i], documents[i], told)
+            if both:
+                asking = [q for j, q in enumerate(queries) if j == i or not self.answers(side, pairs[j][0], row)]
+                total = total + picked(documents[i], queries[i], asking)
+        return total
+
+    def told_apart(self, side, pairs, asked, levels):
+        """Sum over pairs and levels of the cross-entropy among the siblings of the node above the document."""
+        total = 0.0
+        for level in range(1, levels + 1):
+            nodes = [c / c.norm() for c in self.centroids[level - 1]]
+            parent = self.parents[level - 1]
+            for (_, row), one in zip(pairs, asked, strict=True):
+                own = self.node_NL[row, level]
+                among = [node for node in set(self.node_NL[:, level].tolist()) if parent[node] == parent[own]]
+                total = total + picked(self.vector(side, one), nodes[own], [nodes[node] for node in among])
+        return total
+
+
+def picked(query, own, among):
+    """-log of the share of e^(q·d/τ) that falls to one of some vectors."""
+    shares = [torch.exp(query @ one / TAU) for one in among]
+    return -torch.log(torch.exp(query @ own / TAU) / sum(shares))
+
+
+@pytest.mark.parametrize(("judged", "pseudo"), [(True, False), (False, True), (True, True)], ids=["S", "U", "J"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_whole_step_in_plain_loops(case, judged, pseudo):
+    """The loss and its gradient; of the code only what it has drawn is taken, and that is checked."""
+    given, hierarchy, both, levels, terms = CASES[case]
+    shared = {"type": "hce", "batch_size": ROWS, "temperature": TAU, "siblings": MOST, "anchor": 0}
+    plain, spec = Plain(), HceTraining.model_validate({**shared, "pseudo_weight": ALPHA, **given})
+    hce, rows, generator = plain.hce(spec, judged, pseudo)
+    plain.read(hce)
+    assert len(plain.centroids) == levels
+    parts, wanted = hce.parts(rows, generator), 0.0
+    sides = [side for side, there in (("query", judged), ("pseudo", pseudo)) if there]
+    for side, part in zip(sides, parts, strict=True):
+        mined = part.pairs.column_C[len(rows) :].tolist()
+        if side == "query":
+            pairs, weight = plain.pair_P2[rows].tolist(), 1.0
+            asked, count = [query for query, _ in pairs], 2 if spec.form == "single" else 0
+        else:
+            drawn, asked = part.pairs.document_N.tolist(), part.pairs.asked_N.tolist()
+            assert len(set(drawn)) == len(rows)
+            assert drawn == plain.pseudo_P[asked].tolist()
+            pairs, weight, count = [(row, row) for row in drawn], ALPHA if judged else 1.0, 0
+        assert len(mined) == count * len(rows)
+        own = 0.0
+        for level, siblings in zip(terms, part.sibling_TNS, strict=True):
+            plain.check_siblings(side, pairs, level, siblings)
+            own = own + plain.contrast(side, pairs, asked, mined, siblings, both)
+        own = own + hierarchy * plain.told_apart(side, pairs, asked, levels)
+        wanted = wanted + weight * own / len(rows)
+    assert hce.take(parts).item() == pytest.approx(wanted.item(), rel=1e-5)
+    wanted.backward()
+    trained = [hce.tower.module.weight, *hce.hierarchy.centroids]
+    for ours, theirs in zip(trained, [plain.weight, *plain.centroids], strict=True):
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-5, rtol=1e-4)

@@ -119,6 +119,10 @@ def test_writing_queries_reads_with_one_half_of_a_model_and_writes_with_the_othe
 def test_memory_of_what_holds_all_vectors(spec: Callable[..., JobSpec]) -> None:
     vectors = (5_183 + 1_109) * 384 * 4
     assert stage_cost("train", spec(), SCIFACT).memory == 2 * vectors
+    drawn = 2 * 4 * 384 * 5_183 * 3  # a title and two spans of each document, copied once
+    assert stage_cost("train", spec("train={type: hce}"), SCIFACT).memory == 2 * vectors + drawn
+    supervised = spec("train={type: hce, objective: supervised}")
+    assert stage_cost("train", supervised, SCIFACT).memory == 2 * vectors
     assert stage_cost("evaluate", spec("cluster.evaluate.workers=4"), SCIFACT).memory == 3 / 4 * vectors
     assert stage_cost("evaluate", spec("evaluate.baselines=[hnsw]"), SCIFACT).memory == 2 * vectors
     assert stage_cost("train", spec("encoder.train=all"), SCIFACT).memory > 2 * vectors + 5_183 * 1_500

@@ -49,6 +49,11 @@ class Training(Section):
         return None
 
     @property
+    def does_without_draws(self) -> bool:
+        """Whether training by pairs goes on where no document has a pseudo-query."""
+        return True
+
+    @property
     def generation(self) -> GeneratedSpec | None:
         """Generated pairs that are trained on beside the judged ones: none."""
         return None

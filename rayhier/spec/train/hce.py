@@ -109,7 +109,7 @@ class HceTraining(InfoNce):
     start: Literal["auto", "whitened", "base"] = "auto"
     """Where training begins. `whitened`: at a head in closed form under which documents
     differ from their own pseudo-queries alike in all directions (ours). `base`: at the base encoder. `auto`: whitened
-    where a head trains and there are pseudo-queries."""
+    where a head trains, there are pseudo-queries, and dev does not find clearly less by it."""
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     """`adamw`: weight decay 0.01, torch's default. `adafactor`: the paper's, with neither relative steps nor scaling by
     parameter."""
@@ -122,6 +122,8 @@ class HceTraining(InfoNce):
             self.refuse("hierarchy", "directions", where="only where form is single")
             if self.objective != "documents" and self.hard_negatives.source != "none":
                 raise ValueError("hard_negatives: {source: none} where form is paper, which mines nothing")
+        if self.form == "single" and self.tree.levels == 0:
+            self.refuse("hierarchy", where="only where tree.levels is above 0")
         if self.objective == "documents":
             paired = ("generated", "pseudo_weight", "hard_negatives")
             self.refuse(*paired, where="only where objective is not documents: they belong to pairs of its queries")
@@ -138,8 +140,8 @@ class HceTraining(InfoNce):
 
     @property
     def sees_tree(self) -> bool:
-        """Whether the loss depends on the tree."""
-        return self.form == "paper" or self.hierarchy > 0 or self.siblings > 0
+        """Whether the loss depends on the tree: with no levels told apart, siblings come from the whole corpus."""
+        return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     @property
     def routes(self) -> bool:
@@ -153,9 +155,13 @@ class HceTraining(InfoNce):
 
     @property
     def draws(self) -> PseudoQueries | None:
-        """Pseudo-queries that the embed step draws and encodes; None where there are none to encode."""
-        drawn = self.objective != "supervised" and self.pseudo_queries.source != "simcse"
-        return self.pseudo_queries if drawn else None
+        """Pseudo-queries that the embed step draws and encodes, for training or dev; None where pairs alone teach."""
+        return None if self.objective == "supervised" else self.pseudo_queries
+
+    @property
+    def does_without_draws(self) -> bool:
+        """Whether training by pairs goes on where no document has a pseudo-query."""
+        return self.objective == "auto" and self.start != "whitened"
 
     @property
     def generation(self) -> GeneratedSpec | None:

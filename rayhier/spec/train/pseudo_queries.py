@@ -12,7 +12,8 @@ class PseudoQueries(Section):
 
     source: Literal["titles_and_spans", "titles", "spans", "simcse"] = "titles_and_spans"
     """`titles`: a document's title. `spans`: random spans of its text. `simcse`: the document itself under another
-    dropout mask (Gao et al., 2021), for a transformer that trains."""
+    dropout mask (Gao et al., 2021), for a transformer that trains; titles and spans then only stand in for dev queries
+    where none are judged."""
     spans: Annotated[int, Field(ge=1, le=16)] = 2
     """Random spans of a document, drawn by its id; none from a document that is no longer than a span. A head learns
     from these, embedded once; a transformer that trains gets others in every epoch."""
@@ -22,15 +23,15 @@ class PseudoQueries(Section):
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if not self.has_spans:
-            self.refuse("spans", "length", where="only where source is spans or titles_and_spans")
+            self.refuse("spans", "length", where="only where source is not titles")
         return self
 
     @property
     def has_titles(self) -> bool:
-        """Whether titles are pseudo-queries."""
-        return self.source in ("titles", "titles_and_spans")
+        """Whether titles are drawn."""
+        return self.source != "spans"
 
     @property
     def has_spans(self) -> bool:
-        """Whether spans are pseudo-queries."""
-        return self.source in ("spans", "titles_and_spans")
+        """Whether spans are drawn."""
+        return self.source != "titles"

@@ -45,7 +45,6 @@ class Hce(EncoderPhase):
         super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
         self.own = own_answers(n, examples.copies)
         self.planted = Planted(learner, self.hierarchy, counts, n)
-        self.planted.plant(self.documents(), spec.tree.children(n), seed)
 
     @property
     def patience(self) -> int | None:
@@ -60,6 +59,8 @@ class Hce(EncoderPhase):
 
     def steps(self, epoch: int) -> Iterator[Draw]:
         """Steps of a pass over the judged pairs, or where there are none over the documents with pseudo-queries."""
+        if not self.planted.version:
+            self.plant()
         generator = np.random.default_rng([self.seed, epoch, 2])
         self.below = [self.planted.below(level, generator) for level in self.levels]
         return self.pairs.steps(epoch, self.search) if self.judged else self._pseudo_steps(epoch)
@@ -108,13 +109,17 @@ class Hce(EncoderPhase):
         return TreeBatch(pairs, self.planted, siblings, hierarchy, weight, both=both)
 
     def measure(self) -> dict[str, float]:
-        """Dev measures of an exact search; then the tree is grown anew where it is due."""
+        """Dev measures of an exact search; then the tree is grown, the first time and where it is due."""
         before = self.learner.kept["top"]
         measures = super().measure()
         recluster, improved = self.spec.tree.recluster, self.learner.kept["top"] is not before
-        if len(before) and (recluster == "every" or (recluster == "improved" and improved)):
-            self.planted.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
+        if not self.planted.version or recluster == "every" or (recluster == "improved" and improved):
+            self.plant()
         return measures
+
+    def plant(self) -> None:
+        """Grow the tree from the documents as they are encoded now."""
+        self.planted.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
 
 
 def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:

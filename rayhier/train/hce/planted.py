@@ -36,20 +36,21 @@ class Planted:
         return int(self.learner.kept["version"])
 
     def plant(self, document_NM: Floats, branching: int, seed: int) -> None:
-        """Grow the tree from documents [n, m] on the first worker, and start its centroids anew on all of them."""
+        """Grow the tree from documents [n, m] on the first worker, and start its centroids anew on all of them.
+
+        Documents are clustered by direction, whatever their length.
+        """
         group, kept = self.learner.group, self.learner.kept
         if group.rank == 0:
-            tree = grow(document_NM, branching, seed)
-            self._note(tree)
+            self._note(grow(directions(document_NM), branching, seed))
         kept["version"] += 1
         there = [kept["leaf"], *(kept[f"parent.{level}"] for level in range(len(self.counts)))]
-        moved = [tensor.to(self.hierarchy.device) for tensor in there]
+        moved = [tensor.to(self.learner.parameters[0].device) for tensor in there]
         group.copy_from_first([*moved, *(centroid.data for centroid in self.hierarchy.centroids)])
         for own, tensor in zip(there, moved, strict=True):
             own.copy_(tensor.cpu())
         for centroid in self.hierarchy.centroids:
             self.learner.optimizer.state.pop(centroid, None)
-        self.learner.version += 1
 
     @torch.no_grad()
     def _note(self, tree: DocumentTree) -> None:
@@ -86,6 +87,18 @@ class Planted:
         self.arrange()
         node_N = self.path_NT[:, level - 1].numpy() if level else np.zeros(len(self.path_NT), dtype=np.int64)
         return Below.of(node_N, self.counts[level - 1] if level else 1, generator)
+
+
+def directions(vector_NM: Floats) -> Floats:
+    """Vectors [n, m] at length one; as they are where all have it already.
+
+    >>> directions(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32)).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 1.0]]
+    """
+    length_N1 = np.linalg.norm(vector_NM, axis=1, keepdims=True)
+    if np.allclose(length_N1, 1, atol=1e-3):
+        return vector_NM
+    return np.asarray(vector_NM / np.maximum(length_N1, np.finfo(np.float32).tiny))
 
 
 class Below:

@@ -8,22 +8,58 @@ count less: x becomes C^-½ x, where C is the differences' covariance, shrunk to
 import numpy as np
 import torch
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Values
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
+from rayhier.train.encoder import Measure
+from rayhier.train.group import WorkerGroup
 from rayhier.train.tower import HeadTower, Tower
 
 SHRINKAGE = 0.1
 """Part of the identity beside the covariance, whose mean variance is 1; docs/LOG.md has others."""
+ERRORS = 2.0
+"""Standard errors by which dev must find less before a head does not start whitened."""
 ROWS = 65_536
 """Differences that are in memory at a time."""
 
 
-def begin(tower: Tower, spec: HceTraining, document_NM: Floats, drawn: Spans | None) -> None:
-    """Start a tower as a spec says: whitened by documents' pseudo-queries, or at the base encoder."""
-    if isinstance(tower, HeadTower) and drawn is not None and spec.whitens(len(drawn)):
-        whiten(tower.module, document_NM, drawn)
+def start_whitened(
+    tower: Tower, spec: HceTraining, drawn: Spans | None, measure: Measure, group: WorkerGroup | None = None
+) -> None:
+    """Whiten a head by documents' pseudo-queries, if a spec says so; with `auto` unless dev finds less by it.
+
+    Less is by more than two standard errors of the difference, query by query: few dev queries differ by chance.
+    """
+    if not isinstance(tower, HeadTower) or drawn is None or not len(drawn) or not spec.whitens(len(drawn)):
+        return
+    group, before_MM = group or WorkerGroup(), tower.module.weight.detach().clone()
+
+    def dev() -> Values | None:
+        if spec.start != "auto" or group.rank > 0:
+            return None
+        document_NM, dev_QM = (
+            tower.infer(side, np.arange(tower.size(side))).numpy(force=True) for side in ("document", "dev")
+        )
+        return measure(document_NM, dev_QM).share_Q
+
+    base_Q = dev()
+    whiten(tower.module, tower.stored["document"], drawn)
+    whitened_Q = dev()
+    if group.agree(base_Q is not None and whitened_Q is not None and is_behind(whitened_Q, base_Q)):
+        with torch.no_grad():
+            tower.module.weight.copy_(before_MM)
+
+
+def is_behind(value_Q: Values, other_Q: Values) -> bool:
+    """Whether the mean of values is below that of others, by more than two standard errors of their difference.
+
+    >>> other_Q = np.array([0.5, 0.6, 0.7, 0.8])
+    >>> is_behind(other_Q - [0.1, 0.2, 0.1, 0.2], other_Q), is_behind(other_Q - [0.4, -0.1, 0.3, 0.0], other_Q)
+    (True, False)
+    """
+    difference_Q = value_Q - other_Q
+    return bool(difference_Q.mean() < -ERRORS * difference_Q.std() / len(difference_Q) ** 0.5)
 
 
 @torch.no_grad()
@@ -45,12 +81,14 @@ def covariance(document_NM: Floats, drawn: Spans) -> Floats:
 
 
 def whitening(covariance_MM: Floats, shrinkage: float) -> Floats:
-    """Matrix [m, m] that makes vectors of a covariance white, scaled to a mean diagonal of 1.
+    """Matrix [m, m] that makes vectors of a covariance white, scaled to a mean diagonal of 1; the identity for none.
 
     >>> np.diag(whitening(np.diag([4.0, 1.0]), 0.0))
     array([0.6666667, 1.3333334], dtype=float32)
     """
     value_M, vector_MM = np.linalg.eigh(covariance_MM)
+    if value_M.mean() <= 0:
+        return np.eye(len(value_M), dtype=np.float32)
     scale_M = (np.maximum(value_M, 0) / value_M.mean() + shrinkage) ** -0.5
     found_MM = (vector_MM * scale_M) @ vector_MM.T
     return np.asarray(found_MM / np.diag(found_MM).mean(), dtype=np.float32)

@@ -36,6 +36,10 @@ def test_a_documents_queries_follow_from_its_id_and_the_seed(writer):
     assert all(len(query.split()) <= 6 for own in found for query in own)
 
 
+def test_a_part_without_a_drawn_document_has_no_queries(writer):
+    assert writer()([], []) == []
+
+
 def test_the_likeliest_of_one_is_what_the_model_itself_decodes(writer, tiny_writer):
     """Greedy decoding by transformers, of the document after its prompt, cut to max_length."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_writer)

@@ -152,11 +152,19 @@ REFUSED = {
     ),
     "spans of titles": (
         {"train": {"type": "hce", "pseudo_queries": {"source": "titles", "length": 32}}},
-        "length only where source is spans or titles_and_spans",
+        "length only where source is not titles",
     ),
-    "spans of SimCSE": (
-        {"train": {"type": "hce", "pseudo_queries": {"source": "simcse", "spans": 3}}},
-        "spans only where source is spans or titles_and_spans",
+    "spans that no document is longer than": (
+        {"train": {"type": "hce", "pseudo_queries": {"length": 256}}},
+        "train.pseudo_queries.length: got 256 with encoder.max_length 256, which leaves no document longer",
+    ),
+    "a hierarchy without levels": (
+        {"train": {"type": "hce", "hierarchy": 0.5, "tree": {"levels": 0}}},
+        "hierarchy only where tree.levels is above 0",
+    ),
+    "how a tree without levels branches": (
+        {"train": {"type": "hce", "tree": {"levels": 0, "branching": 4}}},
+        "train.tree.branching: got 4; allowed: the default; others only where levels is not 0",
     ),
     "SimCSE with a head": (
         {"train": {"type": "hce", "pseudo_queries": {"source": "simcse"}}},

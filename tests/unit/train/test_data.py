@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from rayhier.dataset.documents import Documents
+from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import holdout_rows
 from rayhier.dataset.queries import Queries
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
@@ -91,8 +92,8 @@ def test_fewer_others_than_positives(documents):
     ]
 
 
-def published(tmp_path, documents, grade):
-    """A corpus with one train judgement, and the vectors of its query."""
+def published(tmp_path, documents, grade, dev=1):
+    """A corpus with one train judgement, and the vectors of its query; its counts have so many dev judgements."""
     opened = []
     for kind, name, schema, values in [
         ("corpus", "queries.parquet", schemas.QUERIES, [["a"], ["text of a"]]),
@@ -105,7 +106,7 @@ def published(tmp_path, documents, grade):
         ),
     ]:
         files.write_parquet(tmp_path / kind / "a", name, [pa.table(values, schema=schema)], schema)
-        counts = {"splits": {"train": {"relevant": int(grade > 0)}}}
+        counts = {"splits": {"train": {"relevant": int(grade > 0)}, "dev": {"relevant": dev}}}
         record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": counts, "versions": {}}
         opened.append(Artifact(tmp_path / kind, Record(**record, files=[], seconds=0)))
     return opened[1:]
@@ -157,6 +158,15 @@ def test_generated_pairs_come_after_the_judged_ones(tmp_path, documents, objecti
     known = found.known()(np.arange(3)[:, None], np.arange(N)[None, :])
     assert [np.flatnonzero(row).tolist() for row in known] == [[3] * grade, [7, 9], [5]]
     assert found.answers(documents.results) == {"d5", "d7", "d9", *["d3"] * grade}
+
+
+def test_generated_pairs_that_stand_for_dev_are_not_learned(tmp_path, documents):
+    corpus, vectors = published(tmp_path, documents, 1, dev=0)
+    generated = with_generated(tmp_path, vectors, documents)
+    found = load_examples(HceTraining(type="hce"), corpus, vectors, documents, generated)
+    dev, learned = split_generated(load_generated(generated, vectors))
+    assert (len(dev), len(learned)) == (1, 1)
+    assert sorted(found.query_texts) == sorted(["text of a", *learned.texts])
 
 
 def test_other_passages_of_a_generated_answer_are_no_negatives(tmp_path, documents):

@@ -13,6 +13,7 @@ from rayhier.model.encoder import ResidualHead
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import HceRouting
 from rayhier.spec.train import HceTraining, PseudoQueries
+from rayhier.train.dev import Measured
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
@@ -71,6 +72,20 @@ def test_every_parameter_learns(problem):
     assert set(before) == {"encoder.weight", *(f"hierarchy.centroids.{level}" for level in range(2))}
     for name, value in hce.learned().items():
         assert not torch.equal(value, before[name]), name
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_learning_rates_fall_to_zero_over_the_run(problem, judged, monkeypatch):
+    hce, rates = build(problem, judged=judged), []
+    step = hce.optimizer.step
+    monkeypatch.setattr(
+        hce.optimizer, "step", lambda: (rates.append([group["lr"] for group in hce.optimizer.param_groups]), step())
+    )
+    for epoch in range(4):
+        hce.run_pass(epoch)
+    steps = 4 * -(-(len(hce.examples.pair_P2) if judged else N // 3) // 16)
+    assert len(rates) == steps
+    np.testing.assert_allclose(rates, np.repeat(0.01 * (1 - np.arange(steps) / steps), 2).reshape(-1, 2))
 
 
 def test_a_pass_over_documents_uses_every_one_that_has_a_pseudo_query_once(problem, monkeypatch):
@@ -184,9 +199,7 @@ TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oa
 WORDS = TEXT.split()
 
 
-@pytest.fixture
-def transformer(tiny_model):
-    """A transformer that trains, and documents of thirty words."""
+def transformer_of(tiny_model):
     encoder = TextEncoder(
         tiny_model, EncoderSpec(model=str(tiny_model), max_length=32, precision="float32", train="all"), "cpu"
     )
@@ -196,6 +209,12 @@ def transformer(tiny_model):
     tower = TextTower(encoder, "all", {side: pa.chunked_array([own]) for side, own in sides.items()}, torch.float32)
     table = pa.table({"doc_id": [f"d{row}" for row in range(12)], "title": [""] * 12, "text": texts})
     return tower, table
+
+
+@pytest.fixture
+def transformer(tiny_model):
+    """A transformer that trains, and documents of twenty words."""
+    return transformer_of(tiny_model)
 
 
 def test_a_transformer_gets_other_spans_each_time(transformer):
@@ -231,3 +250,22 @@ def test_simcse_draws_a_mask_that_a_cached_gradient_draws_again(transformer):
     assert not tower.module.training
     pairs.chosen(rows, generator)
     assert not torch.allclose(tower.encode("pseudo", rows), first)
+
+
+@pytest.mark.parametrize("siblings", [0, 2])
+@pytest.mark.parametrize("anchor", [0, 4])
+def test_a_transformer_takes_the_same_step_with_cached_gradients(tiny_model, siblings, anchor):
+    """Also where a part of the loss asks for no text at all."""
+    found = []
+    for micro_batch in (None, 3):
+        tower, _ = transformer_of(tiny_model)
+        vectors = tower.encoder.encode(tower.texts["document"].to_pylist())
+        examples = Examples(vectors[:2], vectors, np.array([[0, 5], [1, 7]]), tower.texts["query"].to_pylist())
+        own = {"objective": "supervised", "tree": {"branching": 3}, "hard_negatives": {"source": "none"}}
+        train = spec(**own, siblings=siblings, micro_batch=micro_batch, anchor=anchor)
+        hce = Hce(tower, examples, None, train, 0, lambda documents, dev: Measured({"dev": 0.0}, np.zeros(2)))
+        for done, rows, generator in hce.steps(0):
+            hce.step(rows, generator, done)
+        found.append(tower.infer("document", np.arange(12)).numpy())
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+    assert np.abs(found[0] - vectors).max() > 1e-3

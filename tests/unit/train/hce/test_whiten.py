@@ -8,11 +8,13 @@ import torch
 from rayhier.dataset.spans import Spans
 from rayhier.model.encoder import ResidualHead
 from rayhier.spec.train import HceTraining
+from rayhier.train.dev import Measured
 from rayhier.train.hce import whiten as module
-from rayhier.train.hce.whiten import begin, covariance, whitening
+from rayhier.train.hce.whiten import covariance, start_whitened, whitening
 from rayhier.train.tower import HeadTower
 
 N, M = 400, 6
+NOISE_Q = np.array([-1, 1] * 4 + [0]) * (9 / 8) ** 0.5
 
 
 @pytest.fixture
@@ -29,6 +31,10 @@ def drawn():
 def tower(documents):
     sides = dict.fromkeys(("query", "document", "dev", "pseudo"), documents)
     return HeadTower(ResidualHead(M), sides, torch.device("cpu"))
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def test_the_covariance_is_of_all_differences_however_many_at_a_time(drawn, monkeypatch):
@@ -57,13 +63,37 @@ def test_a_direction_without_differences_does_not_become_infinite():
     assert matrix[1, 1] > matrix[0, 0]
 
 
+def test_no_differences_at_all_change_nothing():
+    np.testing.assert_array_equal(whitening(np.zeros((3, 3)), 0.1), np.eye(3))
+
+
 @pytest.mark.parametrize(
-    ("start", "spans", "moved"), [("auto", True, True), ("auto", False, False), ("base", True, False)]
+    ("start", "spans", "whitened_dev", "moved"),
+    [
+        ("auto", "some", 0.6, True),
+        ("auto", "some", 0.5, True),
+        ("auto", "some", 0.35, True),
+        ("auto", "some", 0.25, False),
+        ("auto", "none", 0.6, False),
+        ("auto", "empty", 0.6, False),
+        ("base", "some", 0.6, False),
+        ("whitened", "some", 0.4, True),
+        ("whitened", "empty", 0.6, False),
+    ],
 )
-def test_when_a_head_starts_whitened(drawn, start, spans, moved):
+def test_when_a_head_starts_whitened(drawn, start, spans, whitened_dev, moved):
+    """The base encoder measures .5 on dev; the standard error of nine differences is .1."""
     documents, own = drawn
     made = tower(documents)
-    begin(made, HceTraining(type="hce", start=start), documents, own if spans else None)
+    given = {"some": own, "none": None, "empty": own[np.zeros(len(own), dtype=bool)]}[spans]
+
+    def measure(document_NM, dev_QM):
+        assert (document_NM == dev_QM).all()
+        untouched = np.allclose(document_NM, unit(documents), atol=1e-6)
+        value_Q = np.full(9, 0.5 if untouched else whitened_dev) + (0 if untouched else 0.3 * NOISE_Q)
+        return Measured({"nDCG@10": float(value_Q.mean())}, value_Q)
+
+    start_whitened(made, HceTraining(type="hce", start=start), given, measure)
     assert bool(made.module.weight.any()) == moved
     if moved:
         wanted = torch.from_numpy(whitening(covariance(documents, own), module.SHRINKAGE))
