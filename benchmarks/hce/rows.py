@@ -37,6 +37,7 @@ JUDGED = [
     Row("contrast, as many negatives as S", {**CONTRAST, "hard_negatives": {"per_query": 6}}),
     Row("contrast, nothing mined", {**CONTRAST, **UNMINED}),
     Row("contrast, no anchor", {**CONTRAST, "anchor": 0}),
+    Row("contrast, anchor 16", {**CONTRAST, "anchor": 16}),
     S,
     Row("S without hierarchy", {**SUPERVISED, "hierarchy": 0}),
     Row("S without siblings", {**SUPERVISED, "siblings": 0}),
