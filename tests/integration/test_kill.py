@@ -1,6 +1,6 @@
 """Killed in the middle: the rerun finishes, with every document exactly once."""
 
-import itertools
+import contextlib
 import json
 import os
 import shutil
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,16 @@ def kill_once(process: subprocess.Popen[bytes], seen: Callable[[], bool]) -> Non
 def checkpoints(work: Path, phase: str) -> list[Path]:
     """Saved states of a phase of the training."""
     return list(work.glob(f"model/*/*/scratch/ray/*/checkpoint_*/{phase}.safetensors"))
+
+
+def registered(work: Path, phase: str) -> int | None:
+    """Epochs over both phases at the newest checkpoint that Ray would resume from, once it is of this phase."""
+    for snapshot in work.glob("model/*/*/scratch/ray/*/checkpoint_manager_snapshot.json"):
+        with contextlib.suppress(json.JSONDecodeError):  # read while Ray writes it
+            kept = json.loads(snapshot.read_text())["latest_checkpoint_result"]
+            if kept and (snapshot.parent / kept["checkpoint_dir_name"] / f"{phase}.safetensors").exists():
+                return int(kept["metrics"]["epoch"])
+    return None
 
 
 def test_the_driver_killed_in_both_phases_of_train(
@@ -118,21 +129,24 @@ def test_a_killed_train_worker_goes_on_from_its_checkpoint(
 ) -> None:
     """One of two workers is killed in each phase; the run ends as one of a single worker that nobody disturbed.
 
-    A kill may repeat the epoch that was not saved yet, and nothing before it.
+    A kill may repeat epochs that Ray had not registered yet, and no other.
     """
+    monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", str(10 * POLL_SECONDS))
     reached: list[int] = []
     monkeypatch.setattr(Bar, "reach", lambda _, done, *__: reached.append(done))
     one, two = tmp_path / "one", tmp_path / "two"
     make(prepared(embedded, one, tiny_model, "workers: 1"), "train")
-    killed: list[int] = []
+    reached.clear()
+    kept: list[int] = []
     over = threading.Event()
 
     def kill() -> None:
         for phase in EPOCHS:
             while not over.wait(POLL_SECONDS):
-                if len(checkpoints(two / "work", phase)) >= 2 and (pids := list(ray_processes("TrainWorker"))):
+                last = registered(two / "work", phase)
+                if last is not None and (pids := list(ray_processes("TrainWorker"))):
                     os.kill(pids[0], signal.SIGKILL)
-                    killed.append(pids[0])
+                    kept.append(last)
                     break
 
     spec = prepared(embedded, two, tiny_model, "workers: 2, least_workers: 1")
@@ -143,11 +157,10 @@ def test_a_killed_train_worker_goes_on_from_its_checkpoint(
     finally:
         over.set()
         killer.join()
-    assert len(killed) == len(EPOCHS)
-    repeated = [done for last, done in itertools.pairwise(reached) if done <= last]
-    assert len(repeated) <= len(EPOCHS)
-    assert all(done > last - 2 for last, done in itertools.pairwise(reached))
-    assert 0 not in repeated
+    assert len(kept) == len(EPOCHS)
+    boundary = EPOCHS["encoder"]  # where one phase ends and the next begins
+    for epoch, times in Counter(reached).items():
+        assert times <= 1 + (epoch == boundary) + sum(epoch > last for last in kept), (kept, reached)
     undisturbed, disturbed = trained(one), trained(two)
     histories = [files.read_json(model.path("metrics.json")) for model in (disturbed, undisturbed)]
     for name in EPOCHS:
