@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from benchmarks.hce.findings import Comparison, Findings
 from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
-from benchmarks.hce.visited import SHARES
+from benchmarks.hce.visited import PAIRS, SHARES
 from benchmarks.tables import UNKNOWN, table
 
 Goal = tuple[str, float, float]
@@ -72,10 +72,10 @@ def oewn_examples(found: Findings) -> Iterator[Goal]:
     for measure in (NDCG, "R@1"):
         value = found.judged.difference(S.name, PLAIN.name, measure)[0]
         yield f"oewn_examples: S over contrast, {measure}, points", value, -0.3
-    for system, control in found.visits.pairs:
+    for system, control in PAIRS:
         for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
             yield f"oewn_examples: {system} over {control}, R@100 at {share:.0%} visited, points", own.value, -0.5
-    system, control = found.visits.pairs[1]
+    system, control = PAIRS[1]
     for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
         yield f"oewn_examples: {system} over {control}, R@100 at {share:.0%}, points (the stretch)", own.value, 0.5
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.hce.findings import Comparison
 from benchmarks.hce.rows import PLAIN
-from benchmarks.hce.visited import Visits
+from benchmarks.hce.visited import PLAIN_LEARNED, PLAIN_LISTS, Visits
 
 SIZE, DPI = (7.0, 3.6), 110
 
@@ -33,10 +33,10 @@ def visits(found: Visits, images: Path) -> str:
     """Recall against documents visited of every system; a link to the plot."""
     figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.subplots()
-    for place, (name, curve) in enumerate(found.curves.items()):
+    for name, curve in found.curves.items():
         visited_P, recall_P = curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1)
         label = f"{name.replace('`', '')}, {found.leaves[name]:,} leaves"
-        axes.plot(100 * visited_P, recall_P, "--" if place in (0, 2) else "-", label=label)
+        axes.plot(100 * visited_P, recall_P, "--" if name in (PLAIN_LEARNED, PLAIN_LISTS) else "-", label=label)
     axes.set_xscale("log")
     axes.set_xlabel("documents visited, %")
     axes.set_ylabel("R@100")

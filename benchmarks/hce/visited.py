@@ -18,6 +18,7 @@ from benchmarks.tables import table
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all
 from rayhier.spec.router import HceRouting
+from rayhier.spec.train import HceTraining
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
@@ -38,11 +39,11 @@ class Trained(View):
         """The trained encoder."""
         return self.bench.trained(self.row, self.bench.test, self.seed)
 
-    def nodes(self) -> Index:
+    def nodes(self, routing: HceRouting) -> Index:
         """HCE's nodes as leaves, each document with the nearest."""
         phase = self.encoder
         assert isinstance(phase, Hce)
-        router = node_router(phase, HceRouting(type="hce"))
+        router = node_router(phase, routing)
         leaf_N1 = place_all(router, Encoded.of(self.vectors), 1)[0].numpy()
         return Index(router, leaf_N1)
 
@@ -54,42 +55,61 @@ class Visits:
     curves: dict[str, Curve]
     leaves: dict[str, int]
 
-    @property
-    def pairs(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Each of HCE's systems and the system on contrast's vectors that it is told from."""
-        plain, hce, lists, nodes = self.curves
-        return (hce, plain), (nodes, lists)
-
     def points(self, system: str, control: str) -> list[Estimate]:
         """Points of R@100 by which a system is above a control at each share visited."""
         points_RS = 100 * difference(self.curves[system], self.curves[control], SHARES)
         return [estimate(points_RS[:, place]) for place in range(len(SHARES))]
 
 
+LEARNED, NODES = "S, `learned_ivf`", "S, router `hce`"
+PLAIN_LEARNED, PLAIN_LISTS = "contrast, `learned_ivf`", "contrast, `faiss_ivf`"
+PAIRS = ((LEARNED, PLAIN_LEARNED), (NODES, PLAIN_LISTS))
+"""Each of HCE's systems, and the one on contrast's vectors that it is told from."""
+ROUTINGS = {
+    NODES: HceRouting(type="hce"),
+    f"{NODES}, `rounds: 0`": HceRouting(type="hce", rounds=0),
+    f"{NODES}, `screen: 0`": HceRouting(type="hce", screen=0),
+}
+"""Nodes as shipped, where training left them, and every one of them scored in full."""
+
+
+@dataclass(frozen=True)
+class System:
+    """Leaves on the vectors of a row's encoder; `key` tells its file from those of the row's other systems."""
+
+    row: Row
+    leaves: int
+    key: object
+    build: Callable[[Trained], Candidate]
+
+
 def visits(bench: Bench, seeds: Sequence[int]) -> Visits:
-    """Curves of the four systems: learned_ivf and IVF on contrast's vectors, learned_ivf and nodes on HCE's."""
+    """Curves of learned_ivf and IVF on contrast's vectors, and of learned_ivf and nodes on HCE's."""
     questions = Questions.of(bench.test.queries, bench.collection.documents.ids)
-    auto = bench.collection.spec.leaves(len(bench.collection.documents.ids))
-    curves: dict[str, list[Curve]] = {}
-    leaves: dict[str, int] = {}
+    documents = len(bench.collection.documents.ids)
+    auto = bench.collection.spec.leaves(documents)
+    nodes = HceTraining.model_validate(S.train).tree.counts(documents)[-1]
+
+    def lists(row: Row, kind: str, leaves: int) -> System:
+        return System(row, leaves, leaves, lambda view: build(view, kind, leaves, questions))
+
+    def own(routing: HceRouting) -> System:
+        key = cache.key(routing.model_dump(mode="json"))
+        return System(S, nodes, key, lambda view: routed(view, view.nodes(routing), questions))
+
+    systems = {
+        PLAIN_LEARNED: lists(PLAIN, "learned_ivf", auto),
+        LEARNED: lists(S, "learned_ivf", auto),
+        PLAIN_LISTS: lists(PLAIN, "faiss_ivf_same_encoder", nodes),
+        **{name: own(routing) for name, routing in ROUTINGS.items()},
+    }
+    curves: dict[str, list[Curve]] = {name: [] for name in systems}
     for seed in seeds:
-        contrast, hce = (Trained(bench, row, seed) for row in (PLAIN, S))
-        nodes = hce.nodes()
-        count = nodes.router.n_leaves
-        systems: dict[str, tuple[Row, int, Callable[[], Candidate]]] = {
-            "contrast, `learned_ivf`": (PLAIN, auto, partial(build, contrast, "learned_ivf", auto, questions)),
-            "S, `learned_ivf`": (S, auto, partial(build, hce, "learned_ivf", auto, questions)),
-            "contrast, `faiss_ivf`": (
-                PLAIN,
-                count,
-                partial(build, contrast, "faiss_ivf_same_encoder", count, questions),
-            ),
-            "S, router `hce`": (S, count, partial(routed, hce, nodes, questions)),
-        }
-        for name, (row, own, make) in systems.items():
-            path = bench.results / f"visits-{bench.key(row, bench.test, seed)}-{own}.npz"
-            curves.setdefault(name, []).append(kept_curve(path, make))
-            leaves[name] = own
+        views = {row.name: Trained(bench, row, seed) for row in (PLAIN, S)}
+        for name, system in systems.items():
+            path = bench.results / f"visits-{bench.key(system.row, bench.test, seed)}-{system.key}.npz"
+            curves[name].append(kept_curve(path, partial(system.build, views[system.row.name])))
+    leaves = {name: system.leaves for name, system in systems.items()}
     return Visits({name: mean_curve(own) for name, own in curves.items()}, leaves)
 
 
@@ -116,9 +136,7 @@ def lines(found: Visits) -> list[str]:
         ]
         for name, own in found.curves.items()
     ]
-    told = [
-        [f"{system} over {control}", *map(_interval, found.points(system, control))] for system, control in found.pairs
-    ]
+    told = [[f"{system} over {control}", *map(_interval, found.points(system, control))] for system, control in PAIRS]
     return [*table(head, rows), "", *table(["points of R@100", *(f"{share:.0%}" for share in SHARES)], told)]
 
 

@@ -34,6 +34,17 @@ def spherical_kmeans(
     return _flat(vectors_NM if rows is None else vectors_NM[rows], k, seed, iterations)
 
 
+def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
+    """Unit centroids [k, m] after some rounds of spherical k-means of unit vectors [n, m] that begin at given ones.
+
+    ValueError where k exceeds n.
+    """
+    if len(centroid_KM) > len(vectors_NM):
+        text = f"centroids: got {len(centroid_KM)} for {len(vectors_NM)} vectors; allowed: at most one a vector"
+        raise ValueError(text)
+    return _flat(vectors_NM, len(centroid_KM), 0, rounds, centroid_KM) if rounds else centroid_KM
+
+
 def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.ndarray, Floats]:
     """Indices [n, count] and inner products [n, count] of the nearest centroids, best first."""
     index = faiss.IndexFlatIP(centroids_KM.shape[1])
@@ -50,11 +61,11 @@ def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
     return np.asarray(sum_LM / np.maximum(length_L1, 1e-12), dtype=np.float32)
 
 
-def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int) -> Floats:
+def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int, start_KM: Floats | None = None) -> Floats:
     kmeans = faiss.Kmeans(
         vectors_NM.shape[1], k, niter=iterations, spherical=True, seed=seed, min_points_per_centroid=1
     )
-    kmeans.train(np.ascontiguousarray(vectors_NM, dtype=np.float32))
+    kmeans.train(np.ascontiguousarray(vectors_NM, dtype=np.float32), init_centroids=start_KM)
     return np.asarray(kmeans.centroids, dtype=np.float32)
 
 

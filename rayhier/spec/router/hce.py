@@ -8,12 +8,18 @@ from rayhier.spec.router.common import Routing
 from rayhier.spec.router.learned_ivf import automatic_screen
 
 
+WIDER = 2
+"""Dimensions of an automatic screen beside those of a learned IVF's, where teaching makes up for what is left out."""
+
+
 class HceRouting(Routing):
-    """Documents lie with the nearest centroid of the lowest level that training tells apart; queries visit by it."""
+    """Documents lie with the nearest node of the lowest level that training tells apart; queries visit by nearness."""
 
     type: Literal["hce"]
+    rounds: Annotated[int, Field(ge=0, le=1000)] = 3
+    """Rounds of k-means that move the trained centroids to the documents' trained vectors; 0: centroids as trained."""
     screen: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = "auto"
-    """Dimensions of a first, cheap pass over all leaves; 0: no such pass. `auto`: 48 from 256 leaves on."""
+    """Dimensions of a first, cheap pass over all leaves; 0: no such pass. `auto`: 96 from 256 leaves on."""
 
     @property
     def dimensions(self) -> dict[str, int]:
@@ -26,4 +32,4 @@ class HceRouting(Routing):
 
     def screened(self, leaves: int) -> int:
         """Dimensions of the first pass over a number of leaves; 0: no such pass."""
-        return automatic_screen(leaves) if self.screen == "auto" else self.screen
+        return WIDER * automatic_screen(leaves) if self.screen == "auto" else self.screen

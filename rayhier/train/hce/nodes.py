@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from rayhier.cluster.kmeans import refined
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import place_all
@@ -13,16 +14,19 @@ from rayhier.train.hce.hce import Hce
 
 @torch.no_grad()
 def node_router(trained: Hce, spec: HceRouting) -> LearnedIvfRouter:
-    """Make a router of the trained centroids: a learned IVF that nothing taught, of the nodes of level M.
+    """Make a router of the nodes of level M: a learned IVF that nothing taught.
 
-    A document lies with the nearest centroid, where its trained vector is now, not where the tree had it.
+    Trained centroids tell documents apart but need not lie amid them, so rounds of k-means begin there. A document
+    lies with the nearest centroid, where its trained vector is now, not where the tree had it.
     """
     centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
+    vector_NM = trained.documents()
+    if len(vector_NM):
+        centroid_LM = torch.from_numpy(refined(vector_NM, centroid_LM.numpy(), spec.rounds))
     leaves, dimension = centroid_LM.shape
     router = LearnedIvfRouter(dimension, leaves, 1, 0, min(spec.screened(leaves), dimension))
     router.begin(centroid_LM)
-    documents = Encoded.of(trained.documents())
-    if len(documents):
-        leaf_N = place_all(router, documents, 1)[0][:, 0].numpy()
+    if len(vector_NM):
+        leaf_N = place_all(router, Encoded.of(vector_NM), 1)[0][:, 0].numpy()
         router.log_size_L.copy_(torch.from_numpy(np.log(np.bincount(leaf_N, minlength=leaves) + 0.5)))
     return router

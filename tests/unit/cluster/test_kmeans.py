@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rayhier.cluster import kmeans
-from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.cluster.kmeans import leaf_means, nearest, refined, spherical_kmeans
 
 
 def unit(rng, *shape):
@@ -38,6 +38,19 @@ def test_one_cluster_is_the_mean_direction(vectors):
 def test_more_clusters_than_vectors_are_refused(vectors):
     with pytest.raises(ValueError, match="k: got 11 clusters of 10 vectors; allowed: at most one cluster a vector"):
         spherical_kmeans(vectors[:10], 11, seed=0)
+
+
+def test_a_round_moves_centroids_to_the_means_of_their_vectors(vectors):
+    start = vectors[:5]
+    one = refined(vectors, start, 1)
+    np.testing.assert_allclose(one, leaf_means(vectors, nearest(vectors, start, 1)[0][:, 0], 5), atol=1e-5)
+    np.testing.assert_allclose(refined(vectors, start, 2), refined(vectors, one, 1), atol=1e-5)
+    np.testing.assert_array_equal(refined(vectors, start, 0), start)
+
+
+def test_more_centroids_than_vectors_are_refused(vectors):
+    with pytest.raises(ValueError, match="centroids: got 11 for 10 vectors; allowed: at most one a vector"):
+        refined(vectors[:10], vectors[:11], 1)
 
 
 def test_fewer_distinct_vectors_than_clusters(vectors):

@@ -171,7 +171,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, st
 def test_nodes_are_leaves_visited_by_nearness(problem):
     hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
     hce.restore_best()
-    router = node_router(hce.phase, HceRouting(type="hce"))
+    router = node_router(hce.phase, HceRouting(type="hce", rounds=0))
     assert router.n_leaves == 40
     centroid = torch.nn.functional.normalize(hce.phase.hierarchy.centroids[2].detach(), dim=1)
     queries = torch.from_numpy(problem.queries)
@@ -183,6 +183,19 @@ def test_nodes_are_leaves_visited_by_nearness(problem):
     assert (log_p <= 0).all()
     sizes = torch.bincount(placed[:, 0], minlength=40)
     torch.testing.assert_close(router.log_size_L, torch.log(sizes + 0.5))
+
+
+def test_rounds_of_k_means_bring_nodes_to_their_documents(problem):
+    hce = run(build(problem, spec(tree={"branching": 6, "levels": 3})))
+    hce.restore_best()
+
+    def cosine(rounds):
+        centroid = node_router(hce.phase, HceRouting(type="hce", rounds=rounds)).cells.centroid_LM
+        assert centroid.shape == (40, problem.documents.shape[1])
+        return (torch.from_numpy(hce.documents()) @ centroid.T).max(dim=1).values.mean()
+
+    trained, once, often = map(cosine, (0, 1, 10))
+    assert trained < once < often
 
 
 def test_passages_of_one_document_answer_for_each_other():
