@@ -7,7 +7,6 @@ from pydantic import Field
 from rayhier.spec.router.common import Routing
 from rayhier.spec.router.learned_ivf import automatic_screen
 
-
 WIDER = 2
 """Dimensions of an automatic screen beside those of a learned IVF's, where teaching makes up for what is left out."""
 
