@@ -2,6 +2,7 @@
 
 import re
 
+import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -73,6 +74,17 @@ def test_every_document_is_below_one_node_near_it(trees, vectors):
     assert cosine.mean() > best.mean() - 0.03
     stored_sizes = files.read_table(trees[0][0] / stored.NODES)["size"].to_numpy()
     assert stored_sizes.tolist() == np.concatenate(tree.sizes()).tolist()
+
+
+def test_streaming_costs_little_of_the_objective_of_flat_k_means(trees, vectors):
+    tree, ids = stored.read(trees[0][0])
+    vector_NM = np.stack([vectors[name] for name in ids])
+    flat = faiss.Kmeans(M, len(tree.centroids[-1]), niter=25, spherical=True, min_points_per_centroid=1)
+    flat.train(vector_NM)
+    streamed, wanted = (
+        (vector_NM @ centroids.T).max(axis=1).mean() for centroids in (tree.centroids[-1], flat.centroids)
+    )
+    assert streamed > wanted - 0.01, (streamed, wanted)
 
 
 def test_levels_are_those_of_the_tree(trees, vectors):
