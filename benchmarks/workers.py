@@ -28,6 +28,7 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.storage.model_folder import open_model
+from rayhier.train.dev import Measured
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower, Side, TextTower
@@ -138,7 +139,14 @@ def build(case: str, batch_size: int) -> Joint:
     training = EhiTraining.model_validate(
         {"type": "ehi", "batch_size": batch_size, "hard_negatives": {"source": "none"}}
     )
-    return Joint(tower, examples, EhiRouting(type="ehi", branching=125), training, 0, lambda _: {"dev": 0.0})
+    return Joint(
+        tower,
+        examples,
+        EhiRouting(type="ehi", branching=125),
+        training,
+        0,
+        lambda _: Measured({"R@100": 0.0}, np.zeros(1)),
+    )
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -1,10 +1,12 @@
-"""The measure that picks an encoder's best epoch: an exact search for the dev queries, new answers weighed too."""
+"""The measures that pick the best epoch: searches for the dev queries, new answers weighed too, chance allowed for."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import Documents
@@ -28,12 +30,11 @@ class DevJudge:
         if new_Q.any() and not new_Q.all():
             self.groups[" new"] = new_Q
 
-    def mean(self, ranking: Ranking) -> dict[str, float]:
-        """Each measure's mean over each group: `R@100` over all queries, `R@100 new` over those with new answers."""
-        return self.measured(ranking).values
-
     def measured(self, ranking: Ranking) -> "Measured":
-        """Each measure's mean over each group, and what every query adds to the mean of these."""
+        """Each measure's mean over each group, and what every query adds to the mean of these.
+
+        `R@100` is over all queries, `R@100 new` over those with new answers.
+        """
         values, found = self.judge.values(ranking), {}
         share_Q = np.zeros(len(self.judge.query_ids))
         for group, own_Q in self.groups.items():
@@ -54,6 +55,14 @@ class Measured:
     def dev(self) -> float:
         """Mean of the measures; higher is better."""
         return float(np.mean(list(self.values.values())))
+
+
+def error_to_best(measured: Measured, kept: dict[str, Tensor]) -> float:
+    """Standard error, query by query, of the difference to the best measurement so far, which `kept` keeps as `top`."""
+    top_Q = kept["top"].numpy()
+    if not len(top_Q) or measured.share_Q.mean() > top_Q.mean():
+        kept["top"] = torch.from_numpy(measured.share_Q)
+    return float(np.std(measured.share_Q - top_Q) / len(top_Q) ** 0.5) if len(top_Q) else 0.0
 
 
 class ExactMeasure:

@@ -11,7 +11,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.spec.train import InfoNce
 from rayhier.train.contrast.batch import Anchor, Part, total_loss
-from rayhier.train.dev import Measured
+from rayhier.train.dev import Measured, error_to_best
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Learner
 from rayhier.train.negatives import Search
@@ -98,12 +98,9 @@ class EncoderPhase(ABC):
         `error` is the standard error of the difference to the best measurement so far, query by query.
         """
         document_NM, dev_QM = self.documents(), self.pairs.side("dev")
-        group, kept = self.learner.group, self.learner.kept
+        group = self.learner.group
         measured = group.agree(self._measure(document_NM, dev_QM) if group.rank == 0 else None)
-        top_Q = kept["top"].numpy()
-        error = float(np.std(measured.share_Q - top_Q) / len(top_Q) ** 0.5) if len(top_Q) else 0.0
-        if not len(top_Q) or measured.share_Q.mean() > top_Q.mean():
-            kept["top"] = torch.from_numpy(measured.share_Q)
+        error = error_to_best(measured, self.learner.kept)
         return {"dev": measured.dev, "error": error, **measured.values}
 
     def finish(self) -> None:  # noqa: B027  the encoder is final

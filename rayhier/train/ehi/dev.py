@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pyarrow as pa
 
-from rayhier.dataset.balance import balance
+from rayhier.arrays import Values
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.train.dev import DEPTH, DevJudge
+from rayhier.train.dev import DEPTH, DevJudge, Measured
 from rayhier.train.ehi.joint import Snapshot
 
 VISITED = (0.05, 0.1, 0.2)
@@ -16,39 +16,43 @@ MEASURES = ("R@10", "R@100")
 
 
 class DevMeasure:
-    """Dev measures of an index: recall with 5, 10 and 20% of documents visited, and the balance of leaves."""
+    """Dev measures of an index: recall with 5, 10 and 20% of documents visited."""
 
     def __init__(self, queries: Queries, result_ids: Sequence[str], answers: Collection[str] = ()) -> None:
         """Measure by dev queries; `answers` are the documents that answer train queries."""
         self.result_ids = pa.array(result_ids, pa.string())
         self.judge = DevJudge(queries, MEASURES, answers)
 
-    def __call__(self, now: Snapshot) -> dict[str, float]:
-        """`dev`, the mean of R@10 and R@100 at 5, 10 and 20% visited; these; imbalance; empty leaves.
+    def __call__(self, now: Snapshot) -> Measured:
+        """R@10 and R@100 at 5, 10 and 20% visited, of all queries and, where there are any, of those with new answers.
 
-        R@10 and R@100 are those of all queries and, where there are any, those of queries with new answers.
+        The recall at a share visited is interpolated between beams, which visit as many documents on average.
         """
         # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
         visited: list[float] = [0.0]
-        curves: dict[str, list[float]] = {}
+        curve = [Measured({}, np.zeros(len(now.dev_QM)))]
         for beam in doublings(now.router.n_leaves):
             leaves_QB = now.leaves(now.dev_QM, beam)
             visited_Q = now.lists.count(leaves_QB, leaves_QB)[0]
             ranking = whole_scan(*now.lists.scan(now.dev_QM, leaves_QB, DEPTH), self.result_ids, visited_Q)
             visited.append(float(visited_Q.mean()) / now.lists.documents)
-            for measure, value in self.judge.mean(ranking).items():
-                curves.setdefault(measure, [0.0]).append(value)
+            curve.append(self.judge.measured(ranking))
             if visited[-1] >= max(VISITED):
                 break
         # A taller tree's beams are not nested: a wider one may visit a little less.
         order = np.argsort(visited, kind="stable")
         at = np.array(visited)[order]
+
+        def read(values: Sequence[float] | Values, share: float) -> float:
+            return float(np.interp(share, at, np.asarray(values)[order]))
+
         values = {
-            f"{measure}@{share:.0%}": float(np.interp(share, at, np.array(curve)[order]))
-            for measure, curve in curves.items()
+            f"{measure}@{share:.0%}": read([point.values.get(measure, 0.0) for point in curve], share)
+            for measure in curve[-1].values
             for share in VISITED
         }
-        return {"dev": float(np.mean(list(values.values()))), **values, **balance(now.lists.sizes)}
+        share_BQ = np.stack([point.share_Q for point in curve])
+        return Measured(values, np.array([np.mean([read(own_B, share) for share in VISITED]) for own_B in share_BQ.T]))
 
 
 def doublings(leaves: int) -> list[int]:

@@ -12,6 +12,7 @@ import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import leaf_means, nearest
+from rayhier.dataset.balance import balance
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.losses import Batch, Losses, ehi_losses
@@ -20,6 +21,7 @@ from rayhier.search.lists import LeafLists
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.train.caching import encode
+from rayhier.train.dev import Measured, error_to_best
 from rayhier.train.ehi.warm import warm_start
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
@@ -47,8 +49,8 @@ class Snapshot:
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
 
 
-Measure = Callable[[Snapshot], dict[str, float]]
-"""Dev measures of a snapshot; `dev`, higher is better, picks the best."""
+Measure = Callable[[Snapshot], Measured]
+"""Measures of a snapshot on dev."""
 
 
 class Joint:
@@ -74,6 +76,7 @@ class Joint:
         self.router.to(tower.device)
         modules = {"encoder": tower.module, "router": self.router}
         self.learner = Learner(modules, (spec.encoder_lr, spec.router_lr), group)
+        self.learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
         self.pairs = Pairs(tower, examples, spec.hard_negatives, spec.batch_size, spec.epochs, seed, self.learner)
         self.epochs, self.measure_every, self.patience = spec.epochs, spec.measure_every, None
         self._snapshot: tuple[int, Snapshot] | None = None
@@ -89,9 +92,14 @@ class Joint:
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        """Dev measures of the current index, on the first worker."""
-        now = self.snapshot()
-        return self._measure(now) if self.learner.group.rank == 0 else {}
+        """Dev measures of the current index, on every worker: `dev`, their mean, `error`, the leaves' balance.
+
+        `error` is the standard error of the difference to the best measurement so far, query by query.
+        """
+        now, group = self.snapshot(), self.learner.group
+        measured = group.agree(self._measure(now) if group.rank == 0 else None)
+        error = error_to_best(measured, self.learner.kept)
+        return {"dev": measured.dev, "error": error, **measured.values, **balance(now.lists.sizes)}
 
     def finish(self) -> None:
         """Store each leaf's mean vector in the first worker's router, as second leaves are chosen by these."""

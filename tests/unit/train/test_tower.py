@@ -16,6 +16,7 @@ from rayhier.train.ehi.joint import Joint
 from rayhier.train.examples import Examples
 from rayhier.train.tower import TextTower
 
+from .conftest import one_query
 from .driver import Driver
 
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
@@ -42,7 +43,7 @@ def build(tiny_model, texts):
         examples = Examples(stored["query"], stored["document"], np.stack([np.arange(Q)] * 2, axis=1))
         train = EhiTraining(type="ehi", batch_size=16, epochs=1, micro_batch=micro_batch)
         router = EhiRouting(type="ehi", branching=4)
-        return tower, Driver(Joint(tower, examples, router, train, 0, lambda now: {"dev": float(now.lists.sizes[0])}))
+        return tower, Driver(Joint(tower, examples, router, train, 0, lambda now: one_query(float(now.lists.sizes[0]))))
 
     return make
 

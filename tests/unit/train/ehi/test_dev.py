@@ -67,9 +67,10 @@ def test_dev_is_the_mean_recall_at_small_shares_visited(queries, leaves):
         shares, recalls = points(now, queries, cut, doublings(leaves))
         for share in (0.05, 0.1, 0.2):
             wanted[f"R@{cut}@{share:.0%}"] = np.interp(share, shares, recalls)
-    assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-6)
-    assert found["dev"] == pytest.approx(np.mean(list(wanted.values())))
-    assert (found["leaves"], found["empty"]) == (leaves, int((now.lists.sizes == 0).sum()))
+    assert found.values == pytest.approx(wanted, abs=1e-6)
+    assert found.dev == pytest.approx(np.mean(list(wanted.values())))
+    assert len(found.share_Q) == len(queries)
+    assert found.share_Q.mean() == pytest.approx(found.dev)
 
 
 def test_passages_count_as_the_documents_they_are_of(queries):
@@ -81,12 +82,23 @@ def test_passages_count_as_the_documents_they_are_of(queries):
     halves = Snapshot(now.router, now.document_NM[rows], now.dev_QM, lists)
     whole = DevMeasure(queries, IDS)(now)
     found = DevMeasure(queries, [IDS[row] for row in rows])(halves)
-    assert found == pytest.approx(whole, abs=1e-6)
+    assert found.values == pytest.approx(whole.values, abs=1e-6)
+    np.testing.assert_allclose(found.share_Q, whole.share_Q, atol=1e-6)
 
 
 def test_everything_in_one_leaf_measures_worse_than_many_leaves(queries):
     measure = DevMeasure(queries, IDS)
-    assert measure(snapshot(1, queries.vector_QM))["dev"] < measure(snapshot(40, queries.vector_QM))["dev"]
+    assert measure(snapshot(1, queries.vector_QM)).dev < measure(snapshot(40, queries.vector_QM)).dev
+
+
+def test_queries_with_new_answers_weigh_as_much_as_all(queries):
+    known = {name for one in queries.ids[:20] for name in queries.grades[one]}
+    found = DevMeasure(queries, IDS, known)(snapshot(40, queries.vector_QM))
+    assert found.dev == pytest.approx(np.mean(list(found.values.values())))
+    assert found.share_Q.mean() == pytest.approx(found.dev)
+    assert {name for name in found.values if " new" in name} == {
+        f"R@{cut} new@{share}" for cut in (10, 100) for share in ("5%", "10%", "20%")
+    }
 
 
 @pytest.mark.parametrize(
