@@ -1,5 +1,6 @@
 """Phases of a training carried out in this process, and what a trained head makes of vectors."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +10,27 @@ from rayhier.arrays import Floats
 from rayhier.storage import files
 from rayhier.train.loop import Loop, Phase
 
+SAVED_SECONDS = 60.0
+"""Seconds between two states that are kept of a training that goes on."""
+
 
 def train(phase: Phase, path: Path | None = None) -> Loop:
-    """Carry out every pass, then go back to the best on dev; with a path, passes are made once and kept there."""
+    """Carry out every pass, then go back to the best on dev; with a path, passes are made once and kept there.
+
+    A training that is cut off goes on from a pass of its last minute.
+    """
     loop = Loop(phase)
     if path is not None and path.is_file():
         loop.load(path)
-    else:
-        loop.start()
-        while not loop.ended:
+    saved = time.monotonic()
+    while not loop.ended:
+        if loop.started:
             loop.run_epoch()
-        if path is not None:
+        else:
+            loop.start()
+        if path is not None and (loop.ended or time.monotonic() - saved >= SAVED_SECONDS):
             files.write(path, loop.save)
+            saved = time.monotonic()
     loop.restore_best()
     phase.finish()
     return loop
