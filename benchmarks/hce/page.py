@@ -37,8 +37,8 @@ and level with it on the two larger collections, and without its hierarchy or it
 and spans beside judged queries (J) add one to two points on SciFact and acl_title2abs, with a tree or without.
 Documents alone (U) bring Cranfield a point and a half, SciFact half a point. Queries with new answers keep their
 nDCG@10; on SciFact they lose one or two of 108 answers among the first hundred, on oewn_examples they gain as much
-as all queries. The last layer, an hour of training, gives what a head gives in seconds. Nodes are good leaves once
-rounds of k-means have moved them to their documents, and no better than the lists of k-means.
+as all queries. The last layer, an hour of training, gives U what a head gives in seconds, and S less. Nodes are
+good leaves once rounds of k-means have moved them to their documents, and no better than the lists of k-means.
 """.splitlines()
 
 
