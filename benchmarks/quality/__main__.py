@@ -20,7 +20,7 @@ def main() -> int:
     """Measure the given collections, then write the page of all that are complete."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.partition("\n")[0])
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=COLLECTIONS)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workdir", type=Path, default=QUALITY)
     parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: for work on this file itself")
     parser.add_argument("--threads", type=int, default=THREADS)
