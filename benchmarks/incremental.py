@@ -47,6 +47,8 @@ from rayhier.train.examples import Examples
 NAME, SHARE = "oewn_examples", 0.1
 STEPS = (10, 100, 1_000, 10_000)
 VISITED, DEPTH = 0.05, 100
+KINDS = ("old", "new")
+"""Kinds of queries: for documents that were there from the start, and for added ones."""
 BATCH, SHARDS = 4096, 8
 TRAININGS = {
     "contrast": ContrastTraining(type="contrast"),
@@ -207,10 +209,10 @@ def draw(grown: Mapping[str, Sequence[Row]], path: Path) -> None:
     for axes, (encoder, rows) in zip(panels[0], grown.items(), strict=True):
         shown = [row for row in rows if row.added and row.state != "made anew"]
         added, last = [row.added for row in shown], rows[-1]
-        axes.plot(added, [row.old / row.exact_old for row in shown], marker="o", label="queries for old documents")
-        axes.plot(added, [row.new / row.exact_new for row in shown], marker="s", label="queries for added documents")
-        stars = [last.old / last.exact_old, last.new / last.exact_new]
-        axes.scatter([last.added] * 2, stars, marker="*", s=120, zorder=3)
+        old, new = ([getattr(row, kind) / getattr(row, f"exact_{kind}") for row in [*shown, last]] for kind in KINDS)
+        for kind, marker, values in (("old", "o", old), ("added", "s", new)):
+            (line,) = axes.plot(added, values[:-1], marker=marker, label=f"queries for {kind} documents")
+            axes.scatter(last.added, values[-1], marker="*", s=120, zorder=3, color=line.get_color(), edgecolor="black")
         axes.set(title=f"encoder: {encoder}", xscale="log", xlabel="documents added after training", ylim=(0.8, 1.01))
         axes.grid(alpha=0.3)
     panels[0, 0].set_ylabel("R@100, of an exact search's")

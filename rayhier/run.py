@@ -16,9 +16,12 @@ from rayhier.storage import current, files, leaf_map
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 
+STOPPED = 130
+"""Exit code of a command that Ctrl-C stopped."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code is 2 for a mistake of the user or a full disk, 0 otherwise."""
+    """Run the command; the exit code is 2 for a mistake of the user or a full disk, 130 where it is stopped, else 0."""
     given = _parser().parse_args(arguments)
     if given.schema:
         print(json.dumps(JobSpec.model_json_schema(), indent=2))
@@ -47,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {said}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on where this one was", file=sys.stderr)
+        return STOPPED
     return 0
 
 
@@ -137,6 +143,8 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
         artifact = step.place.published()
         if artifact is not None:
             if step.kind == "index":
+                if any(other.stage == "evaluate" for other in to_make):
+                    leaf_map.check_built(artifact)
                 leaf_map.verify(artifact)
             else:
                 artifact.verify()

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
-from rayhier.evaluate.report import DIGITS, NAME, Report
+from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
 from rayhier.evaluate.tables import cell, encoders, reached, table
 from rayhier.spec import JobSpec
 from rayhier.storage import files
@@ -89,9 +89,11 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
 def _measured(spec: JobSpec, report: Report) -> str:
     """One paragraph on what was measured: documents, queries, seeds, encoder, leaves."""
     seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
+    untrained = set(ENCODERS) <= report.systems.keys() and not report.encoders
+    trained = "nothing, for want of train judgements" if untrained else spec.encoder.train
     return (
         f"{report.documents:,} documents ({spec.corpus.type}), {report.queries:,} {spec.evaluate.split} queries, "
-        f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {spec.encoder.train}. {report.router}: "
+        f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {trained}. {report.router}: "
         f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}."
     )
 

@@ -16,6 +16,8 @@ from rayhier.storage.paths import Location
 
 NAME = "report.json"
 DIGITS = 6
+TRAINED = {"encoder", "joint"}
+"""Phases of training that change the encoder."""
 ENCODERS = ("exact", "exact_same_encoder")
 """Systems that show an encoder alone: exact search, base and trained."""
 
@@ -188,9 +190,9 @@ def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
-    """Exact search with both encoders over each group of queries; none where one of them was not measured."""
+    """Exact search with both encoders over each group of queries; none where one was not measured, or not trained."""
     values = [{name: result.values.get(name, {}) for name in ENCODERS} for result in evaluation.seeds]
-    if not all(values[0].values()):
+    if not all(values[0].values()) or not any(TRAINED & result.history.keys() for result in evaluation.seeds):
         return {}
     found: dict[QueryGroup, GroupRow] = {}
     for group, query_Q in groups(evaluation).items():

@@ -215,6 +215,17 @@ def verify(artifact: Artifact) -> None:
         check(artifact.root, file, MEND)
 
 
+def check_built(artifact: Artifact) -> None:
+    """InputError where the version of an index artifact that was built, which evaluation measures, is gone."""
+    try:
+        LeafMap.open(artifact.root, BUILT)
+    except InputError:
+        raise InputError(
+            f"{artifact.folder}: vacuum removed version {BUILT}, the index as it was built, which evaluation measures; "
+            "allowed: --fresh --stage index --stage evaluate, which builds it again without the changes since"
+        ) from None
+
+
 def key_of(names: Iterable[str]) -> str:
     """Column of document ids, as users give them: `parent` where the corpus is cut into passages, else `doc_id`."""
     return "parent" if "parent" in names else "doc_id"

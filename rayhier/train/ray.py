@@ -83,7 +83,7 @@ def build(
         follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
         follower.start()
         try:
-            trainer.fit()
+            _fit(trainer)
         finally:
             finished.set()
             follower.join()
@@ -97,6 +97,26 @@ def build(
     if spec.encoder.transformer_part is not None:
         counts["precision"] = _with_precision(spec, attempt.scratch).encoder.precision
     return Output(counts)
+
+
+def _fit(trainer: TorchTrainer) -> None:
+    """Train in a thread: in the main one Ray would take Ctrl-C for itself, also of what runs after training.
+
+    A command that is stopped takes the trainer's actors with it.
+    """
+    failed: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:  # noqa: BLE001  raised again below
+            failed.append(error)
+
+    thread = threading.Thread(target=fit, name="train", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
 
 
 def train_worker(config: dict[str, Any]) -> None:

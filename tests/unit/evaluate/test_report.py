@@ -78,6 +78,15 @@ def test_one_encoder_alone_changed_nothing(spec, report):
     assert "What training changed" not in as_markdown(spec, report)
 
 
+def test_an_encoder_that_nothing_trained_changed_nothing(spec, trained):
+    for result in trained.seeds:
+        result.history.pop("encoder", None)
+        result.history.pop("joint", None)
+    report = Report.of(spec, trained)
+    assert report.encoders == {}
+    assert "trained: nothing, for want of train judgements" in as_markdown(spec, report)
+
+
 def test_balance_and_seconds(saved):
     balance = saved["balance"]
     assert {key: balance[key] for key in ("leaves", "empty", "imbalance")} == {
