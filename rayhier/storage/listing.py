@@ -10,6 +10,7 @@ from rayhier.storage import paths
 
 SPLITS = ("train", "dev", "test")
 BEIR = "a BEIR folder (corpus.jsonl, queries.jsonl, qrels/{train,dev,test}.tsv)"
+ALONE = "documents alone are a corpus of type jsonl, as in specs/unsupervised.yaml"
 MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{train,dev}.tsv, or dev.small for dev"
 
 
@@ -56,9 +57,12 @@ def _beir(folder: Path) -> Listing:
     corpus, queries = (NamedFile(name, folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
     for one in (corpus, queries):
         if not one.path.is_file():
-            raise InputError(f"corpus.path: {one.path} is missing; allowed: {BEIR}")
+            alone = f"; {ALONE}" if one is queries else ""
+            raise InputError(f"corpus.path: {one.path} is missing; allowed: {BEIR}{alone}")
     if not judged:
-        raise InputError(f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv")
+        raise InputError(
+            f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv; allowed: one of them; {ALONE}"
+        )
     return Listing((corpus,), (queries,), judged)
 
 

@@ -75,7 +75,11 @@ def _files(spec: FileCorpus) -> Source:
         sizes[one.name] = size
     documents, text = (sum(held[one.name] for one in found.documents) for held in (lengths, sizes))
     if documents == 0:
-        raise InputError(f"corpus.{_key(spec)}: {found.documents[0].path} is empty; allowed: one document a line")
+        raise InputError(
+            f"corpus.{_key(spec, 'documents')}: {found.documents[0].path} is empty; allowed: one document a line"
+        )
+    if found.queries and not any(lengths[one.name] for one in found.queries):
+        raise InputError(f"corpus.{_key(spec, 'queries')}: {found.queries[0].path} is empty; allowed: one query a line")
     first = next(one.path for one in found.documents if lengths[one.name])
     each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
     return Source(
@@ -91,8 +95,8 @@ def _files(spec: FileCorpus) -> Source:
     )
 
 
-def _key(spec: FileCorpus) -> str:
-    return "documents" if hasattr(spec, "documents") else "path"
+def _key(spec: FileCorpus, key: str) -> str:
+    return key if hasattr(spec, key) else "path"
 
 
 def _ir_datasets(spec: IrDatasets) -> Source:

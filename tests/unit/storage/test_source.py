@@ -46,7 +46,11 @@ def test_content_identifies_it(folder):
     ("damage", "message"),
     [
         (lambda folder: (folder / "corpus.jsonl").unlink(), r"corpus\.jsonl is missing; allowed: a BEIR folder"),
-        (lambda folder: (folder / "queries.jsonl").unlink(), r"queries\.jsonl is missing"),
+        (lambda folder: (folder / "queries.jsonl").unlink(), r"queries\.jsonl is missing; .*; documents alone are"),
+        (
+            lambda folder: (folder / "queries.jsonl").write_text(""),
+            r"queries\.jsonl is empty; allowed: one query a line",
+        ),
         (lambda folder: (folder / "qrels" / "test.tsv").unlink(), r"qrels holds none of train\.tsv, dev\.tsv"),
         (lambda folder: (folder / "corpus.jsonl").write_text("\n \n"), r"corpus\.jsonl is empty"),
     ],
