@@ -1,11 +1,13 @@
 """Readers open the newest manifest; a version number is taken once."""
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files, schemas
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, again, publish, versions
+from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, again, check_built, publish, versions
 from rayhier.storage.seal import seal
 
 ROWS = {
@@ -34,6 +36,17 @@ def write(root, version=1):
         counts=[2, 0, 1],
         shards=[Shard(file=file, rows=3, documents=3, leaves=[0, 2], offsets=[0, 2, 3], log_prob=-0.2)],
     )
+
+
+def test_the_built_version_is_what_evaluation_measures(folder):
+    index = SimpleNamespace(root=folder, folder="work/index/ba9876543210")
+    publish(folder, write(folder, 2))
+    with pytest.raises(
+        InputError, match=r"work/index/ba9876543210: vacuum removed version 1, .* allowed: --fresh --stage"
+    ):
+        check_built(index)
+    publish(folder, write(folder))
+    check_built(index)
 
 
 def test_publish_and_open(folder):
