@@ -30,7 +30,15 @@ class Endless:
         time.sleep(40)
 
 
-def test_ctrl_c_stops_training():
+@pytest.fixture
+def listens():
+    """Ctrl-C as a terminal sends it: a shell starts what it puts in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_stops_training(listens):
     main = threading.main_thread().ident
     threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT]).start()
     began = time.monotonic()
