@@ -1,0 +1,208 @@
+"""ReTreever's tree against products by brute force, scipy, finite differences and a tree of one split by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+
+from rayhier.model.retreever import (
+    LearnedPropagation,
+    NodeTree,
+    Splits,
+    level_weights,
+    mlp,
+    products,
+    represent,
+    similarities,
+    symmetric_info_nce,
+)
+
+N, M, D = 7, 6, 4
+
+
+def drawn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def by_hand(scores):
+    """Probability of every node of every level of a text, node by node down its path."""
+    levels = []
+    for level in range(1, D + 1):
+        own = []
+        for node in range(2**level):
+            probability, split = 1.0, 0
+            for step in reversed(range(level)):
+                right = (node >> step) & 1
+                left = 1 / (1 + math.exp(-scores[split]))
+                probability *= 1 - left if right else left
+                split = 2 * split + 1 + right
+            own.append(probability)
+        levels.append(own)
+    return levels
+
+
+def tree(propagation=None, trunk=None, dropout=0.0):
+    torch.manual_seed(0)
+    return NodeTree(Splits(M, D, trunk), propagation, dropout).double()
+
+
+def moved(propagation):
+    """A learned propagation that no longer is the product."""
+    with torch.no_grad():
+        propagation.output_LH.normal_(generator=torch.Generator().manual_seed(3))
+    return propagation
+
+
+def test_products_along_paths():
+    scores = drawn(N, 2**D - 1)
+    levels = products(scores)
+    for row in range(N):
+        for found, wanted in zip(levels, by_hand(scores[row].tolist()), strict=True):
+            np.testing.assert_allclose(found[row].exp(), wanted, atol=1e-12)
+
+
+def test_a_tree_of_depth_one_is_a_sigmoid():
+    splits = Splits(2, 1).double()
+    with torch.no_grad():
+        splits.planes.weight.copy_(torch.tensor([[2.0, -1.0]]))
+        splits.planes.bias.copy_(torch.tensor([0.5]))
+    (found,) = NodeTree(splits)(torch.tensor([[1.0, 1.0]], dtype=torch.float64))
+    left = 1 / (1 + math.exp(-1.5))
+    np.testing.assert_allclose(found.exp().detach(), [[left, 1 - left]], atol=1e-12)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_levels_sum_to_one_and_parents_to_their_children(learned):
+    levels = tree(moved(LearnedPropagation(D)) if learned else None)(3 * drawn(N, M))
+    assert [level.shape for level in levels] == [(N, 2**h) for h in range(1, D + 1)]
+    for level in levels:
+        torch.testing.assert_close(level.exp().sum(dim=1), torch.ones(N, dtype=torch.float64))
+    for above, below in itertools.pairwise(levels):
+        torch.testing.assert_close(above.exp(), below.exp().unflatten(1, (-1, 2)).sum(dim=2))
+
+
+def test_a_learned_propagation_by_hand():
+    scores, propagation = drawn(N, 2**D - 1), moved(LearnedPropagation(D)).double().eval()
+    found = propagation(scores)[-1].exp()
+    for row in range(N):
+        logits = []
+        for leaf in range(2**D):
+            path, split = [], 0
+            for step in reversed(range(D)):
+                right = (leaf >> step) & 1
+                left = torch.sigmoid(scores[row, split])
+                path.append(1 - left if right else left)
+                split = 2 * split + 1 + right
+            own = torch.stack(path)
+            hidden = torch.relu(own @ propagation.weight_LDH[leaf] + propagation.bias_LH[leaf])
+            logits.append(own.log().sum() + hidden @ propagation.output_LH[leaf])
+        torch.testing.assert_close(found[row], torch.softmax(torch.stack(logits), dim=0))
+
+
+def test_a_learned_propagation_starts_as_the_product():
+    vectors, learned = drawn(N, M), tree(LearnedPropagation(D))
+    for found, wanted in zip(learned.eval()(vectors), products(learned.splits(vectors)), strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("level", [1, D])
+def test_total_variation_is_half_of_scipys_cityblock(level):
+    first, second = (tree()(drawn(N, M, seed=seed))[level - 1].exp().detach() for seed in (1, 2))
+    np.testing.assert_allclose(similarities(first, second, "tv"), -0.5 * cdist(first, second, "cityblock"), atol=1e-12)
+
+
+def test_cosine_is_that_of_centred_probabilities():
+    first, second = (tree()(drawn(N, M, seed=seed))[-1].exp().detach() for seed in (1, 2))
+    found = similarities(represent(first, "cosine"), represent(second, "cosine"), "cosine")
+    np.testing.assert_allclose(found, 1 - cdist(first - first.mean(1, True), second - second.mean(1, True), "cosine"))
+
+
+def loss(model, queries, documents, similarity):
+    """The sum of every level's loss."""
+    spared = torch.zeros(len(queries), len(queries), dtype=torch.bool)
+    spared[0, 2] = True
+    total = queries.new_zeros(())
+    for query, document in zip(model(queries), model(documents), strict=True):
+        represented = (represent(level.exp(), similarity) for level in (query, document))
+        total = total + symmetric_info_nce(5 * similarities(*represented, similarity), spared)
+    return total
+
+
+@pytest.mark.parametrize("similarity", ["tv", "cosine"])
+@pytest.mark.parametrize("learned", [False, True])
+def test_gradients_are_numeric_ones(similarity, learned):
+    model = tree(moved(LearnedPropagation(D, dropout=0.0)) if learned else None)
+    queries, documents = drawn(4, M, seed=4).requires_grad_(), drawn(4, M, seed=5).requires_grad_()
+    parameters = list(model.parameters())
+
+    def value(queries, documents, *_):
+        return loss(model, queries, documents, similarity)
+
+    assert torch.autograd.gradcheck(value, (queries, documents, *parameters), atol=1e-6)
+
+
+def test_the_loss_by_hand():
+    scores = drawn(3, 3)
+    spared = torch.tensor([[False, False, True], [False, False, False], [False, False, False]])
+    told = scores.masked_fill(spared, -torch.inf).exp()
+    wanted = -sum(math.log(told[n, n] / told[n].sum()) + math.log(told[n, n] / told[:, n].sum()) for n in range(3))
+    assert symmetric_info_nce(scores, spared).item() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("similarity", "level"), [("tv", 1), ("tv", D), ("cosine", D)])
+def test_an_all_zero_start_has_no_gradient(similarity, level):
+    model = tree()
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.zero_()
+    spared = torch.zeros(N, N, dtype=torch.bool)
+    query, document = (model(drawn(N, M, seed=seed))[level - 1].exp() for seed in (1, 2))
+    score = similarities(represent(query, similarity), represent(document, similarity), similarity)
+    symmetric_info_nce(300 * score, spared).backward()
+    assert all(not tensor.grad.any() for tensor in model.parameters())
+    with pytest.raises(ValueError, match="15 of 15 splits give all texts one score; allowed: splits that differ"):
+        model.splits.scale(drawn(N, M))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("trunk", [False, True])
+def test_every_tensor_moves(learned, trunk):
+    """In one step; a propagation whose output starts at zero needs a second for what is below its output."""
+    model = tree(LearnedPropagation(D) if learned else None, mlp(M) if trunk else None, dropout=0.1)
+    model.splits.scale(drawn(50, M, seed=9))
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    for step in range(1 + learned):
+        optimizer.zero_grad()
+        loss(model, drawn(8, M, seed=10 + step), drawn(8, M, seed=20 + step), "cosine").backward()
+        optimizer.step()
+    assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
+
+
+@pytest.mark.parametrize("trunk", [False, True])
+def test_scores_start_centred_and_smaller_each_level_up(trunk):
+    splits, vectors = tree(trunk=mlp(M) if trunk else None).splits, drawn(200, M, seed=6)
+    splits.scale(vectors)
+    scores = splits.eval()(vectors)
+    torch.testing.assert_close(scores.mean(dim=0), torch.zeros(15, dtype=torch.float64), atol=1e-9, rtol=0)
+    wanted = [0.7 / 2 ** ((3 - level) / 2) for level in range(4) for _ in range(2**level)]
+    np.testing.assert_allclose(scores.std(dim=0, correction=0).detach(), wanted, atol=1e-9)
+
+
+def test_stochastic_levels_are_drawn_by_their_square():
+    rng = np.random.default_rng(0)
+    found = np.mean([level_weights("stochastic", 4, 0.0, float(rng.random())) for _ in range(20_000)], axis=0)
+    np.testing.assert_allclose(found, np.array([1, 4, 9, 16]) / 30, atol=0.01)
+
+
+def test_schedules_deepen():
+    for schedule, levels in (("constant", [4, 4, 4]), ("linear", [1, 3, 4]), ("exponential", [1, 2, 4])):
+        found = [level_weights(schedule, 4, done, 0.0) for done in (0.0, 0.5, 0.99)]
+        assert [weights.index(1.0) + 1 for weights in found] == levels
+        assert all(sum(weights) == 1 for weights in found)
+    assert level_weights("matryoshka", 3, 0.0, 0.0) == [1, 1, 1]
+    with pytest.raises(ValueError, match="schedule: got 'deep'"):
+        level_weights("deep", 3, 0.0, 0.0)
