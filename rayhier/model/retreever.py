@@ -109,6 +109,9 @@ def sums(leaf_NL: Tensor) -> list[Tensor]:
 class LearnedPropagation(nn.Module):
     """An MLP for every leaf over the probabilities of the splits on its path, added to the log of their product."""
 
+    path_LD: Tensor
+    sign_LD: Tensor
+
     def __init__(self, depth: int, hidden: int = 16, dropout: float = 0.1) -> None:
         """Make 2^D small MLPs whose output starts at zero, where the leaves are those of the product."""
         super().__init__()
