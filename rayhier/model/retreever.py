@@ -102,7 +102,7 @@ def sums(leaf_NL: Tensor) -> list[Tensor]:
     """
     levels = [leaf_NL]
     while levels[0].shape[1] > 2:
-        levels.insert(0, torch.logsumexp(levels[0].unflatten(1, (-1, 2)), dim=2))
+        levels.insert(0, torch.logsumexp(levels[0].reshape(len(leaf_NL), -1, 2), dim=2))
     return levels
 
 
