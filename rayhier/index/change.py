@@ -68,9 +68,9 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
             named = _write_shards(newest, filling, batches, shards, replace=replace)
             file = _write_ids(root, named) if replace else None
         except (InputError, OSError):
-            for shard in shards:
+            for file in (file for shard in shards for file in shard.files):
                 with contextlib.suppress(OSError):
-                    (root / shard.file.name).unlink(missing_ok=True)
+                    (root / file.name).unlink(missing_ok=True)
             raise
 
         def change(now: LeafMap) -> Manifest:

@@ -50,7 +50,8 @@ class VersionRows:
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
         """Rows that were not removed and lie in a range of leaves, file by file."""
-        return (self.leaf_map.read(shard, leaves=leaves, verify=False) for shard in self.leaf_map.manifest.shards)
+        there = self.leaf_map
+        return (there.read(one, there.columns(one), leaves=leaves, verify=False) for one in there.manifest.shards)
 
 
 class GatherShard:
@@ -65,5 +66,5 @@ class GatherShard:
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
         made = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
-        self.ledger.enter(key, LedgerEntry((shard.file,), made))
+        self.ledger.enter(key, LedgerEntry(tuple(shard.files), made))
         return {"rows": shard.rows}

@@ -108,7 +108,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         "shards": len(shards),
         "moved": moved,
     }
-    return Output(made, (table, *(shard.file for shard in shards)))
+    return Output(made, (table, *(file for shard in shards for file in shard.files)))
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:

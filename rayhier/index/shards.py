@@ -8,13 +8,16 @@ import pyarrow.compute as pc
 
 from rayhier.spec import JobSpec
 from rayhier.storage import files
-from rayhier.storage.leaf_map import Shard
+from rayhier.storage.files import File
+from rayhier.storage.leaf_map import Shard, Sidecar
 from rayhier.storage.paths import Location
 
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20
 """Approximate size of a shard on storage where `index.shards` is `auto`."""
 FEWEST_SHARDS = 4
+MAKER = b"rayhier.maker"
+"""Key of a field's metadata that makes its column a sidecar."""
 
 
 def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
@@ -60,20 +63,42 @@ def write_shard(
 
 
 def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Shard:
-    """Write rows of a leaf map, given in any order, as the shard `root/name`."""
+    """Write rows of a leaf map, given in any order, as the shard `root/name`, and columns apart that are sidecars."""
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]
+    makers = {field.name: maker for field in table.schema if (maker := maker_of(field)) is not None}
+
+    def write(file: str, columns: pa.Table) -> File:
+        return files.write_parquet(root, file, row_groups(columns, offsets), columns.schema)
+
     first = table.filter(pc.equal(table["rank"], 0))
     return Shard(
-        file=files.write_parquet(root, name, row_groups(table, offsets), table.schema),
+        file=write(name, table.drop_columns(list(makers))),
         rows=table.num_rows,
         documents=first.num_rows,
         leaves=leaves.tolist(),
         offsets=offsets,
         log_prob=float(pc.mean(first["log_prob"]).as_py() or 0.0),
         since=since,
+        sidecars={
+            beside: Sidecar(
+                file=write(f"{name.removesuffix('.parquet')}.{beside}.parquet", table.select([beside])), maker=maker
+            )
+            for beside, maker in makers.items()
+        },
     )
+
+
+def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
+    """Make the field of a column that is written apart from the rows, with the fingerprint of what makes its values."""
+    return pa.field(name, kind, metadata={MAKER: maker})
+
+
+def maker_of(field: pa.Field) -> str | None:
+    """Fingerprint of what made a sidecar's values; None where the field is no sidecar."""
+    maker = (field.metadata or {}).get(MAKER)
+    return None if maker is None else str(maker.decode())
 
 
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:

@@ -46,6 +46,7 @@ def _check_rows(there: LeafMap) -> None:
     for shard in manifest.shards:
         _check_order(there, shard)
         table = there.read(shard, ["doc_id", "leaf", "rank"], verify=False)
+        _check_sidecars(there, shard, table["rank"])
         counts += np.bincount(table["leaf"].to_numpy(), minlength=len(counts))
         for rank, held in seen.items():
             held.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
@@ -68,6 +69,16 @@ def _check_order(there: LeafMap, shard: Shard) -> None:
     leaf_A = whole.read(shard, ["leaf"], verify=False)["leaf"].to_numpy()
     if not np.array_equal(np.repeat(shard.leaves, np.diff(shard.offsets)), leaf_A):
         raise InputError(f"{there.root / shard.file.name}: leaves do not lie where the manifest says; {MEND}")
+
+
+def _check_sidecars(there: LeafMap, shard: Shard, ranks: pa.ChunkedArray) -> None:
+    for name, beside in shard.sidecars.items():
+        values = there.read(shard, [name], verify=False)[name]
+        if not pc.all(pc.equal(values.is_valid(), pc.equal(ranks, 0)), min_count=0).as_py():
+            path = there.root / beside.file.name
+            raise InputError(
+                f"{path}: a value is missing where a row is its document's first, or there is one more; {MEND}"
+            )
 
 
 def _digests(column: pa.ChunkedArray) -> ids.Digests:

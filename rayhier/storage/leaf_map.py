@@ -39,6 +39,15 @@ Change = Literal["build", "add", "upsert", "delete", "compact", "rollback"]
 """Operation that published a version."""
 
 
+class Sidecar(BaseModel):
+    """A parquet file of one more column of a shard, row for row; null where a document's first row has the value."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    file: File
+    maker: str
+    """Fingerprint of what made its values."""
+
+
 class Shard(BaseModel):
     """A parquet file of rows sorted by leaf; no row group ends inside a leaf's rows."""
 
@@ -55,6 +64,13 @@ class Shard(BaseModel):
     """Mean log-probability of a document's first leaf, over `documents`; 0 where there are none."""
     since: int = 1
     """Version that these rows belong to; ids that later versions remove are removed from this file."""
+    sidecars: dict[str, Sidecar] = {}
+    """Further columns of the rows in files of their own, by name."""
+
+    @property
+    def files(self) -> list[File]:
+        """The file of rows, and its sidecars'."""
+        return [self.file, *(one.file for one in self.sidecars.values())]
 
     def within(self, leaves: range) -> tuple[int, int]:
         """Rows [first, last) of this file that lie in a range of leaves."""
@@ -109,7 +125,7 @@ class Manifest(BaseModel):
     @property
     def files(self) -> list[File]:
         """All files of this version."""
-        return [shard.file for shard in self.shards] + [removed.file for removed in self.removed]
+        return [file for shard in self.shards for file in shard.files] + [removed.file for removed in self.removed]
 
     @property
     def rows(self) -> int:
@@ -148,23 +164,33 @@ class LeafMap:
     ) -> pa.Table:
         """Read a shard's rows, sorted by leaf, without removed ones: `columns` (None: all) but `without`, of `leaves`.
 
-        InputError where the file differs from the listed one; with `verify` False, only page checksums are tested.
+        `columns` may name sidecars, which None leaves out. InputError where a file differs from the listed one; with
+        `verify` False, only page checksums are tested.
         """
-        path = self.root / shard.file.name
-        if verify:
-            check(self.root, shard.file, MEND)
         names = self._names(shard)
         chosen = [name for name in (names if columns is None else columns) if name not in without]
         key, gone = key_of(names), self._gone(shard)
-        wanted = chosen if not len(gone) or key in chosen else [*chosen, key]
-        with _named(path):
-            if leaves is None:
-                table = files.read_table(path, wanted)
-            else:
-                table = files.read_rows(path, wanted, *shard.within(leaves))
+        own = [name for name in chosen if name not in shard.sidecars]
+        table = self._read(shard, shard.file, own if not len(gone) or key in own else [*own, key], leaves, verify)
+        for name in chosen:
+            if name in shard.sidecars:
+                beside = self._read(shard, shard.sidecars[name].file, [name], leaves, verify)
+                table = table.append_column(beside.schema.field(name), beside[name])
         if len(gone):
             table = table.filter(pc.invert(pc.is_in(table[key], gone)))
         return table.select(chosen)
+
+    def _read(self, shard: Shard, file: File, names: list[str], leaves: range | None, verify: bool) -> pa.Table:
+        if verify:
+            check(self.root, file, MEND)
+        with _named(path := self.root / file.name):
+            if leaves is None:
+                return files.read_table(path, names)
+            return files.read_rows(path, names, *shard.within(leaves))
+
+    def columns(self, shard: Shard) -> list[str]:
+        """Names of a shard's columns, its sidecars' last."""
+        return [*self._names(shard), *shard.sidecars]
 
     def key(self, shard: Shard) -> str:
         """Name of a shard's column of document ids, as users give them."""

@@ -1,6 +1,7 @@
 """What the tests of changed leaf maps share: new documents, a compaction without Ray, and what a version holds."""
 
 from rayhier.index.compact import instead
+from rayhier.index.gather import VersionRows
 from rayhier.index.shards import ranges, write_shard
 from rayhier.model.encoded import Encoded
 from rayhier.storage import leaf_map
@@ -27,7 +28,7 @@ def gathered(root, shards=2):
     made = []
     for first, last in ranges(base.manifest.counts, shards):
         leaves = range(first, last)
-        tables = [base.read(shard, leaves=leaves) for shard in base.manifest.shards]
+        tables = VersionRows(base).rows(leaves)
         name = f"data/compacted-{base.manifest.version:06d}-{first:05d}.parquet"
         made.append(write_shard(root, name, tables, leaves, base.manifest.counts))
     return base, made
