@@ -11,7 +11,9 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
-from rayhier.spec.train import QueryModel
+from rayhier.spec.router import LearnedIvfRouting
+from rayhier.spec.train import QueryModel, RetreeverTraining
+from rayhier.spec.train.common import Mining
 from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
 
@@ -43,6 +45,8 @@ WHOLE = {"hnsw", "scann"}
 """Names of the baselines that one process builds over all vectors."""
 ITERATIONS, SETTLING, SAMPLE_A_LEAF = 25, 12, 256
 """Iterations of k-means, iterations that even out leaf sizes (about), and documents a leaf that both read at most."""
+COMPARED = 6
+"""FLOPs, in the time they take, of comparing two numbers by total variation: it is no matrix product."""
 NEIGHBOURS = 1_000
 """Queries of a dev measurement at most, as estimated; without dev judgements, held-out documents serve as queries."""
 
@@ -180,6 +184,9 @@ def _router(spec: JobSpec, work: Work) -> float:
 def _training(spec: JobSpec, work: Work) -> float:
     """Seconds of all training phases together, shared by all workers."""
     train, workers = spec.train, spec.cluster.train
+    if isinstance(train, RetreeverTraining):
+        first = spec.model_copy(update={"train": train.contrast, "router": LearnedIvfRouting(type="learned_ivf")})
+        return (0.0 if spec.encoder.train == "none" else _training(first, work)) + _growing(spec, train, work)
     routing, leaves = _router(spec, work), spec.leaves(work.documents)
     after = 0.0 if train.routes else _teaching(spec, work, routing, leaves)
     work = _sample(spec, work)
@@ -189,7 +196,7 @@ def _training(spec: JobSpec, work: Work) -> float:
     texts = 3 * pairs  # query, positive, hard negative
     routed, others = (routing, m + leaves) if train.routes else (m * m, m)
     step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * others)
-    snapshots = epochs / train.between(epochs) + epochs / _refresh(spec, pairs, epochs, batch)
+    snapshots = epochs / train.between(epochs) + epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
     placed = 2 * work.documents * (routing if train.routes else m * m)
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
     if train.needs_judgements and not work.pairs:
@@ -202,6 +209,22 @@ def _training(spec: JobSpec, work: Work) -> float:
     passes = 3 if train.micro_batch is None else 4  # backward is two forwards; cached gradients take one more
     encoded = epochs * passes * _forward(work, count) / _rate(spec, workers)
     return seconds + encoded + snapshots * _encoding(spec, work, workers)
+
+
+def _growing(spec: JobSpec, train: RetreeverTraining, work: Work) -> float:
+    """Seconds to train ReTreever's tree and the adapter that it starts at, shared by all workers."""
+    workers, work = spec.cluster.train, _sample(spec, work)
+    pairs, phases = work.pairs or PAIRS_A_DOCUMENT * work.documents, spec.phases(work.pairs, work.documents)
+    scored, leaves = 2 * _router(spec, work), spec.leaves(work.documents)
+    step = 3 * pairs * (2 * scored + COMPARED * min(train.batch_size, pairs) * leaves)
+    searched = COMPARED * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * 2 * leaves
+    epochs = phases["tree"] + phases.get("adapter", 0)
+    measured = epochs / train.between(phases["tree"]) * (work.documents * scored + searched)
+    seconds = (epochs * step + measured) / _plain_rate(workers)
+    if spec.router.reads == "vectors":
+        return seconds
+    read = pairs * (tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
+    return seconds + epochs * (_forward(work, read) / _rate(spec, workers) + _encoding(spec, work, workers))
 
 
 def _sample(spec: JobSpec, work: Work) -> Work:
@@ -219,9 +242,8 @@ def _teaching(spec: JobSpec, work: Work, routing: float, leaves: int) -> float:
     return clustered + near + 3 * 2 * epochs * lessons * routing
 
 
-def _refresh(spec: JobSpec, pairs: int, epochs: int, batch: int) -> float:
+def _refresh(hard: Mining, pairs: int, epochs: int, batch: int) -> float:
     """Epochs between two minings of hard negatives."""
-    hard = spec.train.hard_negatives
     if hard.source == "none":
         return epochs
     return hard.refresh if hard.unit == "epochs" else hard.refresh * batch / max(pairs, batch)

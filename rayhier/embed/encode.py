@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from rayhier.arrays import Floats
 from rayhier.embed.tokeniser import Tokeniser, Tokens
-from rayhier.model.encoded import Encoded
+from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.encoder import Encoder
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import Device, EncoderSpec
-from rayhier.spec.router import Reads
 
 CHUNK_TEXTS = 16_384
 """Texts per chunk. A chunk is sorted by length; while it is encoded the next chunk is tokenised."""
@@ -55,13 +53,13 @@ class TextEncoder:
         """Vectors [n, m], float32, in the order of the texts; unit vectors for cosine."""
         return self._filled(len(texts), self._tokenised(texts))
 
-    def encode_for(self, reads: Reads, texts: Sequence[str]) -> Encoded:
-        """Encode texts for a router: vectors [n, m], and for one that reads tokens, token vectors [n, t, m] too."""
-        return Encoded.of(self.encode(texts)) if reads == "vectors" else self._token_vectors(self.tokenise(texts))
+    def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
+        """Encode texts for a router: vectors [n, m], and where it has a reader of tokens, its scores [n, w] too."""
+        return Encoded.of(self.encode(texts)) if reader is None else self._read(reader, self.tokenise(texts))
 
-    def tokens_for(self, reads: Reads, tokens: Tokens) -> Encoded:
+    def tokens_for(self, reader: Reader | None, tokens: Tokens) -> Encoded:
         """Encode, for a router, texts that were tokenised before, for example in another process."""
-        return Encoded.of(self.encode_tokens(tokens)) if reads == "vectors" else self._token_vectors(tokens)
+        return Encoded.of(self.encode_tokens(tokens)) if reader is None else self._read(reader, tokens)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
         """Vectors [n, m], float32, of texts that were tokenised before, for example in another process."""
@@ -102,21 +100,18 @@ class TextEncoder:
         return vectors
 
     @torch.inference_mode()
-    def _token_vectors(self, tokens: Tokens) -> Encoded:
-        """Vectors and token vectors of texts, all in memory, padded to the longest of them."""
+    def _read(self, reader: Reader, tokens: Tokens) -> Encoded:
+        """Vectors and a reader's scores; the reader works on each batch, whose token vectors are then dropped."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        longest = max((len(ids) for ids in tokens), default=1)
-        vectors, hidden, masks = [], [], []
+        vectors, scores = [], []
         for batch in self._batches([tokens[row] for row in order]):
             ids_NT, mask_NT = self.padded(batch)
             hidden_NTM = self.encoder.hidden(ids_NT, mask_NT)
             vectors.append(self.encoder.pool(hidden_NTM, mask_NT))
-            missing = longest - ids_NT.shape[1]
-            hidden.append(F.pad(hidden_NTM.float(), (0, 0, 0, missing)))
-            masks.append(F.pad(mask_NT, (0, missing)))
+            scores.append(reader(hidden_NTM.float(), mask_NT))
         self.seen += sum(map(len, tokens))
         back = torch.from_numpy(np.argsort(order, kind="stable"))
-        return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, hidden, masks)))
+        return Encoded(*(torch.cat(parts).cpu()[back] for parts in (vectors, scores)))
 
     def _batches(self, tokens: Tokens) -> Iterator[Tokens]:
         """Batches of texts, longest first, each as large as `batch_size` and `tokens` allow."""

@@ -138,7 +138,7 @@ def _add(given: argparse.Namespace, workdir: Location, now: "Current", there: "L
 
     spec, model = now.spec, Model.of_workdir(workdir, now)
     put = change.upsert if given.upsert else change.add
-    assign = Assigner(model.router, spec)
+    assign = Assigner(model.router, spec, now.artifacts["model"])
     documents = batches(given.file, spec.corpus, given.id, model.encode, unit=spec.encoder.similarity == "cosine")
     made = put(there.root, assign, documents, spec.index.max_leaf_factor)
     return _changed(there.manifest, made.manifest)

@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
+from rayhier.index.shards import sidecar
 from rayhier.model.encoded import Encoded
 from rayhier.model.placing import place
+from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import columns, files, schemas
@@ -16,12 +18,16 @@ from rayhier.storage.paths import Location
 VectorFormat = Literal["float16", "float32"]
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 IDS_SHOWN = 5
+NODES = "nodes"
+"""Sidecar of the probabilities of ReTreever's leaves, as `model.retreever.stored` makes them."""
 
 
 class Assigner:
     """A trained router that puts documents into leaves, with a spec's second leaves and precision."""
 
-    def __init__(self, router: Router, spec: JobSpec) -> None:
+    def __init__(self, router: Router, spec: JobSpec, model: str = "") -> None:
+        """Put documents where a router says; `model` is the fingerprint of the model that the router is of."""
+        self.model, self.tree = model, router if isinstance(router, RetreeverRouter) else None
         self.router, self.precision = router, spec.index.vectors
         self.leaves, self.spill = spec.leaves_per_document, spec.index.second_leaf
 
@@ -31,7 +37,7 @@ class Assigner:
         Raises InputError where a vector holds NaN or infinity, or the router reads tokens and there are none.
         """
         vector_NM = encoded.numpy
-        if self.router.reads == "tokens" and encoded.tokens is None:
+        if self.router.reader is not None and encoded.scores is None:
             raise InputError("vector: the router reads tokens, and only vectors are given; allowed: documents as texts")
         check_numbers(documents["doc_id"], vector_NM, self.precision)
         leaf_NR, log_prob_NR = place(self.router, encoded, self.leaves, self.spill)
@@ -49,7 +55,13 @@ class Assigner:
             "vector": columns.vector_column(vector_NM[row_A], value),
         }
         made = [own[name] if name in own else rows[name] for name in schema.names]
-        return pa.table(made, schema=schema).sort_by(ORDER)
+        table = pa.table(made, schema=schema)
+        if self.tree is not None:
+            held_NL = self.tree.leaves(encoded)
+            kind = pa.list_(pa.float16(), held_NL.shape[1])
+            values = columns.vectors_where(held_NL[row_A], rank_A == 0, pa.float16())
+            table = table.append_column(sidecar(NODES, kind, self.model), values)
+        return table.sort_by(ORDER)
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:

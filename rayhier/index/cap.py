@@ -4,13 +4,13 @@ Shapes: A rows of one part, L leaves, C candidate leaves.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
-from rayhier.index.assign import ORDER, leaves_column
+from rayhier.index.assign import NODES, ORDER, leaves_column
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES
@@ -62,13 +62,13 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
     leaf_D2[document_A, rank_A] = leaf_A
     for begin in range(0, len(rows), MOVED):
         part = rows[begin : begin + MOVED]
-        vectors_NM = columns.matrix(table["vector"].take(pa.array(part)))
-        few = _near(router, vectors_NM, min(CANDIDATES, router.n_leaves))
+        near = _near(router, table, part, document_A, rank_A)
+        few = near(slice(None), min(CANDIDATES, router.n_leaves))
         for number, row in enumerate(part.tolist()):
             own = leaf_D2[document_A[row]]
             free = _free(few[0][number], few[1][number], room_L, own)
             if free is None:
-                every = _near(router, vectors_NM[number : number + 1], router.n_leaves)
+                every = near(slice(number, number + 1), router.n_leaves)
                 free = _free(every[0][0], every[1][0], room_L, own)
             if free is None:
                 name = repr(table["doc_id"][row].as_py())
@@ -83,9 +83,28 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
     return table.sort_by(ORDER)
 
 
-def _near(router: Router, vectors_NM: Floats, count: int) -> tuple[Ints, Floats]:
-    leaf_NC, log_prob_NC = place_all(router, Encoded.of(vectors_NM), count)
-    return leaf_NC.numpy(), log_prob_NC.numpy()
+def _near(
+    router: Router, table: pa.Table, row_A: Ints, document_A: Ints, rank_A: Ints
+) -> Callable[[slice, int], tuple[Ints, Floats]]:
+    """The best leaves of some rows, and their log-probabilities: by what a sidecar says of them, or by the router."""
+    if NODES in table.column_names:
+        first_D = np.zeros(document_A.max() + 1, dtype=np.int64)
+        first_D[document_A[rank_A == 0]] = np.flatnonzero(rank_A == 0)
+        held = table[NODES].take(pa.array(first_D[document_A[row_A]]))
+        log_prob_AL = np.log(np.maximum(2 * columns.matrix(held) / router.n_leaves, np.finfo(np.float32).tiny))
+
+        def stored(rows: slice, count: int) -> tuple[Ints, Floats]:
+            leaf_AC = np.argsort(-log_prob_AL[rows], axis=1, kind="stable")[:, :count]
+            return leaf_AC, np.take_along_axis(log_prob_AL[rows], leaf_AC, axis=1)
+
+        return stored
+    vector_AM = columns.matrix(table["vector"].take(pa.array(row_A)))
+
+    def routed(rows: slice, count: int) -> tuple[Ints, Floats]:
+        leaf_AC, log_prob_AC = place_all(router, Encoded.of(vector_AM[rows]), count)
+        return leaf_AC.numpy(), log_prob_AC.numpy()
+
+    return routed
 
 
 def _free(leaf_C: Ints, log_prob_C: Floats, room_L: Ints, own_2: Ints) -> tuple[int, float] | None:

@@ -52,8 +52,9 @@ class RoutePart:
         if job.encodes_again:
             job = job.model_copy(update={"encoder": agreed(job.encoder, self.ledger)})
         device = resolve_device("cpu" if job.encoder.device == "cpu" else "auto")
-        self.model = Model.open(Artifact.open(locate(model)), job, device)
-        self.assign = Assigner(self.model.router, job)
+        trained = Artifact.open(locate(model))
+        self.model, self.fingerprint = Model.open(trained, job, device), trained.record.fingerprint
+        self.assign = Assigner(self.model.router, job, self.fingerprint)
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""Encoded texts, as routers read them: one vector each, and for routers that read tokens, token vectors."""
+"""Encoded texts, as routers read them: one vector each, and where a router reads tokens, its scores of these."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -9,6 +10,9 @@ from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 
+Reader = Callable[[Tensor, Tensor], Tensor]
+"""Tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens -> scores [n, w], all that a router reads of the tokens."""
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -16,14 +20,12 @@ class Encoded:
 
     vectors: Tensor
     """Vectors [n, m]."""
-    tokens: Tensor | None = None
-    """Token vectors [n, t, m], for routers that read tokens."""
-    mask: Tensor | None = None
-    """1 on tokens, 0 on padding: [n, t]."""
+    scores: Tensor | None = None
+    """Scores [n, w] that the router's reader gives the texts' tokens, for routers that read tokens."""
 
     @classmethod
     def of(cls, vector_NM: Floats) -> Self:
-        """Encoded texts with vectors [n, m] only, without token vectors."""
+        """Encoded texts with vectors [n, m] only."""
         return cls(torch.from_numpy(np.asarray(vector_NM)))
 
     @property
@@ -36,10 +38,10 @@ class Encoded:
 
     def __getitem__(self, rows: slice | Ints | Tensor) -> "Encoded":
         place = rows if isinstance(rows, slice) else torch.as_tensor(rows)
-        return Encoded(*(None if one is None else one[place] for one in (self.vectors, self.tokens, self.mask)))  # type: ignore[arg-type]
+        return Encoded(self.vectors[place], None if self.scores is None else self.scores[place])
 
     def to(self, device: torch.device) -> "Encoded":
         """Copy to a device; float16 vectors become float32."""
-        tokens, mask = (None if one is None else one.to(device) for one in (self.tokens, self.mask))
         vectors = self.vectors.to(device)
-        return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, tokens, mask)
+        scores = None if self.scores is None else self.scores.to(device)
+        return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, scores)

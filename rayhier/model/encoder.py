@@ -219,8 +219,8 @@ def _similarity(folder: Path) -> Similarity:
     return "dot" if path.is_file() and files.read_json(path).get("similarity_fn_name") == "dot" else "cosine"
 
 
-def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path) -> None:
-    """Write the base encoder and its trained head as one sentence-transformers folder."""
+def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, *, trained: bool = True) -> None:
+    """Write the base encoder and its head, unless it was not trained, as one sentence-transformers folder."""
     folder.mkdir(parents=True, exist_ok=True)
     layout = read_layout(base)
     copied = [layout.transformer / "config.json", layout.transformer / INDEX, *weight_files(layout.transformer)]
@@ -230,10 +230,10 @@ def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path) 
     load_tokenizer(layout).save_pretrained(folder)
     before = load_steps(layout, head.similarity)
     after = [before.pop()] if head.similarity == "cosine" else []
-    trained = Dense(torch.eye(len(head.weight)) + head.weight.detach().cpu())
+    dense = Dense(torch.eye(len(head.weight)) + head.weight.detach().cpu())
     placed = [
         *((f"base/{number}", step) for number, step in enumerate(before)),
-        (DENSE, trained),
+        *([(DENSE, dense)] if trained else []),
         *(("3_Normalize", step) for step in after),
     ]
     _write_modules(folder, layout, placed, max_length, head.similarity)

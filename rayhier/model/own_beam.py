@@ -9,8 +9,6 @@ certain visits few leaves, the others more. The threshold is computed from dev q
 docs/LOG.md.)
 """
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -43,9 +41,9 @@ class OwnBeam:
         return self.router.levels
 
     @property
-    def reads(self) -> Literal["vectors"]:
-        """What the router reads of a text."""
-        return self.router.reads
+    def reader(self) -> None:
+        """Reader of tokens: none, the router reads vectors."""
+        return self.router.reader
 
     @property
     def device(self) -> torch.device:

@@ -5,29 +5,56 @@ inner node says how probably a text goes left; all splits are computed in one pa
 distribution, and each node is the sum of its children, so that the 2^h numbers of level h represent a text coarsely
 and those of the leaves finely.
 
-Shapes: N texts, C others, M embedding size, D depth, S = 2^D - 1 splits, L = 2^D leaves, H hidden units. Splits are
-breadth first: the children of split s are 2s + 1, to the left, and 2s + 2.
+Shapes: N texts, C others, T tokens, M embedding size, D depth, S = 2^D - 1 splits, L = 2^D leaves, H hidden units, A
+heads, E size of a head. Splits are breadth first: the children of split s are 2s + 1, to the left, and 2s + 2.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rayhier.arrays import Floats
+from rayhier.model.cells import Cells
+from rayhier.model.encoded import Encoded, Reader
+from rayhier.spec.router.retreever import Aggregation
+from rayhier.spec.train.retreever import Comparison, Schedule
+
 DEEPEST = 0.7
 """Standard deviation of the scores of the deepest splits at the start; a level up it is √2 smaller."""
+HEADS, HEAD = 8, 64
+"""Heads of attention, and the size of each."""
+ANCESTRY = 8
+"""Hidden units with which attention weighs a split's score by those of its ancestors."""
 HIDDEN = 128
 """Hidden units of a trunk that all splits share."""
+STORED_AT_ONCE = 1_024
+"""Texts whose leaves' probabilities are computed at a time."""
 DROPPED = 0.2
 """Share of the hidden units of a trunk that a training step leaves out."""
+
+
+class Trunk(nn.Module):
+    """Hidden units over texts' vectors that all splits share."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.hidden, self.dropout = nn.Linear(dimension, HIDDEN), nn.Dropout(DROPPED)
+
+    def forward(self, vector_NM: Tensor) -> Tensor:
+        """Hidden units [N, H] of vectors [N, M]."""
+        return torch.as_tensor(self.dropout(F.relu(self.hidden(vector_NM))))
 
 
 class Splits(nn.Module):
     """Scores of every split for texts by their vectors: how far a text goes left (> 0) or right."""
 
-    def __init__(self, dimension: int, depth: int, trunk: nn.Module | None = None) -> None:
+    def __init__(self, dimension: int, depth: int, trunk: Trunk | None = None) -> None:
         """Make a hyperplane for each split, over the vectors or what a trunk of HIDDEN outputs makes of them."""
         super().__init__()
         self.depth, self.trunk = depth, trunk
@@ -47,18 +74,80 @@ class Splits(nn.Module):
         was_training = self.training
         score_NS = self.eval()(vector_NM)
         self.train(was_training)
-        spread_S = score_NS.std(dim=0, correction=0)
-        if not bool((spread_S > 0).all()):
-            flat = int((~(spread_S > 0)).sum())
-            raise ValueError(f"{flat} of {len(spread_S)} splits give all texts one score; allowed: splits that differ")
-        factor_S = deviations(self.depth).to(spread_S) / spread_S
-        self.planes.bias.sub_(score_NS.mean(dim=0)).mul_(factor_S)
-        self.planes.weight.mul_(factor_S[:, None])
+        _settle(self.planes, score_NS, self.depth)
 
 
-def mlp(dimension: int) -> nn.Module:
-    """Make the trunk of MLP splits."""
-    return nn.Sequential(nn.Linear(dimension, HIDDEN), nn.ReLU(), nn.Dropout(DROPPED))
+class AttentionSplits(nn.Module):
+    """Scores of every split by attention from its learned embedding to the vectors of a text's tokens."""
+
+    path_SD: Tensor
+    held_SD: Tensor
+
+    def __init__(self, dimension: int, depth: int, aggregation: Aggregation = "ancestors") -> None:
+        """Make embeddings of all splits over one attention without biases; `aggregation` makes scores of its outputs.
+
+        `shared`: one linear map for all splits. `linear`: one for each. `ancestors`: a small MLP for each besides, over
+        the scores of the split and its ancestors.
+        """
+        super().__init__()
+        splits, width = 2**depth - 1, HEADS * HEAD
+        self.depth, self.aggregation = depth, aggregation
+        self.embedding_SM = nn.Parameter(torch.randn(splits, dimension) / dimension**0.5)
+        self.query, self.key, self.value = (nn.Linear(dimension, width, bias=False) for _ in range(3))
+        self.planes = nn.Linear(width, 1 if aggregation == "shared" else splits)
+        if aggregation == "ancestors":
+            self.weight_SDH = nn.Parameter(torch.randn(splits, depth, ANCESTRY) / depth**0.5)
+            self.bias_SH = nn.Parameter(torch.zeros(splits, ANCESTRY))
+            self.output_SH = nn.Parameter(torch.randn(splits, ANCESTRY) / 10)
+        split_S1, up_D = torch.arange(splits)[:, None], torch.arange(depth)
+        above_SD = ((split_S1 + 1) >> up_D) - 1
+        self.register_buffer("path_SD", above_SD.clamp(min=0), persistent=False)
+        self.register_buffer("held_SD", (above_SD >= 0).float(), persistent=False)
+
+    def forward(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
+        """Scores [N, S] of texts by the vectors of their tokens; `mask` is 1 on tokens, 0 on padding."""
+        score_NS = self._own(token_NTM, mask_NT)
+        if self.aggregation != "ancestors":
+            return score_NS
+        above_NSD = score_NS[:, self.path_SD] * self.held_SD
+        hidden_NSH = F.relu(torch.einsum("nsd,sdh->nsh", above_NSD, self.weight_SDH) + self.bias_SH)
+        return score_NS + torch.einsum("nsh,sh->ns", hidden_NSH, self.output_SH)
+
+    def _own(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
+        query_ASE = self.query(self.embedding_SM).unflatten(1, (HEADS, HEAD)).transpose(0, 1)
+        key_NATE, value_NATE = (
+            part(token_NTM.float()).unflatten(2, (HEADS, HEAD)).transpose(1, 2) for part in (self.key, self.value)
+        )
+        seen_N11T = mask_NT.bool()[:, None, None]
+        read_NASE = F.scaled_dot_product_attention(
+            query_ASE.expand(len(token_NTM), -1, -1, -1), key_NATE, value_NATE, seen_N11T
+        )
+        read_NSX = read_NASE.transpose(1, 2).flatten(2)
+        if self.aggregation == "shared":
+            return torch.as_tensor(self.planes(read_NSX)).squeeze(2)
+        return torch.einsum("nsx,sx->ns", read_NSX, self.planes.weight) + self.planes.bias
+
+    @torch.no_grad()
+    def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> None:
+        """Move and scale scores: over these texts each has mean 0, and DEEPEST as deviation where it is deepest.
+
+        With `shared`, all scores together. ValueError where a split gives all texts one score.
+        """
+        score_NS = self._own(token_NTM, mask_NT)
+        _settle(self.planes, score_NS.reshape(-1, 1) if self.aggregation == "shared" else score_NS, self.depth)
+
+
+@torch.no_grad()
+def _settle(planes: nn.Linear, score_NS: Tensor, depth: int) -> None:
+    """Make scores' means 0 and their deviations those that splits start with."""
+    spread_S = score_NS.std(dim=0, correction=0)
+    if not bool((spread_S > 0).all()):
+        flat = int((~(spread_S > 0)).sum())
+        raise ValueError(f"{flat} of {len(spread_S)} splits give all texts one score; allowed: splits that differ")
+    wanted_S = deviations(depth) if len(spread_S) > 1 else torch.tensor([DEEPEST])
+    factor_S = wanted_S.to(spread_S) / spread_S
+    planes.bias.sub_(score_NS.mean(dim=0)).mul_(factor_S)
+    planes.weight.mul_(factor_S[:, None])
 
 
 def level_of_splits(depth: int) -> Tensor:
@@ -135,14 +224,19 @@ class LearnedPropagation(nn.Module):
 class NodeTree(nn.Module):
     """A text's distribution over the nodes of each level, from its scores at the splits."""
 
-    def __init__(self, splits: nn.Module, propagation: LearnedPropagation | None = None, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        splits: Splits | AttentionSplits,
+        propagation: LearnedPropagation | None = None,
+        dropout: float = 0.0,
+    ) -> None:
         """Join splits and a propagation, by default products; `dropout` is the share of scores set to 0 in training."""
         super().__init__()
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)
 
-    def forward(self, vector_NM: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, 2^h] of the nodes of levels 1 to D."""
-        return self.levels(self.splits(vector_NM))
+    def forward(self, *read: Tensor) -> list[Tensor]:
+        """Log-probabilities [N, 2^h] of the nodes of levels 1 to D, by what the splits read of texts."""
+        return self.levels(self.splits(*read))
 
     def levels(self, score_NS: Tensor) -> list[Tensor]:
         """Log-probabilities [N, 2^h] of the nodes of levels 1 to D from scores of the splits."""
@@ -150,17 +244,14 @@ class NodeTree(nn.Module):
         return products(dropped_NS) if self.propagation is None else list(self.propagation(dropped_NS))
 
 
-Similarity = Literal["tv", "cosine"]
-
-
-def represent(probability_NK: Tensor, similarity: Similarity) -> Tensor:
+def represent(probability_NK: Tensor, similarity: Comparison) -> Tensor:
     """Make what texts are compared by at a level: probabilities p [N, K], or for cosine unit vectors of K p - 1."""
     if similarity == "tv":
         return probability_NK
     return F.normalize(probability_NK * probability_NK.shape[1] - 1, dim=1)
 
 
-def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Similarity) -> Tensor:
+def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) -> Tensor:
     """Similarity [N, C] of represented texts: negative total variation -½‖a - b‖₁ (Eq. 1), or the cosine.
 
     >>> similarities(torch.tensor([[0.5, 0.5]]), torch.tensor([[1.0, 0.0], [0.5, 0.5]]), "tv")
@@ -171,17 +262,78 @@ def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Similarity) ->
     return first_NK @ second_CK.T
 
 
-def symmetric_info_nce(score_NN: Tensor, spared_NN: Tensor) -> Tensor:
-    """Sum over pairs of a query and its document, on the diagonal, of the cross-entropy in both directions.
+class Representations(nn.Module, ABC):
+    """What represents a text at several sizes: scores first, then what texts are compared by at each size."""
 
-    `spared_NN` says which documents [query, document] are left out, as they answer too.
-    """
-    own_N = torch.arange(len(score_NN), device=score_NN.device)
-    told_NN = score_NN.masked_fill(spared_NN, -torch.inf)
-    return F.cross_entropy(told_NN, own_N, reduction="sum") + F.cross_entropy(told_NN.T, own_N, reduction="sum")
+    similarity: Comparison
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of a text's scores, W."""
+
+    @abstractmethod
+    def scores(self, *read: Tensor) -> Tensor:
+        """Scores [N, W] of texts by what is read of them: their vectors, or their tokens' vectors and a mask."""
+
+    @abstractmethod
+    def sizes(self, score_NW: Tensor) -> list[Tensor]:
+        """What texts are compared by at each size [N, size], coarse first."""
 
 
-def level_weights(schedule: str, depth: int, done: float, drawn: float) -> Sequence[float]:
+class TreeLevels(Representations):
+    """Levels of a tree as representations, of 2, 4, … 2^D numbers; the scores are those of its splits."""
+
+    def __init__(self, tree: NodeTree, similarity: Comparison) -> None:
+        """Represent texts by a tree's levels, to be compared by `similarity`."""
+        super().__init__()
+        self.tree, self.similarity = tree, similarity
+
+    @property
+    def width(self) -> int:
+        """Number of splits, S."""
+        return len(level_of_splits(self.tree.splits.depth))
+
+    def scores(self, *read: Tensor) -> Tensor:
+        """Scores [N, S] of the splits for texts."""
+        return torch.as_tensor(self.tree.splits(*read))
+
+    def sizes(self, score_NW: Tensor) -> list[Tensor]:
+        """What texts are compared by [N, 2^h], level by level."""
+        return [represent(level_NK.exp(), self.similarity) for level_NK in self.tree.levels(score_NW)]
+
+
+class Adapter(Representations):
+    """A linear map whose first numbers represent a text too, at several sizes: "Matryoshka Representation Learning"."""
+
+    similarity: Comparison = "cosine"
+
+    def __init__(self, matrix_MM: Tensor, sizes: Sequence[int]) -> None:
+        """Start at a matrix; `sizes` are the numbers of a representation, small first."""
+        super().__init__()
+        self.weight = nn.Parameter(matrix_MM.clone())
+        self.counts = tuple(sizes)
+
+    @property
+    def width(self) -> int:
+        """Size of a mapped vector, M."""
+        return len(self.weight)
+
+    def scores(self, *read: Tensor) -> Tensor:
+        """Mapped vectors [N, M] of vectors [N, M]."""
+        return read[0] @ self.weight.T
+
+    def sizes(self, score_NW: Tensor) -> list[Tensor]:
+        """Unit vectors [N, size] of each size."""
+        return [F.normalize(score_NW[:, :count], dim=1) for count in self.counts]
+
+
+def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
+    """Sum over rows of the cross-entropy by which each picks its own column among those that are not spared."""
+    return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
+
+
+def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
     """Weight of the loss of levels 1 to D at a share `done` of the steps; `drawn` is uniform in [0, 1).
 
     `constant` trains the leaves; `linear` and `exponential` deepen step by step; `stochastic` draws a level with
@@ -204,8 +356,121 @@ def level_weights(schedule: str, depth: int, done: float, drawn: float) -> Seque
             while below <= drawn * total and level < depth:
                 level += 1
                 below += level * level
-        case _:
-            raise ValueError(
-                f"schedule: got {schedule!r}; allowed: constant, linear, exponential, stochastic, matryoshka"
-            )
     return [float(own == level) for own in range(1, depth + 1)]
+
+
+def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:
+    """Probabilities [N, L] of the leaves as an index stores them: times L/2, so that float16 holds them for any depth.
+
+    >>> stored(torch.tensor([[0.25, 0.75]]).log())
+    array([[0.25, 0.75]], dtype=float16)
+    """
+    return np.asarray((log_p_NL.exp() * (log_p_NL.shape[1] / 2)).cpu().numpy().astype(np.float16))
+
+
+def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
+    """Probabilities [N, 2^h] of the nodes of a level from what `stored` made of the leaves': parents sum children.
+
+    >>> at_level(np.array([[0.2, 0.4, 0.6, 0.8]], np.float16), 1)
+    array([[0.30004883, 0.69995117]], dtype=float32)
+    """
+    texts, leaves = stored_NL.shape
+    return np.asarray(stored_NL.reshape(texts, 2**level, -1).sum(axis=2, dtype=np.float32) / np.float32(leaves / 2))
+
+
+class RetreeverRouter(nn.Module):
+    """A tree whose leaves hold the documents that most probably lie there; its levels represent texts."""
+
+    def __init__(
+        self,
+        dimension: int,
+        depth: int,
+        splits: Literal["linear", "mlp", "attention"],
+        aggregation: Aggregation,
+        propagation: Literal["product", "learned"],
+        dropout: float,
+        similarity: Comparison,
+    ) -> None:
+        """Make a tree over vectors, or tokens' vectors, of size M, whose levels are compared by `similarity`."""
+        super().__init__()
+        self._config = {
+            "dimension": dimension,
+            "depth": depth,
+            "splits": splits,
+            "aggregation": aggregation,
+            "propagation": propagation,
+            "dropout": dropout,
+            "similarity": similarity,
+        }
+        made: Splits | AttentionSplits
+        if splits == "attention":
+            made = AttentionSplits(dimension, depth, aggregation)
+        else:
+            made = Splits(dimension, depth, Trunk(dimension) if splits == "mlp" else None)
+        learned = LearnedPropagation(depth) if propagation == "learned" else None
+        self.representations = TreeLevels(NodeTree(made, learned, dropout), similarity)
+        self.cells = Cells(2**depth, dimension)
+        """Means of each leaf's training documents; no prices, and a border that gives every document a second leaf."""
+
+    def config(self) -> dict[str, Any]:
+        """Settings that rebuild this router before its weights are loaded."""
+        return {"type": "retreever", **self._config}
+
+    @property
+    def splits(self) -> Splits | AttentionSplits:
+        """Splits at the inner nodes."""
+        return self.representations.tree.splits
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves, 2^D."""
+        return int(2**self.levels)
+
+    @property
+    def levels(self) -> int:
+        """Number of levels, D."""
+        return self.splits.depth
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return self.splits.planes.weight.device
+
+    @property
+    def reader(self) -> Reader | None:
+        """What scores a text's tokens: the splits, where these attend to them."""
+        return self.splits if isinstance(self.splits, AttentionSplits) else None
+
+    def nodes(self, encoded: Encoded) -> list[Tensor]:
+        """Log-probabilities [N, 2^h] of the nodes of levels 1 to D."""
+        score_NS = self.splits(encoded.vectors) if encoded.scores is None else encoded.scores
+        return self.representations.tree.levels(score_NS)
+
+    @torch.inference_mode()
+    def leaves(self, encoded: Encoded) -> npt.NDArray[np.float16]:
+        """Probabilities [N, L] of the leaves for texts, as an index stores them, computed in batches."""
+        begins = range(0, max(1, len(encoded)), STORED_AT_ONCE)
+        parts = (encoded[begin : begin + STORED_AT_ONCE].to(self.device) for begin in begins)
+        return np.concatenate([stored(self.nodes(part)[-1]) for part in parts])
+
+    def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
+        """The most probable leaves [N, K] and their log-probabilities [N, K], K = min(beam, 2^D).
+
+        All splits are computed in one pass, so that no beam over the levels can miss any.
+        """
+        log_p_NK, leaf_NK = self.nodes(encoded)[-1].topk(min(beam, self.n_leaves), dim=1)
+        return leaf_NK, log_p_NK
+
+    def place(self, encoded: Encoded, count: int) -> tuple[Tensor, Tensor]:
+        """The most probable leaves [N, C] of a document, as of a query, and their log-probabilities [N, C]."""
+        return self.route(encoded, count)
+
+    def multiply_adds(self, beam: int) -> int:  # noqa: ARG002  all splits are scored whatever the beam
+        """Multiply-adds of routing one text: every split, and where all share hidden units, these.
+
+        Attention is counted for one token.
+        """
+        planes, dimension = self.splits.planes.weight, int(self._config["dimension"])
+        if isinstance(self.splits, AttentionSplits):
+            return 2 * HEADS * HEAD * (dimension + self.n_leaves - 1) + planes.numel()
+        return planes.numel() + (HIDDEN * dimension if self.splits.trunk is not None else 0)

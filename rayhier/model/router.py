@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from rayhier.model.cells import Cells
 from rayhier.model.ehi import EhiRouter
-from rayhier.model.encoded import Encoded
+from rayhier.model.encoded import Encoded, Reader
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.own_beam import OwnBeam
-from rayhier.spec.router import Reads
+from rayhier.model.retreever import RetreeverRouter
 
 
 class Router(Protocol):
@@ -29,8 +29,8 @@ class Router(Protocol):
         """Number of levels below the root."""
 
     @property
-    def reads(self) -> Reads:
-        """What `route` needs of a text."""
+    def reader(self) -> Reader | None:
+        """What scores the tokens of a text, for `Encoded.scores`; None where the router reads a text's vector."""
 
     @property
     def device(self) -> torch.device:
@@ -54,7 +54,7 @@ CONFIG = "config.json"
 WEIGHTS = "router.safetensors"
 
 
-TrainedRouter = EhiRouter | LearnedIvfRouter
+TrainedRouter = EhiRouter | LearnedIvfRouter | RetreeverRouter
 """Routers that training makes and `save_router` writes."""
 
 
@@ -74,8 +74,10 @@ def load_router(folder: Path, device: torch.device | None = None) -> Router:
             router = EhiRouter(**config)
         case "learned_ivf":
             router = LearnedIvfRouter(**config)
+        case "retreever":
+            router = RetreeverRouter(**config)
         case other:
-            raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'learned_ivf'")
+            raise ValueError(f"{folder / CONFIG}: router type {other!r}; allowed: 'ehi', 'learned_ivf', 'retreever'")
     router.load_state_dict(load_file(folder / WEIGHTS))
     return router.to(device).eval().requires_grad_(requires_grad=False)
 
@@ -112,7 +114,7 @@ def place_all(router: Router, encoded: Encoded, count: int) -> tuple[Tensor, Ten
 def _batched(
     router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], encoded: Encoded, count: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    if router.reads == "tokens" and encoded.tokens is None:
+    if router.reader is not None and encoded.scores is None:
         raise ValueError("the router reads tokens, and only vectors are known; give it the texts")
     rows = max(1, min(8192, FLOATS_AT_ONCE // width))
     parts = [

@@ -1,7 +1,5 @@
 """The shape that routers over a complete tree have in common: B^H leaves, B children a node, H levels."""
 
-from typing import Literal
-
 import torch
 from torch import nn
 
@@ -14,9 +12,9 @@ class TreeRouter(nn.Module):
         self.dimension, self.branching, self.height = dimension, branching, height
 
     @property
-    def reads(self) -> Literal["vectors"]:
-        """What the router reads of a text: its vector only."""
-        return "vectors"
+    def reader(self) -> None:
+        """Reader of tokens: none, the router reads a text's vector only."""
+        return None
 
     @property
     def n_leaves(self) -> int:

@@ -63,7 +63,7 @@ class Model:
 
     @property
     def _reads_stored(self) -> bool:
-        return self.spec.encoder.transformer_part is None and self.router.reads == "vectors"
+        return self.spec.encoder.transformer_part is None and self.router.reader is None
 
     @cached_property
     def search_router(self) -> Router:
@@ -78,7 +78,7 @@ class Model:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode texts for the router; unit vectors where similarity is cosine."""
-        return self.text_encoder.encode_for(self.router.reads, texts)
+        return self.text_encoder.encode_for(self.router.reader, texts)
 
     def encode_stored(
         self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
@@ -87,7 +87,7 @@ class Model:
         if self._reads_stored:
             return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
         encoder = self.text_encoder
-        return encoder.tokens_for(self.router.reads, encoder.tokenise(texts()) if tokens is None else tokens)
+        return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
         """Leaves [q, beam] that queries visit, in the order of visit, and log-probabilities [q, beam].

@@ -9,7 +9,7 @@ from rayhier.spec.section import Section
 Similarity = Literal["cosine", "dot"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
-LearningPart = Literal["head", "last_layer", "all"]
+LearningPart = Literal["none", "head", "last_layer", "all"]
 
 
 class EncoderSpec(Section):
@@ -20,7 +20,8 @@ class EncoderSpec(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); others fail."""
     train: LearningPart = "head"
-    """Part that trains: `head` (residual, linear, on a frozen encoder), the transformer's `last_layer`, or `all`."""
+    """Part that trains: `head` (residual, linear, on a frozen encoder), the transformer's `last_layer`, or `all`; with
+    `none`, for train.type retreever, the encoder stays as it is."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
     """Most tokens of a text; the rest is cut off."""
     similarity: Similarity = "cosine"
@@ -35,10 +36,12 @@ class EncoderSpec(Section):
     @model_validator(mode="after")
     def _float16_does_not_train(self) -> Self:
         if self.precision == "float16" and self.transformer_part is not None:
-            raise ValueError("float16 only with train head; training needs the range of auto, float32 or bfloat16")
+            raise ValueError(
+                "float16 only with train none or head; training needs the range of auto, float32 or bfloat16"
+            )
         return self
 
     @property
     def transformer_part(self) -> Literal["last_layer", "all"] | None:
         """Part of the transformer that training changes, so that texts are encoded again; None: it stays frozen."""
-        return None if self.train == "head" else self.train
+        return self.train if self.train in ("last_layer", "all") else None

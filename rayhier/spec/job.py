@@ -11,13 +11,19 @@ from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, EvaluateSpec
 from rayhier.spec.index import IndexSpec
-from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RouterSpec
+from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
 from rayhier.spec.search import MassBeam, SearchSpec
 from rayhier.spec.section import Section
-from rayhier.spec.train import ContrastTraining, HceTraining, TrainSpec
+from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 
-PAIRS = (("contrast", "learned_ivf"), ("ehi", "ehi"), ("hce", "learned_ivf"), ("hce", "hce"))
+PAIRS = (
+    ("contrast", "learned_ivf"),
+    ("ehi", "ehi"),
+    ("hce", "learned_ivf"),
+    ("hce", "hce"),
+    ("retreever", "retreever"),
+)
 """Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
 
 
@@ -31,7 +37,7 @@ class JobSpec(Section):
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """How the encoder learns, with ehi and hce a tree too; where left out, the training that fits `router`."""
+    """How the encoder learns, with all but contrast a tree too; where left out, the training that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
     """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
@@ -70,6 +76,16 @@ class JobSpec(Section):
         self._keys_count()
         if isinstance(self.train, HceTraining):
             self._hce_fits(self.train)
+        if isinstance(self.train, RetreeverTraining) and self.router.reads == "tokens":
+            if self.train.start in ("mrl", "kmeans"):
+                raise InputError(
+                    f"train.start: got {self.train.start!r} with router.splits attention; allowed: auto or random"
+                )
+        elif self.encoder.train == "none" and not isinstance(self.train, RetreeverTraining):
+            raise InputError(
+                f"encoder.train: got 'none' with train.type {train}, which trains it; allowed: head, last_layer, all, "
+                "or train.type retreever"
+            )
         return self
 
     def _hce_fits(self, train: HceTraining) -> None:
@@ -145,7 +161,12 @@ class JobSpec(Section):
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
         """Phases of training, in order: name -> epochs, for a number of judged pairs, 0 where none are used."""
-        return self.train.phases(pairs, documents) | self.router.phases(supervised=pairs > 0)
+        phases = self.train.phases(pairs, documents) | self.router.phases(supervised=pairs > 0)
+        left_out = [
+            *(["encoder"] if self.encoder.train == "none" else []),
+            *(["adapter"] if self.router.reads == "tokens" else []),
+        ]
+        return {name: epochs for name, epochs in phases.items() if name not in left_out}
 
     def leaves(self, documents: int) -> int:
         """Number of leaves for a number of documents."""
@@ -154,6 +175,8 @@ class JobSpec(Section):
                 return training.leaves(documents)
             case _, LearnedIvfRouting() | EhiRouting() as router:
                 return router.leaves(documents)
+            case _, RetreeverRouting() as router:
+                return router.leaves
         raise AssertionError("refused by the spec")
 
     def check_dimension(self, dimension: int) -> None:
@@ -170,6 +193,11 @@ class JobSpec(Section):
             raise InputError(
                 f"router.branching: got {self.router.branching} with height {self.router.height}, {leaves} leaves; "
                 f"allowed: at most as many leaves as documents ({documents})"
+            )
+        if leaves > documents and isinstance(self.router, RetreeverRouting):
+            raise InputError(
+                f"router.depth: got {self.router.depth}, {leaves} leaves; allowed: at most as many leaves as documents "
+                f"({documents})"
             )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Bools, Floats
 from rayhier.storage import files
 from rayhier.storage.paths import Location
 
@@ -16,6 +16,13 @@ def vector_column(vectors: npt.NDArray[Any], value: pa.DataType) -> pa.FixedSize
     """Convert numbers [n, m] to a column of fixed-size lists of type `value`."""
     flat = np.ascontiguousarray(vectors, dtype=value.to_pandas_dtype()).reshape(-1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat, type=value), vectors.shape[1])
+
+
+def vectors_where(vectors: npt.NDArray[Any], held_N: Bools, value: pa.DataType) -> pa.FixedSizeListArray:
+    """Convert numbers [n, m] to a column of fixed-size lists of type `value`, null where `held` [n] is false."""
+    flat = np.ascontiguousarray(vectors, dtype=value.to_pandas_dtype()).reshape(-1)
+    kind, width = pa.list_(value, vectors.shape[1]), vectors.shape[1]
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat, type=value), width, mask=pa.array(~held_N)).cast(kind)
 
 
 def matrix(column: pa.ChunkedArray) -> Floats:

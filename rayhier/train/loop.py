@@ -5,7 +5,9 @@ measures, and keeps history and best state; the others only share the work.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,6 +19,31 @@ from torch import Tensor, nn
 from rayhier.train.group import WorkerGroup
 
 
+@dataclass(frozen=True)
+class Descent:
+    """How a learner follows its gradients; the defaults are torch's AdamW."""
+
+    optimizer: Literal["adamw", "adafactor"] = "adamw"
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Shares that AdamW keeps of its means, of the gradient and of its square, in a step."""
+    decay: float = 0.01
+    """Share, times the learning rate, that AdamW takes off weights in a step."""
+    decays: Literal["all", "matrices"] = "all"
+    """Weights that are made smaller: all, or those of two and more dimensions."""
+    warm_up: float = 0.0
+    """Share of the run in which learning rates rise to their full height."""
+    clip: float = math.inf
+    """Greatest norm of the gradient of all weights together; a longer one is shortened to it."""
+
+    def height(self, done: float) -> float:
+        """Learning rate, as a part of its full height, at a share of the run: it rises, then falls to 0.
+
+        >>> Descent(warm_up=0.2).height(0.1), Descent(warm_up=0.2).height(0.6), Descent().height(0.25)
+        (0.5, 0.5, 0.75)
+        """
+        return done / self.warm_up if done < self.warm_up else (1 - done) / (1 - self.warm_up)
+
+
 class Learner:
     """Named modules that learn together by one optimizer, and the workers that share their batches."""
 
@@ -25,15 +52,14 @@ class Learner:
         modules: Mapping[str, nn.Module],
         rates: Sequence[float],
         group: WorkerGroup | None = None,
-        optimizer: Literal["adamw", "adafactor"] = "adamw",
+        descent: Descent | None = None,
     ) -> None:
         """Copy the first worker's weights to every worker; `rates` are the modules' learning rates."""
-        self.modules, self.rates, self.group = dict(modules), tuple(rates), group or WorkerGroup()
+        self.modules, self.group, self.descent = dict(modules), group or WorkerGroup(), descent or Descent()
         self.parameters = list(self.learned().values())
         self.group.copy_from_first(self.parameters)
-        own = [[p for p in module.parameters() if p.requires_grad] for module in self.modules.values()]
-        groups = [{"params": params, "lr": rate} for params, rate in zip(own, self.rates, strict=True)]
-        self.optimizer = torch.optim.AdamW(groups) if optimizer == "adamw" else _adafactor(groups)
+        self.optimizer = _optimizer(self.modules, rates, self.descent)
+        self.rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.version = 0
         """Number of changes of the weights: whatever was computed from them is valid until it changes."""
         self.kept: dict[str, Tensor] = {}
@@ -51,15 +77,17 @@ class Learner:
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
         """Take one optimizer step on this worker's share of a loss.
 
-        Learning rates fall to zero with `done`, the share of the run that is over. `backward` continues the backward
-        pass below cached vectors, where that of the loss ends.
+        Learning rates follow `done`, the share of the run that is over. `backward` continues the backward pass below
+        cached vectors, where that of the loss ends.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * (1 - done)
+            group["lr"] = rate * self.descent.height(done)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         backward()
         self.group.sum_gradients(self.parameters)
+        if math.isfinite(self.descent.clip):
+            nn.utils.clip_grad_norm_(self.parameters, self.descent.clip)
         self.optimizer.step()
         self.version += 1
 
@@ -213,11 +241,19 @@ def best_row(history: Sequence[dict[str, float]]) -> dict[str, float]:
     return kept
 
 
-def _adafactor(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """AdaFactor (Shazeer and Stern, 2018) by the rates given: no relative steps, no scaling by the parameter's size.
-
-    The one of transformers: torch's scales by the parameter, and would move centroids far less than the encoder.
-    """
+def _optimizer(modules: Mapping[str, nn.Module], rates: Sequence[float], descent: Descent) -> torch.optim.Optimizer:
+    decay = descent.decay if descent.optimizer == "adamw" else 0.0
+    groups: list[dict[str, Any]] = []
+    for module, rate in zip(modules.values(), rates, strict=True):
+        learned = [p for p in module.parameters() if p.requires_grad]
+        spared = [p for p in learned if descent.decays == "matrices" and p.ndim < 2]
+        decayed = [p for p in learned if not any(p is one for one in spared)]
+        groups.append({"params": decayed, "lr": rate, "weight_decay": decay})
+        groups += [{"params": spared, "lr": rate, "weight_decay": 0.0}] if spared else []
+    if descent.optimizer == "adamw":
+        return torch.optim.AdamW(groups, betas=descent.betas)
+    # AdaFactor (Shazeer and Stern, 2018) by the rates given: no relative steps, no scaling by the parameter's size.
+    # The one of transformers: torch's scales by the parameter, and would move centroids far less than the encoder.
     from transformers.optimization import Adafactor
 
     # Its steps start at a rate, which every step sets anew.

@@ -15,8 +15,8 @@ from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.model.router import TrainedRouter
 from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
-from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting
-from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
+from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, RetreeverTraining
 from rayhier.storage.artifact import Artifact
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
@@ -31,6 +31,9 @@ from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.learned_ivf.teacher import build_teacher
 from rayhier.train.loop import Phase
+from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.retreever.grow import grow
+from rayhier.train.retreever.matching import Read
 from rayhier.train.tower import Tower
 
 
@@ -49,6 +52,8 @@ class Material:
     """Pseudo-queries that were embedded, without those of the dev queries; None where there are none."""
     titled: Callable[[], pa.Table]
     """Reads ids, titles and texts of the documents."""
+    read: Read | None = None
+    """Reads tokens of texts by the trained encoder, for routers that read these."""
 
 
 def train(
@@ -81,6 +86,11 @@ def train(
             hce = Hce(tower, examples, pseudo, training, seed, exact_measure)
             run("encoder", hce)
             return learned_ivf(hce, router) if isinstance(router, LearnedIvfRouting) else node_router(hce, router)
+        case RetreeverTraining() as training, RetreeverRouting() as router:
+            if "encoder" in material.phases:
+                run("encoder", Contrast(tower, examples, training.contrast, seed, exact_measure))
+            measure = SizesMeasure(dev, documents, answers)
+            return grow(tower, examples, router, training, seed, measure, run, material.read)
     raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
 
 

@@ -32,7 +32,7 @@ from rayhier.train.data import count_pairs, load_examples, sampled
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Loop, Phase, best_row
 from rayhier.train.phases import Material, dev_and_spans, train
-from rayhier.train.tower import build_tower
+from rayhier.train.tower import TextTower, build_tower, text_tower
 
 MAX_FAILURES = 3
 METRICS = "metrics.json"
@@ -136,7 +136,11 @@ def train_worker(config: dict[str, Any]) -> None:
     supervised = count_pairs(spec.train, corpus, generated) > 0
     phases = spec.phases(len(examples.pair_P2) if supervised else 0, len(documents.ids))
     titled = partial(load_titled, corpus, documents.ids)
-    material = Material(documents, examples, dev, phases, choice is not None, spans, titled)
+    read = None
+    if spec.router.reads == "tokens":
+        texts = (spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
+        read = (tower if isinstance(tower, TextTower) else text_tower(*texts)).read
+    material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read)
     with ExitStack() as stack:
         router = train(spec, seed, tower, material, run := Run(spec, phases, config["progress"], root, stack))
     if run.group.rank > 0:

@@ -1,7 +1,7 @@
 """Towers: trainable encoders of queries and documents, a head on stored vectors or the encoder itself."""
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
@@ -79,14 +79,15 @@ class HeadTower:
         return torch.cat(parts)
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
-        """Write the base encoder with the trained head added."""
-        save_encoder(base, self.module, max_length, folder)
+        """Write the base encoder, and the head where it trains."""
+        save_encoder(base, self.module, max_length, folder, trained=self.module.weight.requires_grad)
 
 
 class TextTower:
-    """A transformer that trains on texts. Dropout is off, but for the sides in `noisy`: a step follows from its batch.
+    """A transformer that trains on texts, or is only read.
 
-    `encoder` holds float32 weights; `dtype` is the arithmetic of its forward pass (torch.autocast).
+    Dropout is off, but for the sides in `noisy`: a step follows from its batch. `encoder` holds
+    float32 weights; `dtype` is the arithmetic of its forward pass (torch.autocast).
     """
 
     noisy: frozenset[Side] = frozenset()
@@ -95,7 +96,7 @@ class TextTower:
     def __init__(
         self,
         encoder: TextEncoder,
-        which: Literal["last_layer", "all"],
+        which: Literal["last_layer", "all"] | None,
         texts: Mapping[Side, pa.ChunkedArray],
         dtype: torch.dtype,
     ) -> None:
@@ -103,7 +104,10 @@ class TextTower:
         self.noise = 0
         """Number that dropout masks are drawn from, beside the rows."""
         self.module = encoder.encoder
-        self.module.trainable(which)
+        if which is None:
+            self.module.requires_grad_(requires_grad=False)
+        else:
+            self.module.trainable(which)
 
     @property
     def device(self) -> torch.device:
@@ -149,6 +153,16 @@ class TextTower:
         with self._autocast():
             return torch.from_numpy(self.encoder.encode(self._texts(side, rows))).to(self.device)
 
+    @torch.no_grad()
+    def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
+        """Vectors [n, t, m] of the tokens of the rows' texts, without gradient, and a mask [n, t], 1 on tokens."""
+        tokens = self.encoder.tokenise(self._texts(side, rows))
+        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
+        back = torch.from_numpy(np.argsort(order)).to(self.device)
+        with self._autocast():
+            ids_NT, mask_NT = self.encoder.padded([tokens[row] for row in order])
+            return self.module.hidden(ids_NT, mask_NT).float()[back], mask_NT[back]
+
     def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base
         """Write the whole trained encoder."""
         save_trained(self.module, max_length, folder)
@@ -177,10 +191,19 @@ def build_tower(
     device = resolve_device(spec.device)
     if spec.transformer_part is None:
         head = ResidualHead(documents.vector_NM.shape[1], spec.similarity)
+        head.requires_grad_(spec.train == "head")
         stored: dict[Side, Floats] = {"query": examples.query_QM, "document": documents.vector_NM, "dev": dev.vector_QM}
         if spans is not None:
             stored["pseudo"] = spans.vector_PM
         return HeadTower(head, stored, device)
+    return text_tower(spec, folder, corpus, documents, examples, dev)
+
+
+def text_tower(
+    spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
+) -> TextTower:
+    """Make a tower over texts, of whose encoder trains what `encoder.train` says, or nothing."""
+    device = resolve_device(spec.device)
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {
         "document": load_texts(corpus, documents.ids),
@@ -193,12 +216,15 @@ def build_tower(
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
     """Trained vectors [n, m] of a side, encoded by all workers; an empty array on all workers but the first."""
-    n = tower.size(side)
-    every = np.empty((n if group.rank == 0 else 0, dimension), dtype=np.float32)
-    for begin in range(0, n, ENCODED):
-        rows = np.arange(begin, min(begin + ENCODED, n))
-        shares = group.shares(rows)
-        whole = group.join(tower.infer(side, shares[group.rank]), [len(share) for share in shares])
+    return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
+
+
+def divided(infer: Callable[[Ints], Tensor], row_N: Ints, width: int, group: WorkerGroup) -> Floats:
+    """What `infer` makes of rows [n], each worker of its share: [n, width]; an empty array on all but the first."""
+    every = np.empty((len(row_N) if group.rank == 0 else 0, width), dtype=np.float32)
+    for begin in range(0, len(row_N), ENCODED):
+        shares = group.shares(row_N[begin : begin + ENCODED])
+        whole = group.join(infer(shares[group.rank]), [len(share) for share in shares])
         if group.rank == 0:
-            every[rows] = whole.float().cpu().numpy()
+            every[begin : begin + ENCODED] = whole.float().cpu().numpy()
     return every

@@ -9,15 +9,16 @@ import torch
 from scipy.spatial.distance import cdist
 
 from rayhier.model.retreever import (
+    AttentionSplits,
     LearnedPropagation,
     NodeTree,
     Splits,
+    Trunk,
     level_weights,
-    mlp,
+    picks,
     products,
     represent,
     similarities,
-    symmetric_info_nce,
 )
 
 N, M, D = 7, 6, 4
@@ -120,6 +121,11 @@ def test_cosine_is_that_of_centred_probabilities():
     np.testing.assert_allclose(found, 1 - cdist(first - first.mean(1, True), second - second.mean(1, True), "cosine"))
 
 
+def symmetric_info_nce(scores, spared):
+    own = torch.arange(len(scores))
+    return picks(scores, own, spared) + picks(scores.T, own, spared.T)
+
+
 def loss(model, queries, documents, similarity):
     """The sum of every level's loss."""
     spared = torch.zeros(len(queries), len(queries), dtype=torch.bool)
@@ -171,7 +177,7 @@ def test_an_all_zero_start_has_no_gradient(similarity, level):
 @pytest.mark.parametrize("trunk", [False, True])
 def test_every_tensor_moves(learned, trunk):
     """In one step; a propagation whose output starts at zero needs a second for what is below its output."""
-    model = tree(LearnedPropagation(D) if learned else None, mlp(M) if trunk else None, dropout=0.1)
+    model = tree(LearnedPropagation(D) if learned else None, Trunk(M) if trunk else None, dropout=0.1)
     model.splits.scale(drawn(50, M, seed=9))
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
@@ -184,7 +190,7 @@ def test_every_tensor_moves(learned, trunk):
 
 @pytest.mark.parametrize("trunk", [False, True])
 def test_scores_start_centred_and_smaller_each_level_up(trunk):
-    splits, vectors = tree(trunk=mlp(M) if trunk else None).splits, drawn(200, M, seed=6)
+    splits, vectors = tree(trunk=Trunk(M) if trunk else None).splits, drawn(200, M, seed=6)
     splits.scale(vectors)
     scores = splits.eval()(vectors)
     torch.testing.assert_close(scores.mean(dim=0), torch.zeros(15, dtype=torch.float64), atol=1e-9, rtol=0)
@@ -204,5 +210,62 @@ def test_schedules_deepen():
         assert [weights.index(1.0) + 1 for weights in found] == levels
         assert all(sum(weights) == 1 for weights in found)
     assert level_weights("matryoshka", 3, 0.0, 0.0) == [1, 1, 1]
-    with pytest.raises(ValueError, match="schedule: got 'deep'"):
-        level_weights("deep", 3, 0.0, 0.0)
+
+
+def by_attention(splits, tokens, mask):
+    """Score of every split for a text, head by head."""
+    found = []
+    for node, embedding in enumerate(splits.embedding_SM):
+        query, read = splits.query(embedding), []
+        for head in range(8):
+            own = slice(64 * head, 64 * head + 64)
+            told = [(query[own] @ splits.key(token)[own]) / 8 for token in tokens[mask.bool()]]
+            weights = torch.softmax(torch.stack(told), dim=0)
+            values = torch.stack([splits.value(token)[own] for token in tokens[mask.bool()]])
+            read.append(weights @ values)
+        row = 0 if splits.aggregation == "shared" else node
+        found.append(splits.planes.weight[row] @ torch.cat(read) + splits.planes.bias[row])
+    if splits.aggregation != "ancestors":
+        return torch.stack(found)
+    mended = []
+    for node, score in enumerate(found):
+        path, one = [], node
+        while one >= 0:
+            path.append(one)
+            one = (one + 1) // 2 - 1
+        above = torch.stack([found[one] for one in path] + [score * 0] * (D - len(path)))
+        hidden = torch.relu(above @ splits.weight_SDH[node] + splits.bias_SH[node])
+        mended.append(score + hidden @ splits.output_SH[node])
+    return torch.stack(mended)
+
+
+@pytest.mark.parametrize("aggregation", ["shared", "linear", "ancestors"])
+def test_attention_by_hand_and_padding_that_changes_nothing(aggregation):
+    torch.manual_seed(0)
+    splits = AttentionSplits(M, D, aggregation).double()
+    tokens, mask = drawn(3, 5, M), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0]])
+    # Attention reads single precision, as an encoder's last hidden states are.
+    splits = splits.float()
+    tokens = tokens.float()
+    found = splits(tokens, mask)
+    for row in range(3):
+        torch.testing.assert_close(found[row], by_attention(splits, tokens[row], mask[row]), atol=1e-5, rtol=1e-4)
+    changed = tokens.masked_fill(~mask.bool()[:, :, None], 7.0)
+    wider = torch.cat([changed, torch.full((3, 2, M), 9.0)], dim=1)
+    torch.testing.assert_close(splits(wider, torch.cat([mask, mask[:, :2] * 0], dim=1)), found, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("aggregation", ["shared", "linear", "ancestors"])
+def test_every_tensor_of_attention_moves_in_one_step(aggregation):
+    torch.manual_seed(0)
+    splits = AttentionSplits(M, D, aggregation)
+    read = [(drawn(12, 4, M, seed=seed).float(), torch.ones(12, 4)) for seed in (1, 2)]
+    splits.scale(*read[0])
+    model = NodeTree(splits)
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    levels = [[represent(level.exp(), "cosine") for level in model(*one)] for one in read]
+    spared = torch.zeros(12, 12, dtype=torch.bool)
+    sum(symmetric_info_nce(5 * a @ b.T, spared) for a, b in zip(*levels, strict=True)).backward()
+    optimizer.step()
+    assert all(not torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())

@@ -8,7 +8,8 @@ from rayhier.spec.router.common import Reads
 from rayhier.spec.router.ehi import EhiRouting
 from rayhier.spec.router.hce import HceRouting
 from rayhier.spec.router.learned_ivf import LearnedIvfRouting, Teaching
+from rayhier.spec.router.retreever import RetreeverRouting
 
-RouterSpec = Annotated[LearnedIvfRouting | EhiRouting | HceRouting, Field(discriminator="type")]
+RouterSpec = Annotated[LearnedIvfRouting | EhiRouting | HceRouting | RetreeverRouting, Field(discriminator="type")]
 
-__all__ = ["EhiRouting", "HceRouting", "LearnedIvfRouting", "Reads", "RouterSpec", "Teaching"]
+__all__ = ["EhiRouting", "HceRouting", "LearnedIvfRouting", "Reads", "RetreeverRouting", "RouterSpec", "Teaching"]

@@ -10,8 +10,9 @@ from rayhier.spec.train.ehi import EhiTraining
 from rayhier.spec.train.generated import GeneratedSpec, PairFile, QueryModel
 from rayhier.spec.train.hce import HceTraining, TreeShape
 from rayhier.spec.train.pseudo_queries import PseudoQueries
+from rayhier.spec.train.retreever import RetreeverTraining
 
-TrainSpec = Annotated[ContrastTraining | EhiTraining | HceTraining, Field(discriminator="type")]
+TrainSpec = Annotated[ContrastTraining | EhiTraining | HceTraining | RetreeverTraining, Field(discriminator="type")]
 
 __all__ = [
     "ContrastTraining",
@@ -22,6 +23,7 @@ __all__ = [
     "PairFile",
     "PseudoQueries",
     "QueryModel",
+    "RetreeverTraining",
     "TrainSpec",
     "Training",
     "TreeShape",

@@ -17,7 +17,7 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.hce.batch import TreeBatch
 from rayhier.train.hce.planted import Planted
 from rayhier.train.hce.pseudo import PseudoPairs, own_answers
-from rayhier.train.loop import Learner
+from rayhier.train.loop import Descent, Learner
 from rayhier.train.tower import Tower
 
 
@@ -39,7 +39,7 @@ class Hce(EncoderPhase):
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
         modules = {"encoder": tower.module, "hierarchy": self.hierarchy}
-        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, optimizer=spec.optimizer)
+        learner = Learner(modules, (spec.encoder_lr, spec.encoder_lr), group, Descent(spec.optimizer))
         self.spec, self.pseudo, self.judged = spec, pseudo, len(examples.pair_P2) > 0
         units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
         super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)

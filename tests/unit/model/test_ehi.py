@@ -29,7 +29,7 @@ def test_multiply_adds(branching, height, residual, beam, wanted):
 
 def test_a_tree_of_b_to_the_h_leaves():
     router = EhiRouter(4, 3, 2, "relu")
-    assert (router.n_leaves, router.levels, router.reads) == (9, 2, "vectors")
+    assert (router.n_leaves, router.levels, router.reader) == (9, 2, None)
 
 
 def test_no_residual_has_no_u():

@@ -276,7 +276,7 @@ def test_round_trip(shape, tmp_path, texts):
         "groups": 0,
     }
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
-    assert (loaded.n_leaves, loaded.levels, loaded.reads) == (branching**height, height, "vectors")
+    assert (loaded.n_leaves, loaded.levels, loaded.reader) == (branching**height, height, None)
 
 
 @pytest.mark.parametrize("beam", [1, 5, 15])

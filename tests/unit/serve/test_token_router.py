@@ -29,7 +29,6 @@ class LateRouter:
     """A leaf scores as much as the token nearest to its centroid: pooled vectors do not tell."""
 
     levels = 1
-    reads = "tokens"
     device = torch.device("cpu")
 
     def __init__(self, centroid_LM):
@@ -37,10 +36,12 @@ class LateRouter:
         self.cells = Cells(*centroid_LM.shape)
         self.cells.centroid_LM.copy_(centroid_LM)
 
+    def reader(self, token_NTM, mask_NT):
+        near_NTL = token_NTM @ self.cells.centroid_LM.T
+        return near_NTL.masked_fill(mask_NT[:, :, None] == 0, -torch.inf).amax(dim=1)
+
     def route(self, encoded, beam):
-        near_NTL = encoded.tokens @ self.cells.centroid_LM.T
-        near_NL = near_NTL.masked_fill(encoded.mask[:, :, None] == 0, -torch.inf).amax(dim=1)
-        log_p_NL, leaf_NL = near_NL.log_softmax(dim=1).sort(dim=1, descending=True)
+        log_p_NL, leaf_NL = encoded.scores.log_softmax(dim=1).sort(dim=1, descending=True)
         return leaf_NL[:, :beam], log_p_NL[:, :beam]
 
     place = route
@@ -57,8 +58,8 @@ def encoder(tiny_model):
 @pytest.fixture(scope="module")
 def model(tiny_model, encoder):
     """The centroids are token vectors of six words, each alone."""
-    words = encoder.encode_for("tokens", WORDS[: L * 3 : 3])
-    return Model(LateRouter(words.tokens[:, 1]), lambda: encoder, spec(tiny_model))
+    words = torch.stack([tokens_of(encoder, word)[1] for word in WORDS[: L * 3 : 3]])
+    return Model(LateRouter(words), lambda: encoder, spec(tiny_model))
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +86,14 @@ def spec(tiny_model):
     )
 
 
+def tokens_of(encoder, text):
+    """Vectors of a text's tokens."""
+    return encoder.encode_for(lambda token_NTM, _: token_NTM, [text]).scores[0]
+
+
 def by_hand(encoder, router, text):
     """Leaves of one text by itself, unpadded, best first."""
-    tokens = encoder.encode_for("tokens", [text]).tokens[0]
+    tokens = tokens_of(encoder, text)
     return (tokens @ router.cells.centroid_LM.T).amax(dim=0).argsort(descending=True).tolist()
 
 

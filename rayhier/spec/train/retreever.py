@@ -1,0 +1,92 @@
+"""`train: {type: retreever}`: a tree learns whose nodes represent a text, coarsely and finely.
+
+"ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval" (Gupta et al., 2025).
+"""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rayhier.spec.section import Rate
+from rayhier.spec.train.common import FEWEST_EPOCHS, MEASUREMENTS, Training
+from rayhier.spec.train.contrast import ContrastTraining
+
+STEPS = 3_000
+"""Steps that automatic epochs make at least."""
+Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
+Comparison = Literal["tv", "cosine"]
+
+
+class RetreeverTraining(Training):
+    """Symmetric InfoNCE over a batch, at levels of a tree; the encoder learns first, by contrast, or stays frozen."""
+
+    type: Literal["retreever"]
+    epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
+    """Passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least 10."""
+    batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 128
+    """Pairs of a training step, on all workers together."""
+    router_lr: Rate = 1e-2
+    """Learning rate of the tree (AdamW), which rises over a twentieth of the steps, then falls to zero."""
+    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
+    """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
+    an epoch where there are fewer epochs."""
+    schedule: Schedule = "stochastic"
+    """Levels that learn. `constant`: the leaves alone. `linear`, `exponential`: a level that deepens with the steps.
+    `stochastic`: in each step one level d, drawn in proportion to d². `matryoshka`: all at once."""
+    similarity: Comparison = "cosine"
+    """How two texts are compared at a level of 2^h nodes. `tv`: by the paper's total variation -½‖p - q‖₁ of their
+    distributions. `cosine`: of 2^h p - 1 (ours)."""
+    start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
+    """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained first, the most
+    important nearest to the root (ours). `kmeans`: from one half of a node's documents to the other. `auto`: mrl, for
+    splits by attention random."""
+    scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
+    """Factor of similarities before the softmax, at the start; it is learned. `auto`: 300 for tv, 20 for cosine."""
+    most_scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
+    """Greatest such factor. `auto`: 10,000 for tv, 100 for cosine."""
+
+    def passes(self, pairs: int) -> int:
+        """Number of passes over a number of training pairs."""
+        if self.epochs != "auto":
+            return self.epochs
+        return max(FEWEST_EPOCHS, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
+
+    def between(self, epochs: int) -> int:
+        """Epochs between two measurements, of a number of epochs in all."""
+        return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """Factor of similarities at the start, and the greatest one."""
+        start, most = (300.0, 10_000.0) if self.similarity == "tv" else (20.0, 100.0)
+        return (
+            start if self.scale == "auto" else self.scale,
+            most if self.most_scale == "auto" else self.most_scale,
+        )
+
+    @property
+    def contrast(self) -> ContrastTraining:
+        """Training of the encoder before the tree: the shipped contrast."""
+        return ContrastTraining(
+            type="contrast",
+            objective="auto" if self.objective == "documents" else self.objective,
+            micro_batch=self.micro_batch,
+            most_documents=self.most_documents,
+        )
+
+    @property
+    def routes(self) -> bool:
+        """Whether the router learns without judgements too: yes, documents serve as queries."""
+        return True
+
+    @property
+    def needs_judgements(self) -> bool:
+        """Whether nothing is trained without train judgements: no."""
+        return False
+
+    def phases(self, pairs: int, documents: int) -> dict[str, int]:
+        """Phases of training, name -> epochs: the encoder's with judged pairs, a start's adapter, the tree."""
+        passes = self.passes(pairs or documents)
+        encoder = {"encoder": self.contrast.passes(pairs)} if pairs else {}
+        return {**encoder, **({"adapter": passes} if self.start in ("auto", "mrl") else {}), "tree": passes}

@@ -1,0 +1,57 @@
+"""The measure that picks the best epoch of representations: flat searches at several of their sizes."""
+
+from collections.abc import Collection, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.documents import Documents, result_numbers
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import whole_scan
+from rayhier.search.exact import best_results
+from rayhier.search.flat import flat
+from rayhier.spec.train.retreever import Comparison
+from rayhier.train.dev import DevJudge, Measured
+
+MEASURES = ("nDCG@10", "R@100")
+DEPTH = 100
+MOST_SEARCHED = 100_000
+"""Most documents that are searched: all that answer dev queries, and others drawn by seed."""
+SEED = 0
+
+
+class SizesMeasure:
+    """Dev measures of representations: nDCG and recall of a flat search at each of some sizes."""
+
+    def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = ()) -> None:
+        """Measure by dev queries; `answers` are the documents that answer train queries."""
+        self.judge = DevJudge(queries, MEASURES, answers)
+        self.row_N = searched(queries, documents.results)
+        self.ids, self.results = (
+            pa.array([names[row] for row in self.row_N], pa.string()) for names in (documents.ids, documents.results)
+        )
+
+    def __call__(self, document: Sequence[Floats], dev: Sequence[Floats], similarity: Comparison) -> Measured:
+        """NDCG@10 and R@100 at every given size, of the rows [n, size] of `row_N` and the dev queries [q, size]."""
+        values: dict[str, float] = {}
+        share_Q, found = np.zeros(len(self.judge.judge.query_ids)), result_numbers(self.ids, self.results)
+        for document_NK, dev_QK in zip(document, dev, strict=True):
+            best = best_results(partial(flat(document_NK, similarity), dev_QK), found, len(document_NK), DEPTH)
+            measured = self.judge.measured(whole_scan(*best, self.results, len(document_NK)))
+            values |= {f"{name} of {dev_QK.shape[1]}": value for name, value in measured.values.items()}
+            share_Q += measured.share_Q / len(document)
+        return Measured(values, share_Q)
+
+
+def searched(queries: Queries, results: Sequence[str]) -> Ints:
+    """Rows of the documents that dev searches look through: all, or the answers and a sample of the others."""
+    n = len(results)
+    if n <= MOST_SEARCHED:
+        return np.arange(n)
+    wanted = {answer for grades in queries.grades for answer in grades}
+    answer_N = np.array([result in wanted for result in results])
+    others = np.random.default_rng(SEED).permutation(np.flatnonzero(~answer_N))
+    kept = others[: max(0, MOST_SEARCHED - int(answer_N.sum()))]
+    return np.sort(np.concatenate([np.flatnonzero(answer_N), kept]))

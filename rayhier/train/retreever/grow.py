@@ -1,0 +1,102 @@
+"""Grow ReTreever's tree over a trained or frozen encoder: its start, its training, and what its router keeps."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Floats
+from rayhier.cluster.kmeans import leaf_means
+from rayhier.model.encoded import Encoded
+from rayhier.model.retreever import Adapter, AttentionSplits, RetreeverRouter
+from rayhier.model.router import place_all
+from rayhier.spec.router import RetreeverRouting
+from rayhier.spec.train import RetreeverTraining
+from rayhier.train.examples import Examples
+from rayhier.train.group import WorkerGroup
+from rayhier.train.loop import Phase
+from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.retreever.matching import AT_ONCE, Matching, Read
+from rayhier.train.retreever.start import principal, sizes, start_at_directions, start_at_random, start_between_halves
+from rayhier.train.tower import Tower, encode_side
+
+ADAPTER_RATE = 1e-3
+"""Learning rate of the adapter whose directions a tree starts at."""
+READ = 64
+"""Texts whose tokens are read at a time, without gradient."""
+SETTLED = 512
+"""Documents by whose tokens attention's first scores are moved and scaled."""
+
+
+def grow(
+    tower: Tower,
+    examples: Examples,
+    router: RetreeverRouting,
+    spec: RetreeverTraining,
+    seed: int,
+    measure: SizesMeasure,
+    run: Callable[[str, Phase], None],
+    read: Read | None = None,
+) -> RetreeverRouter:
+    """Train a tree by what `read` reads of texts, by default the tower's vectors; `run` runs its phases."""
+    group, dimension = WorkerGroup(), examples.document_NM.shape[1]
+    document_NM = encode_side(tower, "document", dimension, group)
+    direction_DM: Tensor | None = None
+    if router.splits != "attention" and spec.start in ("auto", "mrl"):
+        begin_MM = principal(document_NM, seed) if group.rank == 0 else torch.eye(dimension)
+        adapter = Adapter(begin_MM, sizes(dimension))
+        run(
+            "adapter", Matching(adapter, tower, examples, spec, seed, measure, schedule="matryoshka", rate=ADAPTER_RATE)
+        )
+        direction_DM = adapter.weight.detach().cpu()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = RetreeverRouter(
+            dimension,
+            router.depth,
+            router.splits,
+            router.aggregation,
+            router.propagation,
+            router.dropout,
+            spec.similarity,
+        )
+    if group.rank == 0:
+        _start(made, spec, document_NM, direction_DM, seed, read)
+    at_once = AT_ONCE if read is None else READ
+    phase = Matching(made.representations, tower, examples, spec, seed, measure, read=read, at_once=at_once)
+    run("tree", phase)
+    _keep_cells(made, document_NM, phase)
+    return made
+
+
+def _start(
+    router: RetreeverRouter,
+    spec: RetreeverTraining,
+    document_NM: Floats,
+    direction_DM: Tensor | None,
+    seed: int,
+    read: Read | None,
+) -> None:
+    splits = router.splits
+    if isinstance(splits, AttentionSplits):
+        if read is None:
+            raise ValueError("read: got None for splits that attend to tokens")
+        rows = np.random.default_rng(seed).permutation(len(document_NM))[:SETTLED]
+        splits.scale(*read("document", rows))
+    elif direction_DM is not None:
+        start_at_directions(splits, direction_DM, document_NM, seed)
+    elif spec.start == "kmeans":
+        start_between_halves(splits, document_NM, seed)
+    else:
+        start_at_random(splits, document_NM, seed)
+
+
+@torch.no_grad()
+def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: Matching) -> None:
+    """Store each leaf's mean vector in the first worker's router, as second leaves are chosen by these."""
+    score_NS = phase.scores("document")
+    if len(document_NM):
+        encoded = Encoded(torch.from_numpy(document_NM), torch.from_numpy(score_NS))
+        leaf_N = place_all(router, encoded, 1)[0][:, 0].numpy()
+        router.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, router.n_leaves)))

@@ -1,0 +1,166 @@
+"""Train representations of several sizes: each query tells its document from the batch's, each document its query."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rayhier.arrays import Floats, Ints
+from rayhier.model.retreever import Representations, level_weights, picks, similarities
+from rayhier.spec.train import RetreeverTraining
+from rayhier.spec.train.retreever import Schedule
+from rayhier.train.dev import error_to_best
+from rayhier.train.examples import Examples, batches
+from rayhier.train.group import WorkerGroup
+from rayhier.train.loop import Descent, Learner
+from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.tower import Side, Tower, divided
+
+DESCENT = Descent(betas=(0.9, 0.95), decay=0.05, decays="matrices", warm_up=0.05, clip=1.0)
+AT_ONCE = 16_384
+"""Vectors that are represented at a time, without gradient."""
+
+Read = Callable[[Side, Ints], tuple[Tensor, ...]]
+"""Side, rows -> what representations read of these texts: vectors [n, m], or tokens' vectors [n, t, m] and a mask."""
+
+
+class Scale(nn.Module):
+    """The learned factor of similarities before the softmax."""
+
+    def __init__(self, start: float, most: float) -> None:
+        super().__init__()
+        self.log, self.most = nn.Parameter(torch.tensor(math.log(start))), most
+
+    def forward(self) -> Tensor:
+        """Return the factor, at most the greatest one."""
+        with torch.no_grad():
+            self.log.clamp_(max=math.log(self.most))
+        return self.log.exp()
+
+
+class Matching:
+    """A phase that trains representations of texts, of which a frozen encoder tells all there is to read."""
+
+    patience = None
+
+    def __init__(
+        self,
+        representations: Representations,
+        tower: Tower,
+        examples: Examples,
+        spec: RetreeverTraining,
+        seed: int,
+        measure: SizesMeasure,
+        group: WorkerGroup | None = None,
+        *,
+        read: Read | None = None,
+        at_once: int = AT_ONCE,
+        schedule: Schedule | None = None,
+        rate: float | None = None,
+    ) -> None:
+        """Train by what `read` reads, by default the tower's vectors; schedule and rate default to the spec's.
+
+        `at_once` is the number of texts that are read at a time, without gradient.
+        """
+        self.representations, self.tower = representations.to(tower.device), tower
+        self.examples, self.known, self.seed = examples, examples.known(), seed
+        self.spec, self.schedule, self._measure = spec, schedule or spec.schedule, measure
+        self.read: Read = read or (lambda side, rows: (tower.infer(side, rows),))
+        self.at_once = at_once
+        self.scale = Scale(*spec.scales).to(tower.device)
+        modules, rate = {"representations": representations, "scale": self.scale}, rate or spec.router_lr
+        self.learner = Learner(modules, (rate, rate), group, DESCENT)
+        self.learner.kept["top"] = torch.zeros(0, dtype=torch.float64)
+        self.epochs = spec.passes(len(examples.pair_P2))
+        self.measure_every = spec.between(self.epochs)
+
+    def run_pass(self, epoch: int) -> dict[str, float]:
+        """Run one pass over the pairs; returns the mean loss."""
+        self.representations.train()
+        steps = batches(len(self.examples.pair_P2), self.spec.batch_size, self.seed, epoch)
+        draws, losses = np.random.default_rng([self.seed, epoch, 1]), []
+        for number, rows in enumerate(steps):
+            torch.manual_seed(int(draws.integers(2**62)))  # of dropout
+            done = (epoch * len(steps) + number) / (self.epochs * len(steps))
+            losses.append(self.step(rows, done, float(draws.random())).detach())
+        self.representations.eval()
+        return {"loss_total": float(self.learner.group.sum(torch.stack(losses).sum()) / len(losses))}
+
+    def step(self, rows: Ints, done: float, drawn: float) -> Tensor:
+        """Take one step on some pairs; returns this worker's share of the loss."""
+        loss = self.loss(rows, done, drawn)
+        self.learner.step(loss, done)
+        return loss
+
+    def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
+        """Share of a step's loss on this worker: the mean over pairs, directions and sizes that a schedule draws."""
+        group, (query_N, document_N) = self.learner.group, self.examples.pair_P2[rows].T
+        shares = group.shares(np.arange(len(rows)))
+        own, counts = shares[group.rank], [len(share) for share in shares]
+        own_A = torch.from_numpy(own).to(self.tower.device)
+        spared_NN = torch.from_numpy(self.known.among(query_N, document_N)).to(self.tower.device)
+        spared_NN.fill_diagonal_(False)
+        sides: list[tuple[Side, Ints]] = [("query", query_N[own]), ("document", document_N[own])]
+        asked, answered = (self._sizes(side, row_A) for side, row_A in sides)
+        scale, weights = self.scale(), level_weights(self.schedule, len(asked), done, drawn)
+        total, kind = scale.new_zeros(()), self.representations.similarity
+        for weight, query_AK, document_AK in zip(weights, asked, answered, strict=True):
+            if weight:
+                to_documents = scale * similarities(query_AK, group.gather(document_AK, counts), kind)
+                to_queries = to_documents.T
+                if group.size > 1:
+                    to_queries = scale * similarities(document_AK, group.gather(query_AK, counts), kind)
+                told = picks(to_documents, own_A, spared_NN[own_A]) + picks(to_queries, own_A, spared_NN.T[own_A])
+                total = total + weight * told
+        return torch.as_tensor(total / (2 * len(rows) * sum(weights)))
+
+    def _sizes(self, side: Side, rows: Ints) -> list[Tensor]:
+        return self.representations.sizes(self.representations.scores(*self.read(side, rows)))
+
+    def measure(self) -> dict[str, float]:
+        """Dev measures of flat searches, on every worker: `dev`, their mean, `error`, and the learned `scale`.
+
+        `error` is the standard error of the difference to the best measurement so far, query by query.
+        """
+        document_NW, dev_QW = self.scores("document", self._measure.row_N), self.scores("dev")
+        group, measured = self.learner.group, None
+        if group.rank == 0:
+            document, dev = self._measured(document_NW), self._measured(dev_QW)
+            measured = self._measure(document, dev, self.representations.similarity)
+        told = group.agree(measured)
+        error = error_to_best(told, self.learner.kept)
+        return {"dev": told.dev, "error": error, **told.values, "scale": float(self.scale().detach())}
+
+    def _measured(self, score_NW: Floats) -> list[Floats]:
+        """Representations [n, size] that dev measures: the last, and those a third and a half of the way there.
+
+        The last alone where no other learns.
+        """
+        every = size_all(self.representations, score_NW)
+        last = len(every) - 1
+        places = {last} if self.schedule == "constant" else {last // 3, last // 2, last}
+        return [every[place] for place in sorted(places)]
+
+    @torch.no_grad()
+    def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
+        """Scores [n, w] of rows of a side, by default all, on the first worker; an empty array on the others."""
+        rows = np.arange(self.tower.size(side)) if row_N is None else row_N
+
+        def infer(part_N: Ints) -> Tensor:
+            pieces = np.array_split(part_N, max(1, -(-len(part_N) // self.at_once)))
+            return torch.cat([self.representations.scores(*self.read(side, piece)) for piece in pieces])
+
+        return divided(infer, rows, self.representations.width, self.learner.group)
+
+    def finish(self) -> None:
+        """Do nothing: representations are final."""
+
+
+@torch.no_grad()
+def size_all(representations: Representations, score_NW: Floats) -> list[Floats]:
+    """Represent texts by their scores [n, w], in batches: arrays [n, size] of every size, coarse first."""
+    begins = range(0, max(1, len(score_NW)), AT_ONCE)
+    parts = [representations.sizes(torch.from_numpy(score_NW[begin : begin + AT_ONCE])) for begin in begins]
+    return [torch.cat(own).numpy() for own in zip(*parts, strict=True)]

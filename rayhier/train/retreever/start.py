@@ -1,0 +1,83 @@
+"""Where a tree's splits start: at random, at the directions of a Matryoshka adapter, or between halves of k-means."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rayhier.arrays import Floats
+from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.model.retreever import HIDDEN, Splits
+
+MOST_READ = 200_000
+"""Most documents that a start reads."""
+
+
+def sizes(dimension: int) -> list[int]:
+    """Sizes of an adapter's representations: 2, 4, 8, … and the whole vector.
+
+    >>> sizes(384)
+    [2, 4, 8, 16, 32, 64, 128, 256, 384]
+    """
+    powers = [1 << power for power in range(1, dimension.bit_length()) if 1 << power < dimension]
+    return [*powers, dimension]
+
+
+def principal(vectors_NM: Floats, seed: int) -> Tensor:
+    """Directions [m, m] of the vectors' principal components, the widest first."""
+    rows = sampled(vectors_NM, seed)
+    _, axis_MM = np.linalg.eigh(np.cov(rows, rowvar=False))
+    return torch.from_numpy(np.ascontiguousarray(axis_MM[:, ::-1].T, dtype=np.float32))
+
+
+@torch.no_grad()
+def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> None:
+    """Start splits at directions [d, m], the first at the root, those left at random mixtures of all of them.
+
+    A trunk starts at the first directions and their opposites, which a split then adds up to one.
+    """
+    planes, draw = splits.planes, torch.Generator().manual_seed(seed)
+    count = len(planes.weight)
+    mixed_XD = torch.randn(max(0, count - len(direction_DM)), len(direction_DM), generator=draw)
+    mixture_SD = torch.cat([torch.eye(len(direction_DM))[:count], mixed_XD])
+    if splits.trunk is None:
+        planes.weight.copy_(mixture_SD @ direction_DM)
+    else:
+        half, hidden = HIDDEN // 2, splits.trunk.hidden
+        first_HM = direction_DM[:half]
+        hidden.weight.copy_(torch.cat([first_HM, -first_HM]))
+        hidden.bias.zero_()
+        planes.weight.copy_(torch.cat([mixture_SD[:, :half], -mixture_SD[:, :half]], dim=1))
+    splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
+
+
+@torch.no_grad()
+def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> None:
+    """Start splits at random directions."""
+    splits.planes.weight.copy_(torch.randn(splits.planes.weight.shape, generator=torch.Generator().manual_seed(seed)))
+    splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
+
+
+@torch.no_grad()
+def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> None:
+    """Start splits at the difference of the centroids of two halves of a node's documents, found by k-means.
+
+    A node with fewer than two documents splits at random.
+    """
+    rows = sampled(vectors_NM, seed)
+    draw = torch.Generator().manual_seed(seed)
+    levels = hierarchical_kmeans(rows, 2, splits.depth, seed).centroids
+    for level, centroid_N2M in enumerate(map(torch.from_numpy, levels)):
+        plane_NM = centroid_N2M[:, 0] - centroid_N2M[:, 1]
+        whole_N = centroid_N2M.any(dim=2).all(dim=1) & plane_NM.any(dim=1)
+        drawn_NM = torch.randn(plane_NM.shape, generator=draw)
+        first = 2**level - 1
+        splits.planes.weight[first : 2 * first + 1] = torch.where(whole_N[:, None], plane_NM, drawn_NM)
+    splits.scale(torch.from_numpy(rows))
+
+
+def sampled(vectors_NM: Floats, seed: int) -> Floats:
+    """Read vectors [n, m], or so many of them as a start reads."""
+    if len(vectors_NM) <= MOST_READ:
+        return vectors_NM
+    rows = np.sort(np.random.default_rng(seed).choice(len(vectors_NM), MOST_READ, replace=False))
+    return np.asarray(vectors_NM[rows])
