@@ -19,6 +19,7 @@ from rayhier.evaluate.part import ROUTER, Part
 from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
+from rayhier.evaluate.systems.level import level_system
 from rayhier.evaluate.systems.router import router_system
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
@@ -89,10 +90,11 @@ class SeedIndex:
 
 def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
     """Open a published model and its index; each worker reads the shards that it holds."""
-    shards = LeafMap.open(index.root, BUILT).manifest.shards
-    own = [(str(index.folder), numbers) for numbers in shares(shards, workers.count)]
+    shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
+    how = trained.comparing
+    own = [(str(index.folder), numbers, how) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, own)
-    return SeedIndex(Model.open(model, spec), index, Collection.of(parts), files.read_json(model.path("metrics.json")))
+    return SeedIndex(trained, index, Collection.of(parts), files.read_json(model.path("metrics.json")))
 
 
 def load_base(corpus: Artifact, vectors: Artifact, workers: Workers) -> Collection:
@@ -172,10 +174,16 @@ class _Work:
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
         model, router = seed_index.model, str(self.spec.router.type)
-        as_searched = router_system(router, collection, model.search_router, encoded, self.k)
-        self._curve(
-            result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
-        )
+        if (how := model.comparing) is not None:
+            listed = self.spec.search.shortlisted(self.k)
+            self._curve(
+                result, router, lambda: level_system(router, collection, model.tree, how, encoded, self.k, listed)
+            )
+        else:
+            as_searched = router_system(router, collection, model.search_router, encoded, self.k)
+            self._curve(
+                result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
+            )
         for name in baselines(self.spec):
             match name:
                 case "exact":
@@ -283,7 +291,9 @@ class _Work:
         system = make()
         curve = list(measure_curve(system, self.judge))
         router = self.spec.router.type
-        if name == router:
+        if len(curve) == 1:
+            beam = curve[0].beam
+        elif name == router:
             beam = self.spec.search.leaves_visited(len(result.sizes), sum(result.sizes))
         else:
             as_much = result.points[router].visited_mean

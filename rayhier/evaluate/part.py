@@ -15,13 +15,16 @@ from rayhier.dataset.documents import Copies, read_vectors, result_numbers
 from rayhier.dataset.holdout import Holdout
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.spill import CANDIDATES, second_leaves
+from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.exact import exact
+from rayhier.search.level import LevelScan, stored_part
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
+from rayhier.storage.schemas import NODES
 
 ROUTER = "router"
 """Name of the leaves that the leaf map itself has."""
@@ -33,6 +36,7 @@ class Part:
     def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats) -> None:
         self.doc_ids, self.result_ids, self.vector_NM = doc_ids, result_ids, vector_NM
         self._segments: dict[str, MemorySegment] = {}
+        self._levels: LevelScan | None = None
 
     @classmethod
     def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str]) -> Self:
@@ -43,8 +47,11 @@ class Part:
         return cls(ids, results, columns.matrix(table["vector"]))
 
     @classmethod
-    def of_shards(cls, index: str, shards: Sequence[int]) -> Self:
-        """Load the documents and leaves of some shards of a published leaf map, by number."""
+    def of_shards(cls, index: str, shards: Sequence[int], how: Comparing | None = None) -> Self:
+        """Load the documents and leaves of some shards of a published leaf map, by number.
+
+        Where they are to be compared by a level of a tree, its numbers too.
+        """
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         segment, rows = read_segment(leaf_map, [leaf_map.manifest.shards[number] for number in shards])
         first = np.flatnonzero(rows["rank"].to_numpy() == 0)
@@ -52,6 +59,11 @@ class Part:
         whole = len(first) == rows.num_rows
         part = cls(ids, results, segment.vector_NM if whole else segment.vector_NM[first])
         part._segments[ROUTER] = segment
+        if how is not None:
+            names = [leaf_map.read(leaf_map.manifest.shards[number], [NODES]) for number in shards]
+            held = pa.concat_tables(names)[NODES].take(pa.array(first))
+            level = stored_part(how, columns.as_stored(held), segment.vector_NM[first], first)
+            part._levels = LevelScan(how, [level], LeafScan.memory(segment), len(first))
         return part
 
     def count(self) -> int:
@@ -84,6 +96,12 @@ class Part:
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k results of each query [q, m] among this part's rows in its leaves [q, β]."""
         return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k)
+
+    def level(self, query: LevelQuery, k: int) -> Ranking:
+        """The best k results of each query by the level, with the scores that rank them again."""
+        if self._levels is None:
+            raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
+        return self._levels.shortlist(query, k)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         """The best k results of each query [q, m] among all documents here; none where only second rows lie here."""

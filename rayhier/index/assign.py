@@ -18,8 +18,6 @@ from rayhier.storage.paths import Location
 VectorFormat = Literal["float16", "float32"]
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 IDS_SHOWN = 5
-NODES = "nodes"
-"""Sidecar of the probabilities of ReTreever's leaves, as `model.retreever.stored` makes them."""
 
 
 class Assigner:
@@ -60,7 +58,7 @@ class Assigner:
             held_NL = self.tree.leaves(encoded)
             kind = pa.list_(pa.float16(), held_NL.shape[1])
             values = columns.vectors_where(held_NL[row_A], rank_A == 0, pa.float16())
-            table = table.append_column(sidecar(NODES, kind, self.model), values)
+            table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
         return table.sort_by(ORDER)
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
-from rayhier.index.assign import NODES, ORDER, leaves_column
+from rayhier.index.assign import ORDER, leaves_column
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES
 from rayhier.spec import InputError
 from rayhier.storage import columns
+from rayhier.storage.schemas import NODES
 
 MOVED = 4096
 """Rows whose next-best leaves are computed together."""

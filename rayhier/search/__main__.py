@@ -9,6 +9,8 @@ from typing import Any
 from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
+AGAIN = {"level": "the deepest level", "vectors": "their vectors"}
+"""What scores a shortlist again, in words."""
 LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
 """Characters of a printed line, leaves that are named, and the largest -k and --beam."""
 
@@ -40,6 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:LINE_WIDTH]}")
         if line := fields_line(hit.fields):
             print(f"{'':5}{line[:LINE_WIDTH]}")
+    if searcher.levels is not None:
+        how = searcher.levels.how
+        again = "" if how.again == "none" else f", {answer.scored:,} of them again by {AGAIN[how.again]}"
+        level = f"{2**how.level} numbers, level {how.level} of the tree"
+        print(f"compared all {answer.documents:,} documents by {level}{again}")
+        return 0
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     where = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
     print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in {where}")

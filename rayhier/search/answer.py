@@ -36,6 +36,8 @@ class Answer:
     """Distinct documents scored."""
     fraction: float
     """Distinct documents scored, as a fraction of the corpus."""
+    scored: int = 0
+    """Scores computed from vectors or the deepest level: rows of leaves, or documents on a shortlist."""
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:
@@ -47,12 +49,14 @@ def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:
             [leaf for leaf in leaves if leaf >= 0],
             visited,
             visited / max(1, total),
+            scored,
         )
-        for rows, scores, leaves, visited in zip(
+        for rows, scores, leaves, visited, scored in zip(
             ranking.row_QK.tolist(),
             ranking.score_QK.tolist(),
             leaves_QB.tolist(),
             ranking.visited_Q.tolist(),
+            ranking.scanned_Q.tolist(),
             strict=True,
         )
     ]

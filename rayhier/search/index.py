@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
+from rayhier.search.level import LevelScan
+from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current, pins
@@ -36,6 +38,16 @@ def _of_model(leaf_map: LeafMap, now: Current) -> LeafMap:
             f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {now.artifacts.get('model')}"
         )
     return leaf_map
+
+
+def open_levels(model: Model, leaf_map: LeafMap, leaves: LeafScan) -> LevelScan | None:
+    """A search by a level over the leaves of an opened scan, where the model's spec asks for one.
+
+    InputError where a shard has nothing that this model made to compare by.
+    """
+    if model.comparing is None:
+        return None
+    return LevelScan.mapped(model.comparing, leaf_map, leaves, model.spec.search.cache_gb * 1e9)
 
 
 def open_leaves(spec: JobSpec, leaf_map: LeafMap, leaves: range | None = None) -> LeafScan:

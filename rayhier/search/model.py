@@ -11,7 +11,9 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.embed.tokeniser import Tokens
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, load_head
+from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
+from rayhier.search.comparing import Comparing
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -75,6 +77,18 @@ class Model:
             return own_beams(self.router, target)
         except ValueError as error:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
+
+    @cached_property
+    def comparing(self) -> Comparing | None:
+        """How a level of the tree is searched; None where the spec's searches visit leaves."""
+        return Comparing.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
+
+    @property
+    def tree(self) -> RetreeverRouter:
+        """The router as a tree whose levels represent texts; InputError where it is another."""
+        if not isinstance(self.router, RetreeverRouter):
+            raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
+        return self.router
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Encode texts for the router; unit vectors where similarity is cosine."""

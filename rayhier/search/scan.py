@@ -71,12 +71,12 @@ class LeafScan:
         """The best k results of each query [q, m] among its leaves [q, β] that lie here; -1 means no leaf."""
         fetch = k * max(1, codecs.AGAIN[self.codec])
         first = self.candidates(query_QM, leaves_QB, k, fetch)
-        score_QK, row_QK, documents = self._results(first.rows, k)
+        score_QK, row_QK, documents, _ = self.results(first.rows, k)
         tables, short_A = [documents], np.flatnonzero(~first.whole_Q & _lacks(row_QK, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
             more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch)
-            score_AK, row_AK, documents = self._results(more.rows, k)
+            score_AK, row_AK, documents, _ = self.results(more.rows, k)
             begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
             score_QK, row_QK = _widen(score_QK, width, -np.inf), _widen(row_QK, width, -1)
             score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
@@ -135,8 +135,11 @@ class LeafScan:
         exact = RankedRows(score_QT, rows.segment_QT, rows.row_QT).at(order_QT).without(dropped_QT)
         return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
 
-    def _results(self, rows: "RankedRows", k: int) -> tuple[Floats, Ints, pa.Table]:
-        """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents."""
+    def results(self, rows: "RankedRows", k: int) -> tuple[Floats, Ints, pa.Table, Ints]:
+        """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
+
+        Also the table rows [q, t] of the first rows, which may be more of one result.
+        """
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
             some = rows.first(taken)
@@ -147,7 +150,7 @@ class LeafScan:
             score_QK, place_QK = once(at(some.score_QT, order), at(place_QT, order), number_N, k)
             # A result may lie in several segments.
             if not (_lacks(place_QK, k) & (many_Q > taken)).any():
-                return score_QK, place_QK, table
+                return score_QK, place_QK, table, place_QT
             taken *= 2
 
     def _take(self, rows: "RankedRows") -> tuple[pa.Table, Ints]:

@@ -5,12 +5,16 @@ import weakref
 from collections.abc import Sequence
 from typing import Self
 
+import numpy as np
+
 from rayhier.arrays import Floats
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
-from rayhier.search.index import open_leaves, reading_leaf_map
+from rayhier.search.index import open_leaves, open_levels, reading_leaf_map
+from rayhier.search.level import LevelScan
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
+from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.leaf_map import Manifest
 from rayhier.storage.paths import Location
@@ -20,9 +24,15 @@ class Searcher:
     """An open index that answers queries; vacuum keeps its version until it is closed or garbage-collected."""
 
     def __init__(
-        self, model: Model, leaves: LeafScan, manifest: Manifest, pins: contextlib.ExitStack | None = None
+        self,
+        model: Model,
+        leaves: LeafScan,
+        manifest: Manifest,
+        pins: contextlib.ExitStack | None = None,
+        levels: LevelScan | None = None,
     ) -> None:
-        self.model, self.leaves, self.manifest = model, leaves, manifest
+        """Search leaves; where the spec asks for that, `levels` instead."""
+        self.model, self.leaves, self.manifest, self.levels = model, leaves, manifest, levels
         self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
 
     @classmethod
@@ -35,11 +45,18 @@ class Searcher:
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(reading_leaf_map(workdir, now))
             model = Model.of_workdir(workdir, now).load()
-            return cls(model, open_leaves(now.spec, leaf_map), leaf_map.manifest, pins.pop_all())
+            leaves = open_leaves(now.spec, leaf_map)
+            levels = open_levels(model, leaf_map, leaves)
+            return cls(model, leaves, leaf_map.manifest, pins.pop_all(), levels)
 
     def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
-        """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's."""
+        """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's.
+
+        InputError where a beam is given, but `search.how` is level.
+        """
         search = self.model.spec.search
+        if beam is not None and self.levels is not None:
+            raise InputError(f"beam: got {beam}, but search.how is level, which visits no leaves; allowed: none")
         visits = beam or search.leaves_visited(len(self.manifest.counts), self.manifest.rows)
         return self.search_encoded(self.model.encode(queries), k or search.k, visits)
 
@@ -51,7 +68,11 @@ class Searcher:
         return self.search_encoded(Encoded.of(query_QM), k, beam)
 
     def search_encoded(self, encoded: Encoded, k: int, beam: int) -> list[Answer]:
-        """The best `k` documents of each encoded query in the leaves that it visits, at most `beam`."""
+        """The best `k` documents of each encoded query in at most `beam` leaves, or by a level where the spec says."""
+        if self.levels is not None:
+            query = self.levels.how.query(self.model.tree, encoded)
+            ranking = self.levels.scan(query, k, self.model.spec.search.shortlisted(k))
+            return answers(ranking, np.zeros((len(encoded), 0), np.int64), self.manifest.documents)
         leaves_QB, _ = self.model.route(encoded, beam)
         ranking = self.leaves.scan(encoded.numpy, leaves_QB, k)
         return answers(ranking, leaves_QB, self.manifest.documents)

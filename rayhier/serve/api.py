@@ -84,6 +84,12 @@ class _Ask:
     def k(self, given: int | None) -> int:
         return _within("k", self.index.k if given is None else given, self.limits.max_k)
 
+    def visits(self, given: int | None) -> int:
+        """Leaves that a search visits, at most."""
+        if given is not None and self.index.how == "level":
+            raise invalid(f"beam: got {given}, but this index is searched by a level of its tree; allowed: none")
+        return self.beam(given)
+
     def beam(self, given: int | None) -> int:
         return _within("beam", self.index.beam if given is None else given, self.limits.max_beam)
 
@@ -142,13 +148,13 @@ def _health(app: FastAPI, engine: Backend) -> None:
 def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse) -> None:
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
-        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.beam(asked.beam))
+        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam))
         (body,) = _bodies(given, strict=asked.strict)
         return SearchResponse(**dict(body), version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
-        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.beam(asked.beam))
+        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam))
         return BatchResponse(answers=_bodies(given, strict=asked.strict), version=index.version, ms=given.ms)
 
     @app.post("/v1/route", summary="List the leaves that a question would visit", tags=["search"])

@@ -5,7 +5,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +16,7 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Ranking, merge
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
+from rayhier.search.comparing import LevelQuery
 from rayhier.search.model import Model
 
 Questions = Sequence[str] | Floats
@@ -40,6 +41,9 @@ class Group(Protocol):
     async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k results of each query in this group's leaves; LostError where the group does not answer."""
 
+    async def level(self, query: LevelQuery, k: int) -> Ranking:
+        """The best k results of each query by a level of the tree, to be ranked again; LostError as for `scan`."""
+
     async def answers(self) -> bool:
         """Whether the group answers now."""
 
@@ -53,6 +57,8 @@ class Routes:
     log_prob_QB: Floats
     encode_ms: float
     route_ms: float
+    level: LevelQuery | None = None
+    """What documents are compared with, where the spec searches a level; no leaf is visited then."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,11 @@ class Engine:
         began = time.perf_counter()
         routes = await self.route(questions, beam)
         scanning = time.perf_counter()
-        ranking, lost = await self._scan(routes, k)
+        ranking, lost = await (self._scan(routes, k) if routes.level is None else self._level(routes.level, k))
         scanned = time.perf_counter()
         ms = {"encode": routes.encode_ms, "route": routes.route_ms, "scan": 1e3 * (scanned - scanning)}
-        each = answers(ranking, routes.leaves_QB, self.total)
+        visited_QB = routes.leaves_QB if routes.level is None else routes.leaves_QB[:, :0]
+        each = answers(ranking, visited_QB, self.total)
         ms["total"] = 1e3 * (time.perf_counter() - began)
         return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()})
 
@@ -98,31 +105,51 @@ class Engine:
         encoded = Encoded.of(questions) if isinstance(questions, np.ndarray) else self.model.encode(questions)
         routing = time.perf_counter()
         leaves_QB, log_prob_QB = self.model.route(encoded, beam)
+        how = self.model.comparing
+        level = None if how is None else how.query(self.model.tree, encoded)
         done = time.perf_counter()
-        return Routes(encoded, leaves_QB, log_prob_QB, 1e3 * (routing - began), 1e3 * (done - routing))
+        return Routes(encoded, leaves_QB, log_prob_QB, 1e3 * (routing - began), 1e3 * (done - routing), level)
 
     async def _scan(self, routes: Routes, k: int) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question over all groups, and for each question the lost groups that hold its leaves."""
         query_QM, leaves_QB = routes.encoded.numpy, routes.leaves_QB
         needs = [_within(leaves_QB, group.leaves) for group in self.groups]
 
-        async def scan(group: Group, need_Q: Bools) -> Ranking | None:
+        def scan(group: Group, need_Q: Bools) -> Awaitable[Ranking]:
+            return group.scan(query_QM[need_Q], leaves_QB[need_Q], k)
+
+        parts, lost = await self._ask(scan, needs)
+        return merge(parts, k), lost
+
+    async def _level(self, query: LevelQuery, k: int) -> tuple[Ranking, list[list[str]]]:
+        """The best k of each question by a level, over all groups, and the lost groups of each question."""
+        every_Q, listed = np.ones(len(query.level_QK), dtype=bool), self.model.spec.search.shortlisted(k)
+        parts, lost = await self._ask(lambda group, _: group.level(query, listed), [every_Q] * len(self.groups))
+        return merge(parts, listed).finished(k), lost
+
+    async def _ask(
+        self, ask: Callable[[Group, Bools], Awaitable[Ranking]], needs: Sequence[Bools]
+    ) -> tuple[list[Ranking], list[list[str]]]:
+        """Ask each group for the questions that need it; also names, for each question, the groups that are lost."""
+
+        async def asked(group: Group, need_Q: Bools) -> Ranking | None:
             try:
-                return await group.scan(query_QM[need_Q], leaves_QB[need_Q], k)
+                return await ask(group, need_Q)
             except LostError:
                 return None
 
+        q = len(needs[0]) if needs else 0
         needed = [(group, need_Q) for group, need_Q in zip(self.groups, needs, strict=True) if need_Q.any()]
-        rankings = await asyncio.gather(*(scan(group, need_Q) for group, need_Q in needed))
-        lost: list[list[str]] = [[] for _ in query_QM]
-        parts = [Ranking.none(len(query_QM))]
+        rankings = await asyncio.gather(*(asked(group, need_Q) for group, need_Q in needed))
+        lost: list[list[str]] = [[] for _ in range(q)]
+        parts = [Ranking.none(q)]
         for (group, need_Q), ranking in zip(needed, rankings, strict=True):
             if ranking is None:
                 for row in np.flatnonzero(need_Q).tolist():
                     lost[row].append(group.name)
             else:
                 parts.append(ranking.among(need_Q))
-        return merge(parts, k), lost
+        return parts, lost
 
 
 def _within(leaves_QB: Ints, leaves: range) -> Bools:

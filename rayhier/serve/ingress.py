@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,7 @@ from ray.serve.handle import DeploymentHandle
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking
+from rayhier.search.comparing import LevelQuery
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs, read_token
 from rayhier.serve.engine import Engine, LostError
@@ -49,12 +51,18 @@ class HandleGroup:
 
     async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k results of each query in this group's leaves; LostError where no answer comes in time."""
+        return await self._asked(lambda: self.handle.scan.remote(query_QM, leaves_QB, k))
+
+    async def level(self, query: LevelQuery, k: int) -> Ranking:
+        """The best k results of each query by a level of the tree; LostError where no answer comes in time."""
+        return await self._asked(lambda: self.handle.level.remote(query, k))
+
+    async def _asked(self, ask: Callable[[], Awaitable[Ranking]]) -> Ranking:
         if self._back is not None and not self._back.done():
             raise LostError(self.name)
         try:
             async with asyncio.timeout(self.seconds):
-                ranking: Ranking = await self.handle.scan.remote(query_QM, leaves_QB, k)
-                return ranking
+                return await ask()
         except BackPressureError:
             raise overloaded(f"{self.name} has too many requests waiting; retry in a second") from None
         except (RayError, RayServeException, TimeoutError) as error:
@@ -121,6 +129,7 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         dimension=manifest.dimension,
         fields={name: str(kind) for name, kind in spec.corpus.field_types.items()},
         k=spec.search.k,
+        how=spec.search.how,
         beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
         limits=args.limits.model_dump(),
     )

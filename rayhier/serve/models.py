@@ -1,6 +1,6 @@
 """Bodies of requests and responses."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -213,6 +213,8 @@ class IndexResponse(_Body):
     """Fields that the corpus declares, and their types."""
     k: int
     """Results for a question that gives no `k`."""
+    how: Literal["leaves", "level"]
+    """Whether a question visits leaves, or is compared with all documents by a level of the tree."""
     beam: int
     """Most leaves visited for a question that gives no `beam`."""
     limits: dict[str, int]

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.index import open_leaves
+from rayhier.search.comparing import LevelQuery
+from rayhier.search.index import open_leaves, open_levels
 from rayhier.serve.version import Version
 
 
@@ -20,8 +21,11 @@ class ShardGroup:
     def __init__(self, version: Version, leaves: range) -> None:
         self._pins = contextlib.ExitStack()
         faiss.omp_set_num_threads(1)
-        self._leaves = open_leaves(version.now.spec, self._pins.enter_context(version.reading()), leaves)
+        there = self._pins.enter_context(version.reading())
+        self._leaves = open_leaves(version.now.spec, there, leaves)
         self._leaves.open()
+        by_level = version.now.spec.search.how == "level"
+        self._levels = open_levels(version.model(), there, self._leaves) if by_level else None
         # One thread: faiss' lists keep the beam as their state. The replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "scan")
 
@@ -32,6 +36,12 @@ class ShardGroup:
     async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k results of each query in those of its leaves that this group holds."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._leaves.scan, query_QM, leaves_QB, k)
+
+    async def level(self, query: LevelQuery, k: int) -> Ranking:
+        """The best k results of each query by a level of the tree, with the scores that rank them again."""
+        if self._levels is None:
+            raise ValueError("level: got a query for an index whose spec searches leaves")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._levels.shortlist, query, k)
 
     async def ping(self) -> None:
         """Return at once; an answer means that this replica has loaded its shards."""

@@ -73,6 +73,8 @@ class JobSpec(Section):
                 "search.beam: got type mass with train.objective documents, by which the router is not calibrated; "
                 "allowed: auto or a whole number"
             )
+        if self.search.how == "level":
+            self._level_fits()
         self._keys_count()
         if isinstance(self.train, HceTraining):
             self._hce_fits(self.train)
@@ -87,6 +89,21 @@ class JobSpec(Section):
                 "or train.type retreever"
             )
         return self
+
+    def _level_fits(self) -> None:
+        """InputError where the router has no such level, or scoring again by the deepest level changes nothing."""
+        if not isinstance(self.router, RetreeverRouting):
+            raise InputError(
+                f"search.how: got 'level' with router.type {self.router.type}; allowed: leaves, or type retreever"
+            )
+        level, depth = self.search.at_level(self.router.depth), self.router.depth
+        if level > depth:
+            raise InputError(f"search.level: got {level}; allowed: at most {depth}, router.depth")
+        if self.search.finish == "level" and level == depth:
+            raise InputError(
+                f"search.finish: got 'level' with search.level {level}, the deepest; allowed: none, vectors, or a "
+                "smaller level"
+            )
 
     def _hce_fits(self, train: HceTraining) -> None:
         """InputError where HCE's training does not fit what learns of the encoder, or the router."""

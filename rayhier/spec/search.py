@@ -1,9 +1,9 @@
 """`search:` defaults of every search over the index."""
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rayhier.spec.section import Section
 
@@ -13,6 +13,10 @@ LEAVES_A_VISITED = 20
 """Leaves for each that an automatic beam visits, at least."""
 FEWEST_VISITED = 4
 """Least leaves of an automatic beam."""
+AUTO_LEVEL = 6
+"""Level of a tree that is searched where `level` is auto."""
+LISTED_A_RESULT, FEWEST_LISTED = 3, 300
+"""Documents that are scored again for each result, and at least, where `shortlist` is auto."""
 
 
 Codec = Literal["flat", "fp16", "int8", "pq", "rabitq"]
@@ -37,6 +41,15 @@ class SearchSpec(Section):
 
     k: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of results a query returns."""
+    how: Literal["leaves", "level"] = "leaves"
+    """`leaves`: a query visits some leaves. `level`: it is compared with all documents by the few numbers of a level of
+    a retreever router's tree, and the best are scored again."""
+    level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
+    """Level h of the tree, where a text is 2^h numbers, with `how: level`. `auto`: 6, or the tree's depth if less."""
+    finish: Literal["none", "level", "vectors"] = "vectors"
+    """What scores the best documents of the level again: nothing, the deepest level, or the encoder's vectors."""
+    shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
+    """Number of documents that are scored again. `auto`: three for each result, at least 300."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | MassBeam = "auto"
     """Leaves a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all leaves,
     at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's own probabilities."""
@@ -49,6 +62,28 @@ class SearchSpec(Section):
     removed first; an index that a search has open is never removed."""
     rerank: NoRerank = NoRerank(type="none")
     """Second ranking of the results after the scan; only `none` exists."""
+
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.how == "leaves":
+            self.refuse("level", "finish", "shortlist", where="only where how is level")
+        else:
+            self.refuse("beam", where="only where how is leaves")
+        if self.finish == "none":
+            self.refuse("shortlist", where="only where finish is not none")
+        if isinstance(self.shortlist, int) and self.shortlist < self.k:
+            raise ValueError(f"shortlist at least k ({self.k}), the number of results")
+        return self
+
+    def shortlisted(self, k: int) -> int:
+        """Number of documents that are scored again for `k` results; k where none are."""
+        if self.finish == "none":
+            return k
+        return max(FEWEST_LISTED, LISTED_A_RESULT * k) if self.shortlist == "auto" else max(k, self.shortlist)
+
+    def at_level(self, depth: int) -> int:
+        """Level that a tree of some depth is searched at."""
+        return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
 
     @property
     def reach(self) -> float | None:

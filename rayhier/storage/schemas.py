@@ -59,6 +59,8 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
     )
 
 
+NODES = "nodes"
+"""Sidecar of the probabilities of ReTreever's leaves, float16 [leaves], as `model.retreever.stored` makes them."""
 IDS = pa.schema([("doc_id", pa.string())])
 """Ids of documents that a version of the leaf map removes."""
 LEAVES = pa.schema([("level", pa.int8()), ("node", pa.int32()), ("size", pa.int64())])

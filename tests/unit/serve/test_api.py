@@ -32,6 +32,7 @@ INDEX = IndexResponse(
     dimension=3,
     fields={"year": "int"},
     k=7,
+    how="leaves",
     beam=2,
     limits=LIMITS.model_dump(),
 )

@@ -1,0 +1,50 @@
+"""How a level of ReTreever's tree is searched: what queries and documents are compared by."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rayhier.arrays import Floats
+from rayhier.model.encoded import Encoded
+from rayhier.model.retreever import RetreeverRouter, at_level, represent
+from rayhier.spec.search import SearchSpec
+from rayhier.spec.train.retreever import Comparison
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """How a level is searched: what documents are compared by, and what scores the best of them again."""
+
+    level: int
+    similarity: Comparison
+    again: str
+    """`none`, `level` (the deepest) or `vectors`."""
+
+    @classmethod
+    def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
+        """Compare as a spec says, by a router's similarity."""
+        return cls(search.at_level(router.levels), router.representations.similarity, search.finish)
+
+    def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
+        """What texts are compared by at a level [n, 2^h], from their leaves' stored probabilities [n, l]."""
+        return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.similarity).numpy())
+
+    def query(self, router: RetreeverRouter, encoded: Encoded) -> "LevelQuery":
+        """Represent queries as documents are, leaves' probabilities stored and all."""
+        stored_QL = router.leaves(encoded)
+        again = {"none": None, "vectors": encoded.numpy, "level": self.level_of(stored_QL, router.levels)}
+        return LevelQuery(self.level_of(stored_QL, self.level), again[self.again])
+
+
+@dataclass(frozen=True)
+class LevelQuery:
+    """Queries as documents of a level are compared with them, and scored again."""
+
+    level_QK: Floats
+    again_QX: Floats | None
+
+    def __getitem__(self, rows: slice) -> "LevelQuery":
+        return LevelQuery(self.level_QK[rows], None if self.again_QX is None else self.again_QX[rows])
