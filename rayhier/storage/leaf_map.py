@@ -167,22 +167,24 @@ class LeafMap:
         `columns` may name sidecars, which None leaves out. InputError where a file differs from the listed one; with
         `verify` False, only page checksums are tested.
         """
+        if verify:
+            named = [shard.sidecars[name].file for name in columns or () if name in shard.sidecars]
+            for file in (shard.file, *named):
+                check(self.root, file, MEND)
         names = self._names(shard)
         chosen = [name for name in (names if columns is None else columns) if name not in without]
         key, gone = key_of(names), self._gone(shard)
         own = [name for name in chosen if name not in shard.sidecars]
-        table = self._read(shard, shard.file, own if not len(gone) or key in own else [*own, key], leaves, verify)
+        table = self._read(shard, shard.file, own if not len(gone) or key in own else [*own, key], leaves)
         for name in chosen:
             if name in shard.sidecars:
-                beside = self._read(shard, shard.sidecars[name].file, [name], leaves, verify)
+                beside = self._read(shard, shard.sidecars[name].file, [name], leaves)
                 table = table.append_column(beside.schema.field(name), beside[name])
         if len(gone):
             table = table.filter(pc.invert(pc.is_in(table[key], gone)))
         return table.select(chosen)
 
-    def _read(self, shard: Shard, file: File, names: list[str], leaves: range | None, verify: bool) -> pa.Table:
-        if verify:
-            check(self.root, file, MEND)
+    def _read(self, shard: Shard, file: File, names: list[str], leaves: range | None) -> pa.Table:
         with _named(path := self.root / file.name):
             if leaves is None:
                 return files.read_table(path, names)
