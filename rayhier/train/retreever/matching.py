@@ -140,8 +140,9 @@ class Matching:
         """
         every = size_all(self.representations, score_NW)
         last = len(every) - 1
-        places = {last} if self.schedule == "constant" else {last // 3, last // 2, last}
-        return [every[place] for place in sorted(places)]
+        # The cosine of two numbers that sum to zero is 1 or -1.
+        places = {last} if self.schedule == "constant" else {max(1, last // 3), max(1, last // 2), last}
+        return [every[place] for place in sorted(places) if place <= last]
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:

@@ -10,6 +10,8 @@ from rayhier.model.retreever import HIDDEN, Splits
 
 MOST_READ = 200_000
 """Most documents that a start reads."""
+DIRECTED = 3
+"""Dimensions for each split that starts at a direction of the adapter: the last directions are mostly noise."""
 
 
 def sizes(dimension: int) -> list[int]:
@@ -31,22 +33,24 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> None:
-    """Start splits at directions [d, m], the first at the root, those left at random mixtures of all of them.
+    """Start splits at directions [d, m], the first at the root; those below the first third at random ones.
 
     A trunk starts at the first directions and their opposites, which a split then adds up to one.
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
-    count = len(planes.weight)
-    mixed_XD = torch.randn(max(0, count - len(direction_DM)), len(direction_DM), generator=draw)
-    mixture_SD = torch.cat([torch.eye(len(direction_DM))[:count], mixed_XD])
+    count, dimension = len(planes.weight), direction_DM.shape[1]
     if splits.trunk is None:
-        planes.weight.copy_(mixture_SD @ direction_DM)
+        first_DM = direction_DM[: min(count, len(direction_DM) // DIRECTED)]
+        drawn_XM = torch.randn(count - len(first_DM), dimension, generator=draw)
+        planes.weight.copy_(torch.cat([first_DM, drawn_XM]))
     else:
-        half, hidden = HIDDEN // 2, splits.trunk.hidden
+        half = min(HIDDEN // 2, len(direction_DM))
         first_HM = direction_DM[:half]
-        hidden.weight.copy_(torch.cat([first_HM, -first_HM]))
-        hidden.bias.zero_()
-        planes.weight.copy_(torch.cat([mixture_SD[:, :half], -mixture_SD[:, :half]], dim=1))
+        splits.trunk.hidden.weight[: 2 * half].copy_(torch.cat([first_HM, -first_HM]))
+        splits.trunk.hidden.bias[: 2 * half].zero_()
+        mixture_SH = torch.cat([torch.eye(half)[:count], torch.randn(max(0, count - half), half, generator=draw)])
+        planes.weight.zero_()
+        planes.weight[:, : 2 * half].copy_(torch.cat([mixture_SH, -mixture_SH], dim=1))
     splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
 
 
