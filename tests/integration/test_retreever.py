@@ -62,7 +62,7 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
 def test_a_tree_over_tokens(
     embedded: Path, tiny_spec: Callable[..., Path], tiny_model: Path, tmp_path: Path, here: Callable[..., None]
 ) -> None:
-    """Attention inside a frozen encoder: documents are encoded again to be routed, then compared by the deepest level."""
+    """Attention inside a frozen encoder: documents are encoded again to be routed; the deepest level ranks."""
     here()
     work = shutil.copytree(embedded / "work", tmp_path / "work")
     spec = tiny_spec(
