@@ -56,10 +56,11 @@ class RetreeverTraining(Training):
         """Epochs between two measurements, of a number of epochs in all."""
         return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every
 
-    @property
-    def scales(self) -> tuple[float, float]:
-        """Factor of similarities at the start, and the greatest one."""
-        start, most = (300.0, 10_000.0) if self.similarity == "tv" else (20.0, 100.0)
+    def scales(self, similarity: Comparison) -> tuple[float, float]:
+        """Factor of similarities of a kind at the start, and the greatest one; the keys are about the tree's kind."""
+        start, most = (300.0, 10_000.0) if similarity == "tv" else (20.0, 100.0)
+        if similarity != self.similarity:
+            return start, most
         return (
             start if self.scale == "auto" else self.scale,
             most if self.most_scale == "auto" else self.most_scale,

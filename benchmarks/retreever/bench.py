@@ -1,0 +1,178 @@
+"""Training of one row and what it finds at every size, query by query; kept, so that the benchmark goes on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor, nn
+
+from benchmarks import cache
+from benchmarks.collection import Collection
+from benchmarks.quality.view import View
+from benchmarks.retreever.controls import NoTree
+from benchmarks.training import train
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import whole_scan
+from rayhier.model.retreever import Adapter, Representations, RetreeverRouter
+from rayhier.search.flat import flat
+from rayhier.spec.router import RetreeverRouting
+from rayhier.spec.train import RetreeverTraining
+from rayhier.train.examples import Examples
+from rayhier.train.loop import Phase
+from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.retreever.grow import grow
+from rayhier.train.retreever.matching import Matching, size_all
+from rayhier.train.retreever.start import principal, sizes
+from rayhier.train.tower import HeadTower, Side
+
+MEASURES = ("R@10", "nDCG@10", "R@100")
+DEPTH = 100
+AT_ONCE = 16_384
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration: a tree, an adapter, or outputs without a tree."""
+
+    name: str
+    kind: Literal["tree", "linear", "matryoshka", "no tree"] = "tree"
+    train: dict[str, Any] = field(default_factory=dict)
+    router: dict[str, Any] = field(default_factory=dict)
+    begin: Literal["identity", "pca"] = "identity"
+    """Where an adapter starts."""
+    rate: float = 1e-3
+    """Learning rate of an adapter, or of outputs without a tree."""
+
+
+class Unchanged(nn.Module):
+    """Vectors as they are."""
+
+    def forward(self, x_NM: Tensor) -> Tensor:
+        """Return the vectors [n, m]."""
+        return x_NM
+
+
+class Setting:
+    """A collection under one encoder, as trees and adapters read it; what is trained is kept below a folder."""
+
+    def __init__(self, collection: Collection, view: View, seed: int, folder: Path) -> None:
+        self.collection, self.view, self.seed, self.folder = collection, view, seed, folder
+        own = collection.examples
+        self.examples: Examples = replace(own, query_QM=view.encode(own.query_QM), document_NM=view.vectors)
+        self.dev = collection.dev.with_vectors(view.encode(collection.dev.vector_QM))
+        stored: dict[Side, Floats] = {
+            "query": self.examples.query_QM,
+            "document": self.examples.document_NM,
+            "dev": self.dev.vector_QM,
+        }
+        self.tower = HeadTower(Unchanged(), stored, torch.device("cpu"))  # type: ignore[arg-type]
+        self.measure = SizesMeasure(self.dev, collection.documents, own.answers(collection.documents.results))
+
+    def path(self, *parts: Any) -> Path:
+        """Place of what is kept under some settings."""
+        return self.folder / f"{cache.key(*parts, self.seed)}.safetensors"
+
+    def trained(self, row: Row) -> Representations:
+        """The trained representations of a row."""
+        return self.router(row).representations if row.kind == "tree" else self._adapter(row)
+
+    def router(self, row: Row) -> RetreeverRouter:
+        """The trained tree of a row."""
+        spec, router = training(row), RetreeverRouting.model_validate({"type": "retreever", **row.router})
+        settings = {"adapter": [spec.epochs, spec.batch_size], "tree": [spec.model_dump(), router.model_dump()]}
+
+        def run(name: str, phase: Phase) -> None:
+            train(phase, self.path(name, settings[name]))
+
+        return grow(self.tower, self.examples, router, spec, self.seed, self.measure, run).eval()
+
+    def _adapter(self, row: Row) -> Representations:
+        spec, (_n, dimension) = training(row), self.examples.document_NM.shape
+        made: Representations
+        if row.kind == "no tree":
+            made = NoTree(dimension, 2 ** int(row.router.get("depth", 10)), spec.similarity)
+            made.start(self.examples.document_NM, self.seed, 0.7)
+        else:
+            begin = torch.eye(dimension) if row.begin == "identity" else principal(self.examples.document_NM, self.seed)
+            made = Adapter(begin, sizes(dimension) if row.kind == "matryoshka" else [dimension])
+        every: Literal["matryoshka", "constant"] = "matryoshka" if row.kind == "matryoshka" else "constant"
+        phase = Matching(made, self.tower, self.examples, spec, self.seed, self.measure, schedule=every, rate=row.rate)
+        train(phase, self.path(row.kind, row.begin, row.rate, spec.model_dump()))
+        return made.eval()
+
+
+def training(row: Row) -> RetreeverTraining:
+    """Settings of a row's training."""
+    return RetreeverTraining.model_validate({"type": "retreever", **row.train})
+
+
+class Bench:
+    """A collection, its encoders by seed, and results that are kept in `workdir`."""
+
+    def __init__(self, name: str, quality: Path, workdir: Path, split: str) -> None:
+        self.name, self.workdir, self.split = name, workdir, split
+        self.collection = Collection(name, quality / name)
+        self.ids = pa.array(self.collection.documents.results, pa.string())
+        self._setting: tuple[tuple[int, bool], Setting] | None = None
+
+    @cached_property
+    def queries(self) -> Queries:
+        """The queries that are asked: of the test split, or of dev for work on settings."""
+        return self.collection.dev if self.split == "dev" else self.collection.queries(self.split)
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Judges rankings of the queries that are asked."""
+        return Judge(self.queries, MEASURES)
+
+    def setting(self, seed: int, *, base: bool = False) -> Setting:
+        """The collection under a seed's trained encoder, or the base one; only the last asked for stays in memory."""
+        if self._setting is None or self._setting[0] != (seed, base):
+            shipped = self.collection.spec.model_dump(mode="json", include={"encoder", "train"})
+            folder = self.workdir / self.name / cache.key(shipped)
+            view = View(self.collection, self.collection.examples, seed, folder / f"seed-{seed}", base=base)
+            self._setting = (seed, base), Setting(self.collection, view, seed, folder / ("base" if base else "trained"))
+        return self._setting[1]
+
+    def values(self, row: Row, seed: int) -> dict[int, dict[str, Values]]:
+        """Each measure of every query at each size, size -> measure -> [q]; measured now or read from before."""
+        setting = self.setting(seed)
+        path = setting.path("values", self.split, row.kind, row.begin, row.rate, row.router, training(row).model_dump())
+        path = path.with_suffix(".npz")
+        if not path.is_file():
+            found = self.measured(setting.trained(row), setting)
+            cache.keep(path, {f"{name} {size}": own[name] for size, own in found.items() for name in own})
+        with np.load(path) as kept:
+            counts = sorted({int(name.rpartition(" ")[2]) for name in kept})
+            return {count: {name: kept[f"{name} {count}"] for name in MEASURES} for count in counts}
+
+    def measured(self, trained: Representations, setting: Setting) -> dict[int, dict[str, Values]]:
+        """Each measure of every query at each size of some representations."""
+        document, query = (self.sizes(trained, x) for x in (setting.examples.document_NM, self.asked(setting)))
+        return {
+            query_QK.shape[1]: self.judged(flat(document_NK, trained.similarity), query_QK)
+            for document_NK, query_QK in zip(document, query, strict=True)
+        }
+
+    def asked(self, setting: Setting) -> Floats:
+        """Vectors of the queries that are asked."""
+        return setting.view.encode(self.queries.vector_QM)
+
+    def judged(self, search: Callable[[Floats, int], tuple[Floats, Ints]], query_QK: Floats) -> dict[str, Values]:
+        """Each measure of every query of a flat search."""
+        return self.judge.values(whole_scan(*search(query_QK, DEPTH), self.ids, len(self.ids)))
+
+    @staticmethod
+    @torch.no_grad()
+    def sizes(trained: Representations, vector_NM: Floats) -> list[Floats]:
+        """Represent texts at every size by their vectors."""
+        begins = range(0, len(vector_NM), AT_ONCE)
+        parts = [trained.scores(torch.from_numpy(vector_NM[begin : begin + AT_ONCE])).numpy() for begin in begins]
+        return size_all(trained, np.concatenate(parts))

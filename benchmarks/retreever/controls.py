@@ -1,0 +1,129 @@
+"""What stands beside ReTreever's tree: a softmax without a tree, hierarchical k-means, Gaussian mixtures."""
+
+import numpy as np
+import torch
+from sklearn.mixture import GaussianMixture
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.tree import hierarchical_kmeans
+from rayhier.model.retreever import Representations, at_level, products, represent, stored
+from rayhier.spec.train.retreever import Comparison
+from rayhier.train.retreever.start import sampled
+
+SCALE = 20.0
+"""Factor of a difference of cosines before the sigmoid, as for every cell of k-means here."""
+FEWEST_MIXED = 8
+"""Fewest documents of a node that a mixture is fitted to; fewer are split by a hyperplane between two of them."""
+VARIANCE = 1e-4
+"""Least variance of a dimension of a mixture's component; a unit vector's dimensions have about 1/m."""
+
+
+class NoTree(Representations):
+    """The outputs of a tree's linear splits without the tree: a softmax over as many numbers as the tree has leaves."""
+
+    def __init__(self, dimension: int, count: int, similarity: Comparison) -> None:
+        super().__init__()
+        self.planes, self.similarity = nn.Linear(dimension, count), similarity
+
+    @property
+    def width(self) -> int:
+        """Number of outputs."""
+        return len(self.planes.weight)
+
+    def scores(self, *read: Tensor) -> Tensor:
+        """Outputs [n, w] for vectors [n, m]."""
+        return torch.as_tensor(self.planes(read[0]))
+
+    def sizes(self, score_NW: Tensor) -> list[Tensor]:
+        """What texts are compared by [n, w], the one size there is."""
+        return [represent(F.softmax(score_NW, dim=1), self.similarity)]
+
+    @torch.no_grad()
+    def start(self, vector_NM: Floats, seed: int, deviation: float) -> None:
+        """Start at random directions whose outputs have mean 0 and the given deviation over some texts."""
+        draw = torch.Generator().manual_seed(seed)
+        self.planes.weight.copy_(torch.randn(self.planes.weight.shape, generator=draw))
+        self.planes.bias.zero_()
+        score_NW = self.planes(torch.from_numpy(sampled(vector_NM, seed)))
+        factor_W = deviation / score_NW.std(dim=0)
+        self.planes.bias.copy_(-score_NW.mean(dim=0) * factor_W)
+        self.planes.weight.mul_(factor_W[:, None])
+
+
+class FixedTree:
+    """A binary tree that nothing trains: how far texts go left at every split."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+    def scores(self, vector_NM: Floats) -> Floats:
+        """Scores [n, 2^D - 1] of the splits, breadth first, in log odds."""
+        raise NotImplementedError
+
+    def leaves(self, vector_NM: Floats) -> Floats:
+        """Log-probabilities [n, 2^D] of the leaves."""
+        parts = np.array_split(vector_NM, max(1, len(vector_NM) // 16_384))
+        return np.concatenate([products(torch.from_numpy(self.scores(part)))[-1].numpy() for part in parts])
+
+    def represent(self, vector_NM: Floats, level: int, similarity: Comparison) -> Floats:
+        """What texts are compared by at a level [n, 2^h]."""
+        probability_NK = at_level(stored(torch.from_numpy(self.leaves(vector_NM))), level)
+        return np.asarray(represent(torch.from_numpy(probability_NK), similarity).numpy())
+
+
+class KmeansTree(FixedTree):
+    """Hierarchical spherical k-means, two children a node: the nearer centroid is the more probable child."""
+
+    def __init__(self, vector_NM: Floats, depth: int, seed: int) -> None:
+        super().__init__(depth)
+        levels = hierarchical_kmeans(sampled(vector_NM, seed), 2, depth, seed).centroids
+        self.plane_SM = np.concatenate([level[:, 0] - level[:, 1] for level in levels])
+
+    def scores(self, vector_NM: Floats) -> Floats:
+        """Scores [n, 2^D - 1]: 20 times the difference of the cosines to both centroids."""
+        return np.asarray(SCALE * vector_NM @ self.plane_SM.T, dtype=np.float32)
+
+
+class MixtureTree(FixedTree):
+    """A mixture of two Gaussians with diagonal covariances at every node, fitted to the documents that go there."""
+
+    def __init__(self, vector_NM: Floats, depth: int, seed: int) -> None:
+        super().__init__(depth)
+        rows, dimension = sampled(vector_NM, seed), vector_NM.shape[1]
+        self.mean_S2M = np.zeros((2**depth - 1, 2, dimension), np.float32)
+        self.precision_S2M = np.ones((2**depth - 1, 2, dimension), np.float32)
+        self.offset_S = np.zeros(2**depth - 1, np.float32)
+        own: dict[int, Ints] = {0: np.arange(len(rows))}
+        for split in range(2**depth - 1):
+            here = own.pop(split, np.zeros(0, np.int64))
+            self._fit(split, rows[here], seed)
+            left = self._score(rows[here], split) > 0 if len(here) else np.zeros(0, bool)
+            own[2 * split + 1], own[2 * split + 2] = here[left], here[~left]
+
+    def _fit(self, split: int, vector_NM: Floats, seed: int) -> None:
+        if len(vector_NM) < FEWEST_MIXED:
+            if len(vector_NM) > 1:
+                self.mean_S2M[split] = vector_NM[:2]
+            return
+        mixture = GaussianMixture(2, covariance_type="diag", reg_covar=VARIANCE, random_state=seed, max_iter=30)
+        mixture.fit(vector_NM)
+        self.mean_S2M[split], self.precision_S2M[split] = mixture.means_, 1 / mixture.covariances_
+        weight = np.log(np.maximum(mixture.weights_, 1e-9)) + 0.5 * np.log(1 / mixture.covariances_).sum(axis=1)
+        self.offset_S[split] = weight[0] - weight[1]
+
+    def _score(self, vector_NM: Floats, split: int) -> Floats:
+        mean_2M, precision_2M = self.mean_S2M[split], self.precision_S2M[split]
+        far_N2 = [((vector_NM - mean_2M[side]) ** 2) @ precision_2M[side] for side in (0, 1)]
+        return np.asarray(self.offset_S[split] - 0.5 * (far_N2[0] - far_N2[1]))
+
+    def scores(self, vector_NM: Floats) -> Floats:
+        """Scores [n, 2^D - 1]: the log odds of the two components."""
+        square_NM, found = vector_NM**2, np.empty((len(vector_NM), len(self.offset_S)), np.float32)
+        weight_S2M = self.precision_S2M * self.mean_S2M
+        constant_S2 = (weight_S2M * self.mean_S2M).sum(axis=2)
+        for side, sign in ((0, -0.5), (1, 0.5)):
+            far = square_NM @ self.precision_S2M[:, side].T - 2 * vector_NM @ weight_S2M[:, side].T
+            found = (0 if side == 0 else found) + sign * (far + constant_S2[:, side])
+        return np.asarray(found + self.offset_S, dtype=np.float32)
