@@ -18,8 +18,10 @@ from rayhier.embed.tokeniser import unpacked
 from rayhier.index import cap
 from rayhier.index.assign import Assigner, leaf_counts, read_part
 from rayhier.index.compact import instead
+from rayhier.index.describe import DescribeShard, table, written_part
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import ranges, shard_count
+from rayhier.index.shown import ShownTree
 from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
@@ -96,10 +98,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         counts=counts,
         shards=shards,
     )
-    leaves = pa.table(
-        [np.ones(len(counts), np.int8), np.arange(len(counts), dtype=np.int32), np.array(counts)], schema=schemas.LEAVES
-    )
-    table = files.write_parquet(attempt.root, LEAVES, [leaves], schemas.LEAVES)
+    described = _describe(spec, LeafMap(attempt.root, manifest), model, attempt)
     leaf_map.publish(attempt.root, manifest)
     made = {
         "documents": documents,
@@ -109,7 +108,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         "shards": len(shards),
         "moved": moved,
     }
-    return Output(made, (table, *(file for shard in shards for file in shard.files)))
+    return Output(made, (described, *(file for shard in shards for file in shard.files)))
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
@@ -207,6 +206,20 @@ def _gather(
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
     _whole(root, sum(shard.rows for shard in shards), rows, "rows")
     return shards
+
+
+def _describe(spec: JobSpec, there: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
+    """Write sizes, keywords and representative documents of every node of the tree that people look at."""
+    scratch, shards = attempt.scratch / "described", there.manifest.shards
+    tree = ShownTree.of(load_router(model.local("router")))
+    with Bar("describe", there.manifest.documents, "documents") as bar:
+        items = [{"shard": number} for number in range(len(shards))]
+        without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
+        for row in stream(items, DescribeShard, {"there": there, "scratch": scratch}, without_gpus):
+            bar.advance(row["rows"])
+    counts = there.manifest.counts
+    parts = [written_part(scratch, number, len(counts)) for number in range(len(shards))]
+    return files.write_parquet(attempt.root, LEAVES, [table(tree, np.array(counts), parts)], schemas.LEAVES)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:

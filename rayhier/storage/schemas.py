@@ -63,4 +63,15 @@ NODES = "nodes"
 """Sidecar of the probabilities of ReTreever's leaves, float16 [leaves], as `model.retreever.stored` makes them."""
 IDS = pa.schema([("doc_id", pa.string())])
 """Ids of documents that a version of the leaf map removes."""
-LEAVES = pa.schema([("level", pa.int8()), ("node", pa.int32()), ("size", pa.int64())])
+WORDS = pa.list_(pa.string())
+LEAVES = pa.schema(
+    [
+        ("level", pa.int8()),
+        ("node", pa.int32()),
+        ("parent", pa.int32()),
+        ("size", pa.int64()),
+        ("keywords", WORDS),
+        ("documents", WORDS),
+    ]
+)
+"""Nodes of the tree that people look at, level by level, top down; a node's `parent` is a node of the level above."""
