@@ -1,0 +1,123 @@
+"""`python -m rayhier.inspect WORKDIR`: the tree of an index, and the paths of a document or a query through it."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayhier.spec import InputError
+from rayhier.storage.paths import locate
+
+if TYPE_CHECKING:
+    from rayhier.inspect.nodes import Inspection, Node, Step
+
+DEPTH, MOST_DEPTH = 3, 16
+"""Levels shown where no depth is given, and most that may be asked for."""
+WORDS, WIDTH = 8, 100
+"""Keywords of a line, and characters of a title."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tree, a node, or a path; or write a page. The exit code is 2 for a mistake of the user."""
+    given = _parser().parse_args(arguments)
+    try:
+        from rayhier.corpus.check import encodes
+        from rayhier.inspect.nodes import Inspection
+
+        for name in ("query", "document"):
+            if (text := getattr(given, name)) is not None and (not encodes(text) or not text.strip()):
+                raise InputError(f"--{name}: got no words in UTF-8; allowed: a text")
+        with Inspection.open(locate(given.workdir)) as tree:
+            for line in _lines(given, tree):
+                print(line)
+    except (InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader has seen enough
+        return 0
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rayhier.inspect", description="Show the tree of an index.", allow_abbrev=False
+    )
+    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
+    parser.add_argument("--depth", type=_depth, default=DEPTH, help=f"levels shown (default {DEPTH})")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--node", metavar="LEVEL:NUMBER", help="show one node, its place, and what it holds")
+    only.add_argument("--document", metavar="ID", help="show the path of a document, with probabilities")
+    only.add_argument("--query", metavar="TEXT", help="show the path of a query, with probabilities")
+    only.add_argument("--html", type=Path, metavar="FILE", help="write one page, which needs nothing else")
+    return parser
+
+
+def _lines(given: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
+    if given.node is not None:
+        yield from _one(tree, tree.node(given.node))
+    elif given.document is not None:
+        yield from _path(tree.document(given.document))
+    elif given.query is not None:
+        yield from _path(tree.query(given.query))
+    elif given.html is not None:
+        from rayhier.inspect.page import write_page
+
+        size, nodes = write_page(tree, given.html, given.depth)
+        yield f"{given.html}: {nodes:,} nodes, {size / 1e6:,.1f} MB"
+    else:
+        yield heading(tree)
+        yield from _below(tree, tree.root, given.depth)
+
+
+def heading(tree: "Inspection") -> str:
+    """One line on the index: documents, rows, leaves, levels."""
+    manifest, router = tree.there.manifest, tree.model.spec.router.type
+    levels = " > ".join(f"{len(level):,}" for level in tree.levels)
+    grouped = ", grouped by their centroids" if tree.tree.grouped else ""
+    return (
+        f"{manifest.documents:,} documents, {sum(manifest.counts):,} rows in {len(manifest.counts):,} leaves of "
+        f"{router}{grouped}; nodes of each level: {levels}"
+    )
+
+
+def _below(tree: "Inspection", node: "Node", depth: int, indent: int = 0) -> Iterator[str]:
+    for child in tree.children(node):
+        yield "  " * indent + line(child)
+        if child.level < depth:
+            yield from _below(tree, child, depth, indent + 1)
+
+
+def line(node: "Node") -> str:
+    """One line on a node: its name, its size, its keywords."""
+    return f"{node.name}  {node.size:,}  {' '.join(node.keywords[:WORDS])}".rstrip()
+
+
+def _one(tree: "Inspection", node: "Node") -> Iterator[str]:
+    for indent, one in enumerate(tree.above(node)):
+        yield "  " * indent + line(one)
+    titles = tree.titles(node.documents)
+    yield "documents:"
+    yield from (f"  {name}  {titles.get(name, '')[:WIDTH]}".rstrip() for name in node.documents)
+    queries = tree.queries()[node.level - 1][node.number]
+    if queries:
+        yield "queries:"
+        yield from (f"  {' '.join(text.split())[:WIDTH]}" for text in queries)
+    if children := tree.children(node):
+        yield "below:"
+        yield from (f"  {line(child)}" for child in children)
+
+
+def _path(steps: "Sequence[Step]") -> Iterator[str]:
+    for indent, step in enumerate(steps):
+        yield "  " * indent + f"{step.probability:.3f}  {line(step.node)}"
+
+
+def _depth(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_DEPTH:
+        raise argparse.ArgumentTypeError(f"got {text!r}; allowed: 1 to {MOST_DEPTH}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

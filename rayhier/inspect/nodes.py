@@ -1,0 +1,211 @@
+"""Nodes of an index's tree, what they hold, and the paths of documents and queries through it."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from rayhier.arrays import Floats
+from rayhier.index.describe import describe
+from rayhier.index.shown import ShownTree
+from rayhier.model.encoded import Encoded
+from rayhier.model.retreever import RetreeverRouter
+from rayhier.model.router import place_all, route_all
+from rayhier.search.index import reading_leaf_map
+from rayhier.search.model import Model
+from rayhier.spec import InputError
+from rayhier.storage import columns, current, files
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import BUILT, LEAVES, LeafMap
+from rayhier.storage.paths import Location
+from rayhier.storage.schemas import NODES
+
+MOST_QUERIES = 1_000
+"""Queries of the corpus that are routed to find each node's own."""
+QUERIES = 3
+"""Representative queries of a node."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the tree; level 0 is the root."""
+
+    level: int
+    number: int
+    parent: int
+    size: int
+    """Rows below it: a document in two leaves is two."""
+    keywords: list[str]
+    documents: list[str]
+    """Ids of the documents that most probably lie here."""
+
+    @property
+    def name(self) -> str:
+        """How the command names the node: LEVEL:NUMBER."""
+        return f"{self.level}:{self.number}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node on a path, and its probability."""
+
+    node: Node
+    probability: float
+
+
+class Inspection:
+    """One version of an index, its model, and its nodes level by level, top down."""
+
+    def __init__(self, workdir: Location, now: Current, there: LeafMap, model: Model) -> None:
+        self.workdir, self.now, self.there, self.model = workdir, now, there, model
+        self.tree = ShownTree.of(model.router)
+        self.levels = _nodes(self._table())
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, workdir: Location) -> Iterator[Self]:
+        """Open the index that `current.json` names; vacuum keeps its version while the block runs."""
+        now = current.read(workdir)
+        with reading_leaf_map(workdir, now) as there:
+            yield cls(workdir, now, there, Model.of_workdir(workdir, now))
+
+    def _table(self) -> pa.Table:
+        """What the index says of its nodes; of a later version than the built one, found now."""
+        if self.there.manifest.version != BUILT:
+            return describe(self.there, self.tree)
+        return files.read_table(self.there.root / LEAVES)
+
+    @property
+    def root(self) -> Node:
+        """The root, which holds everything."""
+        manifest = self.there.manifest
+        return Node(0, 0, 0, sum(manifest.counts), [], [])
+
+    def node(self, name: str) -> Node:
+        """The node of a name LEVEL:NUMBER; InputError where there is none."""
+        level, _, number = name.partition(":")
+        if level.isdecimal() and number.isdecimal() and 1 <= int(level) <= len(self.levels):
+            own = self.levels[int(level) - 1]
+            if int(number) < len(own):
+                return own[int(number)]
+            allowed = f"{level}:0 to {level}:{len(own) - 1}"
+        else:
+            allowed = f"LEVEL:NUMBER, levels 1 to {len(self.levels)}"
+        raise InputError(f"--node: got {name!r}, which this tree has not; allowed: {allowed}")
+
+    def children(self, node: Node) -> list[Node]:
+        """Nodes below a node that hold documents, the largest first."""
+        if node.level == len(self.levels):
+            return []
+        below = self._below[node.level].get(node.number, [])
+        return sorted((one for one in below if one.size), key=lambda one: (-one.size, one.number))
+
+    @cached_property
+    def _below(self) -> list[dict[int, list[Node]]]:
+        found: list[dict[int, list[Node]]] = []
+        for level in self.levels:
+            own: dict[int, list[Node]] = {}
+            for node in level:
+                own.setdefault(node.parent, []).append(node)
+            found.append(own)
+        return found
+
+    def above(self, node: Node) -> list[Node]:
+        """The nodes from the root's child down to a node."""
+        path = [node]
+        while path[0].level > 1:
+            path.insert(0, self.levels[path[0].level - 2][path[0].parent])
+        return path
+
+    def titles(self, ids: Sequence[str]) -> dict[str, str]:
+        """Titles, or beginnings of the texts, of some documents."""
+        wanted, found = pa.array(sorted(set(ids)), pa.string()), {}
+        for shard in self.there.manifest.shards:
+            table = self.there.read(shard, ["doc_id", "rank", "title", "text"], verify=False)
+            table = table.filter(pc.and_(pc.equal(table["rank"], 0), pc.is_in(table["doc_id"], wanted)))
+            for name, title, text in zip(*(table[key].to_pylist() for key in ("doc_id", "title", "text")), strict=True):
+                found[name] = " ".join((title or text).split())
+        return found
+
+    def document(self, name: str) -> list[Step]:
+        """The path of a document to its leaf, with probabilities; InputError where it is not in the index."""
+        for shard in self.there.manifest.shards:
+            wanted = ["doc_id", "rank", "leaf", "vector", *(NODES for _ in range(NODES in shard.sidecars))]
+            rows = self.there.read(shard, wanted, verify=False)
+            rows = rows.filter(pc.and_(pc.equal(rows["doc_id"], name), pc.equal(rows["rank"], 0)))
+            if rows.num_rows:
+                return self._path(int(rows["leaf"][0].as_py()), self._placed(rows))
+        raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")
+
+    def _placed(self, rows: pa.Table) -> Floats:
+        """Probability [leaves] of every leaf for the one document of a table."""
+        router = self.model.router
+        if isinstance(router, RetreeverRouter):
+            return np.asarray(2 * columns.matrix(rows[NODES])[0] / router.n_leaves)
+        encoded = Encoded.of(columns.matrix(rows["vector"]))
+        return np.asarray(_spread(*place_all(router, encoded, router.n_leaves), router.n_leaves)[0])
+
+    def query(self, text: str) -> list[Step]:
+        """The path of a query to its most probable leaf, with probabilities."""
+        probability_L = self.routed(self.model.encode([text]))[0]
+        return self._path(int(probability_L.argmax()), probability_L)
+
+    def routed(self, encoded: Encoded) -> Floats:
+        """Probability [q, leaves] of every leaf for queries."""
+        router = self.model.router
+        return _spread(*route_all(router, encoded, router.n_leaves), router.n_leaves)
+
+    def _path(self, leaf: int, probability_L: Floats) -> list[Step]:
+        path_T = self.tree.paths()[leaf]
+        sums = self.tree.summed(probability_L)
+        return [
+            Step(own[number], float(sum_K[number]))
+            for own, sum_K, number in zip(self.levels, sums, path_T.tolist(), strict=True)
+        ]
+
+    def queries(self) -> list[list[list[str]]]:
+        """Texts of the queries that most probably go to each node, level by level; empty without queries."""
+        corpus, vectors = (current.artifact(self.workdir, self.now, kind) for kind in ("corpus", "vectors"))
+        texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).slice(0, MOST_QUERIES)
+        stored = columns.read([vectors.path("queries.parquet")], ["query_id", "vector"])
+        own = stored.take(pc.index_in(texts["query_id"], stored["query_id"].combine_chunks()))
+        names = texts["text"].to_pylist()
+        if not names:
+            return [[[] for _ in level] for level in self.levels]
+        encoded = self.model.encode_stored(columns.matrix(own["vector"]), lambda: names)
+        probability_QL = self.routed(encoded)
+        return [[[names[row] for row in rows] for rows in best] for best in self._best(probability_QL)]
+
+    def _best(self, probability_QL: Floats) -> Iterator[list[list[int]]]:
+        """Rows of the queries that most probably go to each node of a level, best first."""
+        path_LT = self.tree.paths()
+        for level, count in enumerate(self.tree.counts):
+            sums_KQ = np.zeros((count, len(probability_QL)), np.float32)
+            np.add.at(sums_KQ, path_LT[:, level], probability_QL.T)
+            order = np.argsort(-sums_KQ, axis=1, kind="stable")[:, :QUERIES]
+            # A query is shown at a node only where no other node of the level is more probable.
+            own_Q = sums_KQ.argmax(axis=0)
+            yield [[row for row in rows if own_Q[row] == node] for node, rows in enumerate(order.tolist())]
+
+
+def _nodes(table: pa.Table) -> list[list[Node]]:
+    levels: list[list[Node]] = []
+    for row in table.to_pylist():
+        if row["level"] > len(levels):
+            levels.append([])
+        made = Node(row["level"], row["node"], row["parent"], row["size"], row["keywords"], row["documents"])
+        levels[-1].append(made)
+    return levels
+
+
+def _spread(leaf_NK: torch.Tensor, log_prob_NK: torch.Tensor, leaves: int) -> Floats:
+    """Probabilities [n, leaves] from leaves [n, k], in any order, and their log-probabilities."""
+    found = np.zeros((len(leaf_NK), leaves), np.float32)
+    np.put_along_axis(found, leaf_NK.numpy().astype(np.int64), np.exp(log_prob_NK.numpy()), axis=1)
+    return found

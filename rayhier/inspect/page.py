@@ -1,0 +1,75 @@
+"""One self-contained page of a tree: nodes by size, search over keywords, paths of documents and queries."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rayhier.inspect.nodes import Inspection, Node, Step
+from rayhier.spec import InputError
+from rayhier.storage import files
+
+TEMPLATE = Path(__file__).with_name("page.html")
+DATA = "/* data */"
+"""Place of the data in the template."""
+MOST_NODES = 20_000
+"""Most nodes of a page."""
+SHOWN = 40
+"""Documents, and queries, whose paths a page knows beside those of its nodes, at most."""
+
+
+def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
+    """Write the page of a tree to a depth; returns its bytes and nodes. InputError where it has too many nodes."""
+    nodes = [node for level in tree.levels[:depth] for node in level if node.size]
+    if len(nodes) > MOST_NODES:
+        raise InputError(f"--depth: got {depth}, {len(nodes):,} nodes; allowed: at most {MOST_NODES:,} nodes")
+    text = TEMPLATE.read_text("utf-8").replace(DATA, data(tree, nodes))
+    try:
+        files.replace(file.absolute(), text.encode())
+    except OSError as error:
+        raise InputError(f"--html: {file} cannot be written: {error.strerror}") from None
+    return len(text.encode()), len(nodes)
+
+
+def data(tree: Inspection, nodes: list[Node]) -> str:
+    """What the page shows, as JSON that no text can end: `<`, `>` and `&` are escaped."""
+    queries = tree.queries()
+    titles = tree.titles([name for node in nodes for name in node.documents])
+    shown = {
+        "heading": {"name": tree.now.spec.name, "documents": tree.there.manifest.documents},
+        "nodes": [_node(node, queries[node.level - 1][node.number]) for node in nodes],
+        "titles": titles,
+        "paths": _paths(tree, nodes, queries),
+    }
+    plain = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        plain = plain.replace(sign, f"\\u{ord(sign):04x}")
+    return plain
+
+
+def _node(node: Node, queries: list[str]) -> dict[str, Any]:
+    return {
+        "id": node.name,
+        "parent": f"{node.level - 1}:{node.parent}" if node.level > 1 else None,
+        "size": node.size,
+        "keywords": node.keywords,
+        "documents": node.documents,
+        "queries": queries,
+    }
+
+
+def _paths(tree: Inspection, nodes: list[Node], queries: list[list[list[str]]]) -> dict[str, dict[str, Any]]:
+    """Paths of some documents and queries that stand at nodes, spread over the tree: text -> [node, probability]."""
+    documents = dict.fromkeys(name for node in nodes for name in node.documents[:1])
+    asked = dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number][:1])
+    return {
+        "documents": {name: _steps(tree.document(name)) for name in _spread([*documents])},
+        "queries": {text: _steps(tree.query(text)) for text in _spread([*asked])},
+    }
+
+
+def _spread(names: list[str]) -> list[str]:
+    return names[:: max(1, -(-len(names) // SHOWN))]
+
+
+def _steps(steps: list[Step]) -> list[tuple[str, float]]:
+    return [(step.node.name, round(step.probability, 4)) for step in steps]
