@@ -23,7 +23,7 @@ from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
 STAGES = ("corpus", "generate", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 2, "generate": 1, "embed": 1, "train": 8, "index": 4, "evaluate": 5}
+CODE = {"corpus": 2, "generate": 1, "embed": 1, "train": 8, "index": 5, "evaluate": 5}
 """Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Fields that say where a corpus is stored. Fingerprints leave them out and cover the content instead."""

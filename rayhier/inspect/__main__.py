@@ -99,7 +99,7 @@ def _one(tree: "Inspection", node: "Node") -> Iterator[str]:
     titles = tree.titles(node.documents)
     yield "documents:"
     yield from (f"  {name}  {titles.get(name, '')[:WIDTH]}".rstrip() for name in node.documents)
-    queries = tree.queries()[node.level - 1][node.number]
+    queries = tree.queries[node.level - 1][node.number]
     if queries:
         yield "queries:"
         yield from (f"  {' '.join(text.split())[:WIDTH]}" for text in queries)

@@ -20,7 +20,7 @@ from rayhier.model.router import place_all, route_all
 from rayhier.search.index import reading_leaf_map
 from rayhier.search.model import Model
 from rayhier.spec import InputError
-from rayhier.storage import columns, current, files
+from rayhier.storage import columns, current, files, schemas
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import BUILT, LEAVES, LeafMap
 from rayhier.storage.paths import Location
@@ -76,10 +76,12 @@ class Inspection:
             yield cls(workdir, now, there, Model.of_workdir(workdir, now))
 
     def _table(self) -> pa.Table:
-        """What the index says of its nodes; of a later version than the built one, found now."""
-        if self.there.manifest.version != BUILT:
-            return describe(self.there, self.tree)
-        return files.read_table(self.there.root / LEAVES)
+        """What the index says of its nodes; of a later version than the built one, or of an older index, found now."""
+        if self.there.manifest.version == BUILT:
+            table = files.read_table(self.there.root / LEAVES)
+            if table.schema.equals(schemas.LEAVES):
+                return table
+        return describe(self.there, self.tree)
 
     @property
     def root(self) -> Node:
@@ -135,21 +137,30 @@ class Inspection:
 
     def document(self, name: str) -> list[Step]:
         """The path of a document to its leaf, with probabilities; InputError where it is not in the index."""
+        found = self.documents([name])
+        if name not in found:
+            raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")
+        return found[name]
+
+    def documents(self, names: Sequence[str]) -> dict[str, list[Step]]:
+        """Paths of documents to their leaves, by id; those that the index does not hold are left out."""
+        wanted, found = pa.array(sorted(set(names)), pa.string()), {}
         for shard in self.there.manifest.shards:
-            wanted = ["doc_id", "rank", "leaf", "vector", *(NODES for _ in range(NODES in shard.sidecars))]
-            rows = self.there.read(shard, wanted, verify=False)
-            rows = rows.filter(pc.and_(pc.equal(rows["doc_id"], name), pc.equal(rows["rank"], 0)))
+            read = ["doc_id", "rank", "leaf", "vector", *([NODES] if NODES in shard.sidecars else [])]
+            rows = self.there.read(shard, read, verify=False)
+            rows = rows.filter(pc.and_(pc.is_in(rows["doc_id"], wanted), pc.equal(rows["rank"], 0)))
             if rows.num_rows:
-                return self._path(int(rows["leaf"][0].as_py()), self._placed(rows))
-        raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")
+                placed = zip(rows["doc_id"].to_pylist(), rows["leaf"].to_pylist(), self._placed(rows), strict=True)
+                found.update({name: self._path(leaf, probability_L) for name, leaf, probability_L in placed})
+        return found
 
     def _placed(self, rows: pa.Table) -> Floats:
-        """Probability [leaves] of every leaf for the one document of a table."""
+        """Probability [n, leaves] of every leaf for the documents of a table."""
         router = self.model.router
         if isinstance(router, RetreeverRouter):
-            return np.asarray(2 * columns.matrix(rows[NODES])[0] / router.n_leaves)
+            return np.asarray(2 * columns.matrix(rows[NODES]) / router.n_leaves)
         encoded = Encoded.of(columns.matrix(rows["vector"]))
-        return np.asarray(_spread(*place_all(router, encoded, router.n_leaves), router.n_leaves)[0])
+        return _spread(*place_all(router, encoded, router.n_leaves), router.n_leaves)
 
     def query(self, text: str) -> list[Step]:
         """The path of a query to its most probable leaf, with probabilities."""
@@ -169,29 +180,41 @@ class Inspection:
             for own, sum_K, number in zip(self.levels, sums, path_T.tolist(), strict=True)
         ]
 
-    def queries(self) -> list[list[list[str]]]:
-        """Texts of the queries that most probably go to each node, level by level; empty without queries."""
+    @cached_property
+    def _asked(self) -> tuple[list[str], Floats]:
+        """Texts of queries of the corpus, each once, and the probability [q, leaves] of every leaf for them."""
         corpus, vectors = (current.artifact(self.workdir, self.now, kind) for kind in ("corpus", "vectors"))
-        texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).slice(0, MOST_QUERIES)
+        texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
         stored = columns.read([vectors.path("queries.parquet")], ["query_id", "vector"])
-        own = stored.take(pc.index_in(texts["query_id"], stored["query_id"].combine_chunks()))
-        names = texts["text"].to_pylist()
-        if not names:
-            return [[[] for _ in level] for level in self.levels]
-        encoded = self.model.encode_stored(columns.matrix(own["vector"]), lambda: names)
-        probability_QL = self.routed(encoded)
-        return [[[names[row] for row in rows] for rows in best] for best in self._best(probability_QL)]
+        first = {text: row for row, text in reversed([*enumerate(texts["text"].to_pylist())])}
+        rows = sorted(first.values())[:MOST_QUERIES]
+        if not rows:
+            return [], np.zeros((0, self.model.router.n_leaves), np.float32)
+        chosen = texts.take(pa.array(rows))
+        own = stored.take(pc.index_in(chosen["query_id"], stored["query_id"].combine_chunks()))
+        names: list[str] = chosen["text"].to_pylist()
+        return names, self.routed(self.model.encode_stored(columns.matrix(own["vector"]), lambda: names))
 
-    def _best(self, probability_QL: Floats) -> Iterator[list[list[int]]]:
-        """Rows of the queries that most probably go to each node of a level, best first."""
+    @cached_property
+    def queries(self) -> list[list[list[str]]]:
+        """Texts of the queries that most probably go to each node, level by level; none where there are none."""
+        names, probability_QL = self._asked
         path_LT = self.tree.paths()
+        found = []
         for level, count in enumerate(self.tree.counts):
-            sums_KQ = np.zeros((count, len(probability_QL)), np.float32)
+            sums_KQ = np.zeros((count, len(names)), np.float32)
             np.add.at(sums_KQ, path_LT[:, level], probability_QL.T)
-            order = np.argsort(-sums_KQ, axis=1, kind="stable")[:, :QUERIES]
-            # A query is shown at a node only where no other node of the level is more probable.
-            own_Q = sums_KQ.argmax(axis=0)
-            yield [[row for row in rows if own_Q[row] == node] for node, rows in enumerate(order.tolist())]
+            best = np.argsort(-sums_KQ, axis=1, kind="stable")[:, :QUERIES].tolist()
+            # A query is shown only at the most probable node of a level.
+            own_Q = sums_KQ.argmax(axis=0) if count and names else np.zeros(0, np.int64)
+            found.append([[names[row] for row in rows if own_Q[row] == node] for node, rows in enumerate(best)])
+        return found
+
+    def asked(self, texts: Sequence[str]) -> dict[str, list[Step]]:
+        """Paths of some of the corpus's queries to their most probable leaves, by text."""
+        names, probability_QL = self._asked
+        row = {name: number for number, name in enumerate(names)}
+        return {text: self._path(int(probability_QL[row[text]].argmax()), probability_QL[row[text]]) for text in texts}
 
 
 def _nodes(table: pa.Table) -> list[list[Node]]:

@@ -13,8 +13,8 @@ DATA = "/* data */"
 """Place of the data in the template."""
 MOST_NODES = 20_000
 """Most nodes of a page."""
-SHOWN = 40
-"""Documents, and queries, whose paths a page knows beside those of its nodes, at most."""
+MOST_PATHS = 2_000
+"""Most documents, and queries, whose paths a page knows."""
 
 
 def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
@@ -32,7 +32,7 @@ def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
 
 def data(tree: Inspection, nodes: list[Node]) -> str:
     """What the page shows, as JSON that no text can end: `<`, `>` and `&` are escaped."""
-    queries = tree.queries()
+    queries = tree.queries
     titles = tree.titles([name for node in nodes for name in node.documents])
     shown = {
         "heading": {"name": tree.now.spec.name, "documents": tree.there.manifest.documents},
@@ -58,17 +58,11 @@ def _node(node: Node, queries: list[str]) -> dict[str, Any]:
 
 
 def _paths(tree: Inspection, nodes: list[Node], queries: list[list[list[str]]]) -> dict[str, dict[str, Any]]:
-    """Paths of some documents and queries that stand at nodes, spread over the tree: text -> [node, probability]."""
-    documents = dict.fromkeys(name for node in nodes for name in node.documents[:1])
-    asked = dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number][:1])
-    return {
-        "documents": {name: _steps(tree.document(name)) for name in _spread([*documents])},
-        "queries": {text: _steps(tree.query(text)) for text in _spread([*asked])},
-    }
-
-
-def _spread(names: list[str]) -> list[str]:
-    return names[:: max(1, -(-len(names) // SHOWN))]
+    """Paths of documents and queries that stand at nodes, the nearest to the root first: text -> node, probability."""
+    documents = [*dict.fromkeys(name for node in nodes for name in node.documents)][:MOST_PATHS]
+    asked = [*dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number])][:MOST_PATHS]
+    found = {"documents": tree.documents(documents), "queries": tree.asked(asked)}
+    return {kind: {name: _steps(own) for name, own in group.items()} for kind, group in found.items()}
 
 
 def _steps(steps: list[Step]) -> list[tuple[str, float]]:
