@@ -37,9 +37,20 @@ def test_every_word_is_counted_where_it_stands():
         for leaf, word, count in zip(found.node_A.tolist(), found.word_A.tolist(), found.count_A.tolist(), strict=True)
     }
     assert named == {
-        **{(0, "cats"): 2, (0, "purr"): 2, (0, "and"): 1, (0, "dogs"): 1, (0, "sleep"): 1},
-        **{(1, "dogs"): 1, (1, "bark"): 2, (1, "loud"): 1, (1, "dog"): 1, (1, "bone"): 2},
-        **{(2, "stars"): 1, (2, "sky"): 1, (2, "moon"): 2, (2, "shines"): 1},
+        (0, "cats"): 2,
+        (0, "purr"): 2,
+        (0, "and"): 1,
+        (0, "dogs"): 1,
+        (0, "sleep"): 1,
+        (1, "dogs"): 1,
+        (1, "bark"): 2,
+        (1, "loud"): 1,
+        (1, "dog"): 1,
+        (1, "bone"): 2,
+        (2, "stars"): 1,
+        (2, "sky"): 1,
+        (2, "moon"): 2,
+        (2, "shines"): 1,
     }
 
 

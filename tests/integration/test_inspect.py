@@ -1,0 +1,112 @@
+"""Inspection of a built index: the tree, a node, paths with probabilities, and a page that holds all it needs."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from rayhier.index import __main__ as index
+from rayhier.index import describe
+from rayhier.inspect import __main__ as inspect
+
+from ..conftest import leaf_map_of
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+EVIL = "<script>document.title='taken'</script></script><!-- & \u2028"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert inspect.main([*arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_tree_of_a_built_index(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = str(built / "work")
+    heading, *lines = said(capsys, work)
+    manifest = leaf_map_of(built / "work").manifest
+    assert heading.startswith(f"240 documents, {sum(manifest.counts)} rows in 8 leaves of learned_ivf; ")
+    sizes = [int(line.split()[1].replace(",", "")) for line in lines]
+    assert sizes == sorted((count for count in manifest.counts if count), reverse=True)
+    stored = pq.read_table(leaf_map_of(built / "work").root / "leaves.parquet").to_pylist()
+    assert [row["size"] for row in stored] == manifest.counts
+    for line in lines:
+        node = int(line.split()[0].removeprefix("1:"))
+        assert line.split()[2:] == stored[node]["keywords"][:8]
+        assert len(stored[node]["documents"]) == min(3, stored[node]["size"])
+
+
+def test_paths_and_a_node(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = str(built / "work")
+    first = json.loads((built / "corpus" / "corpus.jsonl").read_text().splitlines()[0])
+    (own,) = said(capsys, work, "--document", first["_id"])
+    probability, node, *_ = own.split()
+    assert 0 < float(probability) <= 1
+    rows = [row for shard in leaf_map_of(built / "work").manifest.shards for row in _rows(built, shard)]
+    assert node == f"1:{next(leaf for name, leaf in rows if name == first['_id'])}"
+    (asked,) = said(capsys, work, "--query", f"{first['title']} {first['text']}")
+    assert asked.split()[1].startswith("1:")
+    shown = said(capsys, work, "--node", node)
+    assert shown[0].startswith(f"{node}  ")
+    assert "documents:" in shown
+
+
+def _rows(built: Path, shard: object) -> list[tuple[str, int]]:
+    table = leaf_map_of(built / "work").read(shard, ["doc_id", "leaf", "rank"])  # type: ignore[arg-type]
+    return [(row["doc_id"], row["leaf"]) for row in table.to_pylist() if row["rank"] == 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--node", "1:8"], "--node: got '1:8', which this tree has not; allowed: 1:0 to 1:7"),
+        (["--node", "2:0"], "--node: got '2:0', which this tree has not; allowed: LEVEL:NUMBER, levels 1 to 1"),
+        (["--document", "none"], "--document: got 'none', which the index does not hold; allowed: an id of a document"),
+        (["--query", "  "], "--query: got no words in UTF-8; allowed: a text"),
+    ],
+)
+def test_what_is_not_there(built: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    assert inspect.main([str(built / "work"), *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_without_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect.main([str(tmp_path)]) == 2
+    assert "build an index with python -m rayhier.run SPEC first" in capsys.readouterr().err
+
+
+@pytest.fixture
+def page(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A page of an index with a document whose id, title and words are markup, and which its node names."""
+    monkeypatch.setattr(describe, "DOCUMENTS", 1_000)
+    new = tmp_path / "new.jsonl"
+    new.write_text(json.dumps({"_id": EVIL, "title": EVIL, "text": "script document title taken " * 9}) + "\n")
+    assert index.main(["add", str(work), str(new)]) == 0
+    file = tmp_path / "tree.html"
+    assert inspect.main([str(work), "--html", str(file)]) == 0
+    assert re.search(r"tree\.html: 8 nodes, 0\.\d MB", capsys.readouterr().out)
+    return file
+
+
+def test_a_page_shows_markup_as_text_and_asks_for_nothing(page: Path) -> None:
+    text = page.read_text()
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text)
+    held = json.loads(data)
+    assert not set("<>&\u2028") & set(data)
+    assert any(EVIL in node["documents"] for node in held["nodes"])
+    assert EVIL.split()[0] in held["titles"][EVIL]
+    assert text.count("<script") == text.count("</script>") == 2
+    assert not re.search(r"(src|href|url)\s*[=(]|https?://|@import|fetch\(|XMLHttpRequest|innerHTML", text)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
+def test_a_browser_shows_the_page(page: Path) -> None:
+    asked = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
+    dom = subprocess.run([*asked, page.as_uri()], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "<title>tiny</title>" in dom
+    assert "<h1>tiny: 241 documents</h1>" in dom
+    assert dom.count('class="row"') == 8
