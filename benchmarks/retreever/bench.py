@@ -27,7 +27,7 @@ from rayhier.spec.train import RetreeverTraining
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.grow import grow
+from rayhier.train.retreever.grow import from_tower, grow, with_documents
 from rayhier.train.retreever.matching import Matching, size_all
 from rayhier.train.retreever.start import principal, sizes
 from rayhier.train.tower import HeadTower, Side
@@ -86,7 +86,10 @@ class Setting:
     def router(self, row: Row) -> RetreeverRouter:
         """The trained tree of a row."""
         spec, router = training(row), RetreeverRouting.model_validate({"type": "retreever", **row.router})
-        settings = {"adapter": [spec.epochs, spec.batch_size], "tree": [spec.model_dump(), router.model_dump()]}
+        settings = {
+            "adapter": [spec.epochs, spec.batch_size, spec.documents],
+            "tree": [spec.model_dump(), router.model_dump()],
+        }
 
         def run(name: str, phase: Phase) -> None:
             train(phase, self.path(name, settings[name]))
@@ -103,7 +106,11 @@ class Setting:
             begin = torch.eye(dimension) if row.begin == "identity" else principal(self.examples.document_NM, self.seed)
             made = Adapter(begin, sizes(dimension) if row.kind == "matryoshka" else [dimension])
         every: Literal["matryoshka", "constant"] = "matryoshka" if row.kind == "matryoshka" else "constant"
-        phase = Matching(made, self.tower, self.examples, spec, self.seed, self.measure, schedule=every, rate=row.rate)
+        read = from_tower(self.tower)
+        examples, read = with_documents(self.examples, self.examples.document_NM, spec, self.seed, read)
+        phase = Matching(
+            made, self.tower, examples, spec, self.seed, self.measure, read=read, schedule=every, rate=row.rate
+        )
         train(phase, self.path(row.kind, row.begin, row.rate, spec.model_dump()))
         return made.eval()
 

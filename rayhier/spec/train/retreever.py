@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rayhier.spec.section import Rate
+from rayhier.spec.section import Rate, Weight
 from rayhier.spec.train.common import FEWEST_EPOCHS, MEASUREMENTS, Training
 from rayhier.spec.train.contrast import ContrastTraining
 
@@ -37,6 +37,9 @@ class RetreeverTraining(Training):
     similarity: Comparison = "cosine"
     """How two texts are compared at a level of 2^h nodes. `tv`: by the paper's total variation -½‖p - q‖₁ of their
     distributions. `cosine`: of 2^h p - 1 (ours)."""
+    documents: Weight = 1.0
+    """Documents that ask beside the judged queries, each for one of its three nearest, as a multiple of the judged
+    pairs (ours). 0: none."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
     """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained first, the most
     important nearest to the root (ours). `kmeans`: from one half of a node's documents to the other. `auto`: mrl, for

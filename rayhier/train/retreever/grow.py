@@ -13,9 +13,11 @@ from rayhier.model.retreever import Adapter, AttentionSplits, RetreeverRouter
 from rayhier.model.router import place_all
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
+from rayhier.spec.train.retreever import Schedule
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Phase
+from rayhier.train.retreever.asked import asking, reading
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.retreever.matching import AT_ONCE, Matching, Read
 from rayhier.train.retreever.start import principal, sizes, start_at_directions, start_at_random, start_between_halves
@@ -42,13 +44,14 @@ def grow(
     """Train a tree by what `read` reads of texts, by default the tower's vectors; `run` runs its phases."""
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
     document_NM = encode_side(tower, "document", dimension, group)
+    examples, read = with_documents(examples, document_NM, spec, seed, read or from_tower(tower))
     direction_DM: Tensor | None = None
     if router.splits != "attention" and spec.start in ("auto", "mrl"):
         begin_MM = principal(document_NM, seed) if group.rank == 0 else torch.eye(dimension)
         adapter = Adapter(begin_MM, sizes(dimension))
-        run(
-            "adapter", Matching(adapter, tower, examples, spec, seed, measure, schedule="matryoshka", rate=ADAPTER_RATE)
-        )
+        every: Schedule = "matryoshka"
+        phase = Matching(adapter, tower, examples, spec, seed, measure, read=read, schedule=every, rate=ADAPTER_RATE)
+        run("adapter", phase)
         direction_DM = adapter.weight.detach().cpu()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -63,11 +66,28 @@ def grow(
         )
     if group.rank == 0:
         _start(made, spec, document_NM, direction_DM, seed, read)
-    at_once = AT_ONCE if read is None else READ
+    at_once = READ if router.splits == "attention" else AT_ONCE
     phase = Matching(made.representations, tower, examples, spec, seed, measure, read=read, at_once=at_once)
     run("tree", phase)
     _keep_cells(made, document_NM, phase)
     return made
+
+
+def from_tower(tower: Tower) -> Read:
+    """Read the vectors that a tower makes."""
+    return lambda side, rows: (tower.infer(side, rows),)
+
+
+def with_documents(
+    examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, read: Read
+) -> tuple[Examples, Read]:
+    """Add documents that ask, as many as a spec says, found on the first worker, and read them as queries."""
+    if not spec.documents or examples.same:
+        return examples, read
+    group, queries = WorkerGroup(), len(examples.query_QM)
+    made = asking(examples, document_NM, spec.documents, seed) if group.rank == 0 else None
+    every, row_R = group.agree(made)
+    return every, reading(read, queries, row_R)
 
 
 def _start(
@@ -76,12 +96,10 @@ def _start(
     document_NM: Floats,
     direction_DM: Tensor | None,
     seed: int,
-    read: Read | None,
+    read: Read,
 ) -> None:
     splits = router.splits
     if isinstance(splits, AttentionSplits):
-        if read is None:
-            raise ValueError("read: got None for splits that attend to tokens")
         rows = np.random.default_rng(seed).permutation(len(document_NM))[:SETTLED]
         splits.scale(*read("document", rows))
     elif direction_DM is not None:
