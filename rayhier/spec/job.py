@@ -27,6 +27,14 @@ PAIRS = (
 """Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
 
 
+STARTS = {
+    "linear": ("auto", "random", "mrl", "kmeans"),
+    "mlp": ("auto", "random", "mrl"),
+    "attention": ("auto", "random"),
+}
+"""Starts of a retreever router's splits, by their kind."""
+
+
 class JobSpec(Section):
     """Everything that one job does, as its YAML file says."""
 
@@ -78,12 +86,12 @@ class JobSpec(Section):
         self._keys_count()
         if isinstance(self.train, HceTraining):
             self._hce_fits(self.train)
-        if isinstance(self.train, RetreeverTraining) and self.router.reads == "tokens":
-            if self.train.start in ("mrl", "kmeans"):
-                raise InputError(
-                    f"train.start: got {self.train.start!r} with router.splits attention; allowed: auto or random"
-                )
-        elif self.encoder.train == "none" and not isinstance(self.train, RetreeverTraining):
+        if isinstance(self.train, RetreeverTraining) and isinstance(self.router, RetreeverRouting):
+            allowed = STARTS[self.router.splits]
+            if self.train.start not in allowed:
+                given = f"got {self.train.start!r} with router.splits {self.router.splits}"
+                raise InputError(f"train.start: {given}; allowed: {', '.join(allowed)}")
+        elif self.encoder.train == "none":
             raise InputError(
                 f"encoder.train: got 'none' with train.type {train}, which trains it; allowed: head, last_layer, all, "
                 "or train.type retreever"

@@ -111,7 +111,7 @@ def test_a_tree_over_tokens(
         ),
         (
             {"router": "{type: retreever, splits: attention}", "train": "{type: retreever, start: mrl}"},
-            "train.start: got 'mrl' with router.splits attention; allowed: auto or random",
+            "train.start: got 'mrl' with router.splits attention; allowed: auto, random",
         ),
         (
             {
@@ -120,6 +120,10 @@ def test_a_tree_over_tokens(
                 "corpus": None,
             },
             "train.objective: got 'supervised'",
+        ),
+        (
+            {"router": "{type: retreever, splits: mlp}", "train": "{type: retreever, start: kmeans}"},
+            "train.start: got 'kmeans' with router.splits mlp; allowed: auto, random, mrl",
         ),
         ({"encoder": "none"}, "encoder.train: got 'none' with train.type contrast, which trains it; allowed: head"),
     ],

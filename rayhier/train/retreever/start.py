@@ -35,14 +35,14 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> None:
     """Start splits at directions [d, m], the first at the root; those below the first third at random ones.
 
-    A trunk starts at the first directions and their opposites, which a split then adds up to one.
+    Random directions come in bases of orthogonal ones: a whole basis keeps inner products as they are. A trunk starts
+    at the first directions and their opposites, which a split then adds up to one.
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
     count, dimension = len(planes.weight), direction_DM.shape[1]
     if splits.trunk is None:
         first_DM = direction_DM[: min(count, len(direction_DM) // DIRECTED)]
-        drawn_XM = torch.randn(count - len(first_DM), dimension, generator=draw)
-        planes.weight.copy_(torch.cat([first_DM, drawn_XM]))
+        planes.weight.copy_(torch.cat([first_DM, _bases(count - len(first_DM), dimension, draw)]))
     else:
         half = min(HIDDEN // 2, len(direction_DM))
         first_HM = direction_DM[:half]
@@ -52,6 +52,15 @@ def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats
         planes.weight.zero_()
         planes.weight[:, : 2 * half].copy_(torch.cat([mixture_SH, -mixture_SH], dim=1))
     splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
+
+
+def _bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
+    """Draw `count` directions [count, m]: random orthogonal bases, one after the other."""
+    bases = [
+        torch.linalg.qr(torch.randn(dimension, dimension, generator=draw))[0]
+        for _ in range(max(1, -(-count // dimension)))
+    ]
+    return torch.cat(bases)[:count]
 
 
 @torch.no_grad()

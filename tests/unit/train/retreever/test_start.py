@@ -1,0 +1,76 @@
+"""Starts of a tree's splits: directions, bases, halves of k-means."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.model.retreever import Splits, Trunk, deviations
+from rayhier.train.retreever.start import (
+    principal,
+    sizes,
+    start_at_directions,
+    start_at_random,
+    start_between_halves,
+)
+
+N, M, D = 400, 12, 6
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    x = np.random.default_rng(0).normal(size=(N, M)).astype(np.float32) * np.linspace(3, 0.3, M, dtype=np.float32)
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def scores(splits, vectors):
+    return splits.eval()(torch.from_numpy(vectors)).detach()
+
+
+@pytest.mark.parametrize("start", ["directions", "random", "halves"])
+@pytest.mark.parametrize("trunk", [False, True])
+def test_scores_are_centred_and_smaller_each_level_up(start, trunk, vectors):
+    if trunk and start == "halves":
+        pytest.skip("halves are hyperplanes over vectors")
+    splits = Splits(M, D, Trunk(M) if trunk else None)
+    match start:
+        case "directions":
+            start_at_directions(splits, principal(vectors, 0), vectors, 0)
+        case "random":
+            start_at_random(splits, vectors, 0)
+        case _:
+            start_between_halves(splits, vectors, 0)
+    found = scores(splits, vectors)
+    torch.testing.assert_close(found.mean(dim=0), torch.zeros(2**D - 1), atol=1e-4, rtol=0)
+    torch.testing.assert_close(found.std(dim=0, correction=0), deviations(D), atol=1e-4, rtol=1e-3)
+
+
+def test_the_first_directions_lead_and_bases_keep_inner_products(vectors):
+    splits = Splits(M, D)
+    start_at_directions(splits, principal(vectors, 0), vectors, 0)
+    plane = torch.nn.functional.normalize(splits.planes.weight.detach(), dim=1)
+    leading = principal(vectors, 0)
+    torch.testing.assert_close((plane[:4] * leading[:4]).sum(dim=1).abs(), torch.ones(4), atol=1e-4, rtol=0)
+    basis = plane[4 : 4 + M]
+    torch.testing.assert_close(basis @ basis.T, torch.eye(M), atol=1e-4, rtol=0)
+
+
+def test_principal_directions_are_orthogonal_and_the_widest_first(vectors):
+    axes = principal(vectors, 0).numpy()
+    np.testing.assert_allclose(axes @ axes.T, np.eye(M), atol=1e-5)
+    spread = (vectors @ axes.T).std(axis=0)
+    assert (np.diff(spread) <= 1e-6).all()
+
+
+def test_halves_part_the_documents(vectors):
+    splits = Splits(M, D)
+    start_between_halves(splits, vectors, 0)
+    left = scores(splits, vectors)[:, 0] > 0
+    centroids = [vectors[own].mean(axis=0) for own in (left.numpy(), ~left.numpy())]
+    nearer = vectors @ (centroids[0] - centroids[1]) > 0
+    assert (nearer == left.numpy()).mean() > 0.8
+    assert 0.2 < left.float().mean() < 0.8
+
+
+@pytest.mark.parametrize(("dimension", "wanted"), [(3, [2, 3]), (8, [2, 4, 8]), (12, [2, 4, 8, 12])])
+def test_sizes_double_up_to_the_whole(dimension, wanted):
+    assert sizes(dimension) == wanted
