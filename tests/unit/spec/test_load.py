@@ -113,7 +113,7 @@ REFUSED = {
     "float16 training": (
         SMALLEST,
         ["encoder.precision=float16", "encoder.train=all"],
-        ["encoder: got", "allowed: float16 only with train head"],
+        ["encoder: got", "allowed: float16 only with train none or head"],
     ),
     "another storage": (SMALLEST, ["workdir=ftp://host/a"], ["workdir: got 'ftp://host/a'; allowed: a path on this"]),
     "no bucket": (
