@@ -66,15 +66,16 @@ class Splits(nn.Module):
         return scores
 
     @torch.no_grad()
-    def scale(self, vector_NM: Tensor) -> None:
+    def scale(self, vector_NM: Tensor) -> Tensor:
         """Move and scale scores: over these texts each has mean 0, and DEEPEST as deviation where it is deepest.
 
-        ValueError where a split gives all texts one score: equal distributions have no gradient.
+        Returns the means that were removed [S]. ValueError where a split gives all texts one score: equal distributions
+        have no gradient.
         """
         was_training = self.training
         score_NS = self.eval()(vector_NM)
         self.train(was_training)
-        _settle(self.planes, score_NS, self.depth)
+        return _settle(self.planes, score_NS, self.depth)
 
 
 class AttentionSplits(nn.Module):
@@ -128,26 +129,31 @@ class AttentionSplits(nn.Module):
         return torch.einsum("nsx,sx->ns", read_NSX, self.planes.weight) + self.planes.bias
 
     @torch.no_grad()
-    def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> None:
+    def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
         """Move and scale scores: over these texts each has mean 0, and DEEPEST as deviation where it is deepest.
 
-        With `shared`, all scores together. ValueError where a split gives all texts one score.
+        With `shared`, all scores together. Returns the means that were removed [S]. ValueError where a split gives all
+        texts one score.
         """
         score_NS = self._own(token_NTM, mask_NT)
-        _settle(self.planes, score_NS.reshape(-1, 1) if self.aggregation == "shared" else score_NS, self.depth)
+        shared = self.aggregation == "shared"
+        removed = _settle(self.planes, score_NS.reshape(-1, 1) if shared else score_NS, self.depth)
+        return removed.expand(score_NS.shape[1])
 
 
 @torch.no_grad()
-def _settle(planes: nn.Linear, score_NS: Tensor, depth: int) -> None:
-    """Make scores' means 0 and their deviations those that splits start with."""
+def _settle(planes: nn.Linear, score_NS: Tensor, depth: int) -> Tensor:
+    """Make scores' means 0 and their deviations those that splits start with; returns the means that were removed."""
     spread_S = score_NS.std(dim=0, correction=0)
     if not bool((spread_S > 0).all()):
         flat = int((~(spread_S > 0)).sum())
         raise ValueError(f"{flat} of {len(spread_S)} splits give all texts one score; allowed: splits that differ")
     wanted_S = deviations(depth) if len(spread_S) > 1 else torch.tensor([DEEPEST])
     factor_S = wanted_S.to(spread_S) / spread_S
-    planes.bias.sub_(score_NS.mean(dim=0)).mul_(factor_S)
+    mean_S = score_NS.mean(dim=0)
+    planes.bias.sub_(mean_S).mul_(factor_S)
     planes.weight.mul_(factor_S[:, None])
+    return mean_S * factor_S
 
 
 def level_of_splits(depth: int) -> Tensor:
@@ -244,11 +250,12 @@ class NodeTree(nn.Module):
         return products(dropped_NS) if self.propagation is None else list(self.propagation(dropped_NS))
 
 
-def represent(probability_NK: Tensor, similarity: Comparison) -> Tensor:
-    """Make what texts are compared by at a level: probabilities p [N, K], or for cosine unit vectors of K p - 1."""
+def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor | None = None) -> Tensor:
+    """Make what texts are compared by at a level: probabilities p [N, K], or for cosine unit vectors of K p - 1 + c."""
     if similarity == "tv":
         return probability_NK
-    return F.normalize(probability_NK * probability_NK.shape[1] - 1, dim=1)
+    centred_NK = probability_NK * probability_NK.shape[1] - 1
+    return F.normalize(centred_NK if offset_K is None else centred_NK + offset_K, dim=1)
 
 
 def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) -> Tensor:
@@ -288,6 +295,19 @@ class TreeLevels(Representations):
         """Represent texts by a tree's levels, to be compared by `similarity`."""
         super().__init__()
         self.tree, self.similarity = tree, similarity
+        self.offset_L: nn.Parameter | None = None
+        if similarity == "cosine":
+            self.offset_L = nn.Parameter(torch.zeros(2**tree.splits.depth))
+
+    @torch.no_grad()
+    def begin(self, removed_S: Tensor) -> None:
+        """Start the offset that the cosine adds at what the mean scores [S] said that splits have lost.
+
+        Splits are centred so that leaves are even. But what all texts have in common is a part of their cosine: without
+        it coarse levels and the deepest find less (docs/LOG.md).
+        """
+        if self.offset_L is not None:
+            self.offset_L.copy_(products(removed_S[None])[-1][0].exp() * len(self.offset_L) - 1)
 
     @property
     def width(self) -> int:
@@ -300,7 +320,12 @@ class TreeLevels(Representations):
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
         """What texts are compared by [N, 2^h], level by level."""
-        return [represent(level_NK.exp(), self.similarity) for level_NK in self.tree.levels(score_NW)]
+        return [self.represent(level_NK.exp()) for level_NK in self.tree.levels(score_NW)]
+
+    def represent(self, probability_NK: Tensor) -> Tensor:
+        """What texts are compared by at a level [N, 2^h], by the probabilities of its nodes."""
+        offset_K = None if self.offset_L is None else self.offset_L.reshape(probability_NK.shape[1], -1).mean(dim=1)
+        return represent(probability_NK, self.similarity, offset_K)
 
 
 class Adapter(Representations):

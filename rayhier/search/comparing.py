@@ -1,6 +1,6 @@
 """How a level of ReTreever's tree is searched: what queries and documents are compared by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -22,15 +22,20 @@ class Comparing:
     similarity: Comparison
     again: str
     """`none`, `level` (the deepest) or `vectors`."""
+    offset_L: Floats | None = field(default=None, compare=False, repr=False)
+    """What the cosine adds to the leaves' numbers; the model that made the sidecars has it."""
 
     @classmethod
     def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
         """Compare as a spec says, by a router's similarity."""
-        return cls(search.at_level(router.levels), router.representations.similarity, search.finish)
+        own = router.representations
+        offset_L = None if own.offset_L is None else own.offset_L.detach().cpu().numpy()
+        return cls(search.at_level(router.levels), own.similarity, search.finish, offset_L)
 
     def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
         """What texts are compared by at a level [n, 2^h], from their leaves' stored probabilities [n, l]."""
-        return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.similarity).numpy())
+        offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
+        return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.similarity, offset_K).numpy())
 
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "LevelQuery":
         """Represent queries as documents are, leaves' probabilities stored and all."""

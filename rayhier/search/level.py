@@ -146,7 +146,8 @@ def _mapped(how: Comparing, leaf_map: LeafMap, shard: Shard, leaves: range, limi
         raise InputError(
             f"{leaf_map.root / beside.file.name}: was made by model {beside.maker}, not {leaf_map.manifest.model}"
         )
-    made_of = f"level {FORMAT} {how} {shard.file.sha256} {beside.file.sha256} {leaf_map.void(shard).tolist()} {leaves}"
+    files = f"{shard.file.sha256} {beside.file.sha256} {beside.maker} {leaf_map.void(shard).tolist()}"
+    made_of = f"level {FORMAT} {how} {files} {leaves}"
     lease = cache.made("levels", made_of, lambda place: _write(place, how, leaf_map, shard, leaves), limit)
     level_NK, row_N = (np.load(lease.folder / f"{name}.npy") for name in ("level", "rows"))
     path = lease.folder / "again.npy"

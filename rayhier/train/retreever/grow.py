@@ -101,13 +101,14 @@ def _start(
     splits = router.splits
     if isinstance(splits, AttentionSplits):
         rows = np.random.default_rng(seed).permutation(len(document_NM))[:SETTLED]
-        splits.scale(*read("document", rows))
+        removed_S = splits.scale(*read("document", rows))
     elif direction_DM is not None:
-        start_at_directions(splits, direction_DM, document_NM, seed)
+        removed_S = start_at_directions(splits, direction_DM, document_NM, seed)
     elif spec.start == "kmeans":
-        start_between_halves(splits, document_NM, seed)
+        removed_S = start_between_halves(splits, document_NM, seed)
     else:
-        start_at_random(splits, document_NM, seed)
+        removed_S = start_at_random(splits, document_NM, seed)
+    router.representations.begin(removed_S)
 
 
 @torch.no_grad()

@@ -1,4 +1,7 @@
-"""Where a tree's splits start: at random, at the directions of a Matryoshka adapter, or between halves of k-means."""
+"""Where a tree's splits start: at random, at directions of a Matryoshka adapter, or between halves of k-means.
+
+Every start returns the mean scores that it removed [2^D - 1].
+"""
 
 import numpy as np
 import torch
@@ -32,7 +35,7 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> None:
+def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
     """Start splits at directions [d, m], the first at the root; those below the first third at random ones.
 
     Random directions come in bases of orthogonal ones: a whole basis keeps inner products as they are. A trunk starts
@@ -51,7 +54,7 @@ def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats
         mixture_SH = torch.cat([torch.eye(half)[:count], torch.randn(max(0, count - half), half, generator=draw)])
         planes.weight.zero_()
         planes.weight[:, : 2 * half].copy_(torch.cat([mixture_SH, -mixture_SH], dim=1))
-    splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
+    return splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
 
 
 def _bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
@@ -64,14 +67,14 @@ def _bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> None:
+def start_at_random(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
     """Start splits at random directions."""
     splits.planes.weight.copy_(torch.randn(splits.planes.weight.shape, generator=torch.Generator().manual_seed(seed)))
-    splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
+    return splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
 
 
 @torch.no_grad()
-def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> None:
+def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tensor:
     """Start splits at the difference of the centroids of two halves of a node's documents, found by k-means.
 
     A node with fewer than two documents splits at random.
@@ -85,7 +88,7 @@ def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> None:
         drawn_NM = torch.randn(plane_NM.shape, generator=draw)
         first = 2**level - 1
         splits.planes.weight[first : 2 * first + 1] = torch.where(whole_N[:, None], plane_NM, drawn_NM)
-    splits.scale(torch.from_numpy(rows))
+    return splits.scale(torch.from_numpy(rows))
 
 
 def sampled(vectors_NM: Floats, seed: int) -> Floats:

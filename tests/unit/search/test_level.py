@@ -7,7 +7,7 @@ import torch
 
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
-from rayhier.model.retreever import RetreeverRouter, represent
+from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.comparing import Comparing
 from rayhier.search.level import LevelScan
 from rayhier.search.scan import LeafScan
@@ -39,7 +39,7 @@ def spec(**search):
 def made_router(similarity):
     torch.manual_seed(0)
     router = RetreeverRouter(M, D, "linear", "ancestors", "product", 0.0, similarity)
-    router.splits.scale(torch.from_numpy(unit(0, N)))
+    router.representations.begin(router.splits.scale(torch.from_numpy(unit(0, N) + 0.1)))
     return router.eval().requires_grad_(requires_grad=False)
 
 
@@ -59,7 +59,7 @@ def there(tmp_path, router, write_map):
 def similarity(router, level, queries, documents):
     """Similarity of every pair at a level, from probabilities in full precision."""
     first, second = (
-        represent(router.nodes(Encoded.of(one))[level - 1].exp(), router.representations.similarity).double()
+        router.representations.represent(router.nodes(Encoded.of(one))[level - 1].exp()).double()
         for one in (queries, documents)
     )
     if router.representations.similarity == "tv":
