@@ -26,12 +26,12 @@ class RetreeverTraining(Training):
     """Passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least 10."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 128
     """Pairs of a training step, on all workers together."""
-    router_lr: Rate = 1e-2
+    router_lr: Rate = 1e-3
     """Learning rate of the tree (AdamW), which rises over a twentieth of the steps, then falls to zero."""
     measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
     """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
     an epoch where there are fewer epochs."""
-    schedule: Schedule = "stochastic"
+    schedule: Schedule = "matryoshka"
     """Levels that learn. `constant`: the leaves alone. `linear`, `exponential`: a level that deepens with the steps.
     `stochastic`: in each step one level d, drawn in proportion to d². `matryoshka`: all at once."""
     similarity: Comparison = "cosine"
