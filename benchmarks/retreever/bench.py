@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from benchmarks import cache
 from benchmarks.collection import Collection
 from benchmarks.quality.view import View
-from benchmarks.retreever.controls import NoTree
+from benchmarks.retreever.controls import FixedTree, KmeansTree, MixtureTree, NoTree
 from benchmarks.training import train
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.measures import Judge
@@ -35,20 +35,24 @@ from rayhier.train.tower import HeadTower, Side
 MEASURES = ("R@10", "nDCG@10", "R@100")
 DEPTH = 100
 AT_ONCE = 16_384
+MEASURED_EVERY = 5
+"""Epochs between two dev measures: automatic epochs are ten on these collections, and a measure takes half of one."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One configuration: a tree, an adapter, or outputs without a tree."""
+    """One configuration: a tree, an adapter, outputs without a tree, a tree that nothing trains, or plain vectors."""
 
     name: str
-    kind: Literal["tree", "linear", "matryoshka", "no tree"] = "tree"
+    kind: Literal["tree", "linear", "matryoshka", "no tree", "k-means", "mixtures", "vectors"] = "tree"
     train: dict[str, Any] = field(default_factory=dict)
     router: dict[str, Any] = field(default_factory=dict)
     begin: Literal["identity", "pca"] = "identity"
     """Where an adapter starts."""
     rate: float = 1e-3
     """Learning rate of an adapter, or of outputs without a tree."""
+    base: bool = False
+    """Whether the encoder is the one that nothing trained."""
 
 
 class Unchanged(nn.Module):
@@ -106,10 +110,18 @@ class Setting:
             begin = torch.eye(dimension) if row.begin == "identity" else principal(self.examples.document_NM, self.seed)
             made = Adapter(begin, sizes(dimension) if row.kind == "matryoshka" else [dimension])
         every: Literal["matryoshka", "constant"] = "matryoshka" if row.kind == "matryoshka" else "constant"
-        read = from_tower(self.tower)
-        examples, read = with_documents(self.examples, self.examples.document_NM, spec, self.seed, read)
+        examples, asking_too = with_documents(self.examples, self.examples.document_NM, spec, self.seed)
         phase = Matching(
-            made, self.tower, examples, spec, self.seed, self.measure, read=read, schedule=every, rate=row.rate
+            made,
+            self.tower,
+            examples,
+            spec,
+            self.seed,
+            self.measure,
+            read=asking_too(from_tower(self.tower)),
+            anchored=row.kind == "no tree",
+            schedule=every,
+            rate=row.rate,
         )
         train(phase, self.path(row.kind, row.begin, row.rate, spec.model_dump()))
         return made.eval()
@@ -117,7 +129,13 @@ class Setting:
 
 def training(row: Row) -> RetreeverTraining:
     """Settings of a row's training."""
-    return RetreeverTraining.model_validate({"type": "retreever", **row.train})
+    return RetreeverTraining.model_validate({"type": "retreever", "measure_every": MEASURED_EVERY, **row.train})
+
+
+def fixed(row: Row, setting: Setting) -> FixedTree:
+    """A row's tree that nothing trains."""
+    made, depth = KmeansTree if row.kind == "k-means" else MixtureTree, int(row.router.get("depth", 10))
+    return made(setting.examples.document_NM, depth, setting.seed)
 
 
 class Bench:
@@ -150,15 +168,31 @@ class Bench:
 
     def values(self, row: Row, seed: int) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [q]; measured now or read from before."""
-        setting = self.setting(seed)
+        setting = self.setting(seed, base=row.base)
         path = setting.path("values", self.split, row.kind, row.begin, row.rate, row.router, training(row).model_dump())
         path = path.with_suffix(".npz")
         if not path.is_file():
-            found = self.measured(setting.trained(row), setting)
+            found = self.found(row, setting)
             cache.keep(path, {f"{name} {size}": own[name] for size, own in found.items() for name in own})
         with np.load(path) as kept:
             counts = sorted({int(name.rpartition(" ")[2]) for name in kept})
             return {count: {name: kept[f"{name} {count}"] for name in MEASURES} for count in counts}
+
+    def found(self, row: Row, setting: Setting) -> dict[int, dict[str, Values]]:
+        """Each measure of every query at each size that a row has."""
+        document_NM, query_QM = setting.examples.document_NM, self.asked(setting)
+        match row.kind:
+            case "vectors":
+                return {document_NM.shape[1]: self.judged(flat(document_NM, "cosine"), query_QM)}
+            case "k-means" | "mixtures":
+                tree = fixed(row, setting)
+                levels = range(1, tree.depth + 1)
+                document, query = (tree.represent(x, levels, training(row).similarity) for x in (document_NM, query_QM))
+                return {
+                    own_QK.shape[1]: self.judged(flat(own_NK, training(row).similarity), own_QK)
+                    for own_NK, own_QK in zip(document, query, strict=True)
+                }
+        return self.measured(setting.trained(row), setting)
 
     def measured(self, trained: Representations, setting: Setting) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size of some representations."""

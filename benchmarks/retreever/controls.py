@@ -1,5 +1,7 @@
 """What stands beside ReTreever's tree: a softmax without a tree, hierarchical k-means, Gaussian mixtures."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from sklearn.mixture import GaussianMixture
@@ -67,10 +69,12 @@ class FixedTree:
         parts = np.array_split(vector_NM, max(1, len(vector_NM) // 16_384))
         return np.concatenate([products(torch.from_numpy(self.scores(part)))[-1].numpy() for part in parts])
 
-    def represent(self, vector_NM: Floats, level: int, similarity: Comparison) -> Floats:
-        """What texts are compared by at a level [n, 2^h]."""
-        probability_NK = at_level(stored(torch.from_numpy(self.leaves(vector_NM))), level)
-        return np.asarray(represent(torch.from_numpy(probability_NK), similarity).numpy())
+    def represent(self, vector_NM: Floats, levels: Iterable[int], similarity: Comparison) -> list[Floats]:
+        """What texts are compared by at some levels, [n, 2^h] each."""
+        stored_NL = stored(torch.from_numpy(self.leaves(vector_NM)))
+        return [
+            np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), similarity).numpy()) for level in levels
+        ]
 
 
 class KmeansTree(FixedTree):

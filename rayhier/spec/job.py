@@ -91,6 +91,11 @@ class JobSpec(Section):
             if self.train.start not in allowed:
                 given = f"got {self.train.start!r} with router.splits {self.router.splits}"
                 raise InputError(f"train.start: {given}; allowed: {', '.join(allowed)}")
+            if self.train.reads == "trained" and self.encoder.train == "none":
+                raise InputError(
+                    "train.reads: got 'trained' with encoder.train none, where nothing trains; allowed: auto, base, or "
+                    "encoder.train head, last_layer, all"
+                )
         elif self.encoder.train == "none":
             raise InputError(
                 f"encoder.train: got 'none' with train.type {train}, which trains it; allowed: head, last_layer, all, "

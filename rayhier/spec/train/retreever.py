@@ -19,7 +19,7 @@ Comparison = Literal["tv", "cosine"]
 
 
 class RetreeverTraining(Training):
-    """Symmetric InfoNCE over a batch, at levels of a tree; the encoder learns first, by contrast, or stays frozen."""
+    """Symmetric InfoNCE over a batch, at levels of a tree; the encoder learns first, by contrast, or stays as it is."""
 
     type: Literal["retreever"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
@@ -31,6 +31,9 @@ class RetreeverTraining(Training):
     measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
     """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
     an epoch where there are fewer epochs."""
+    reads: Literal["auto", "base", "trained"] = "auto"
+    """Vectors that the tree reads, or the encoder of the tokens that it reads. `trained`: the encoder learns first, by
+    contrast, in a phase of its own. `base`: nothing of it learns. `auto`: as `encoder.train` says."""
     schedule: Schedule = "matryoshka"
     """Levels that learn. `constant`: the leaves alone. `linear`, `exponential`: a level that deepens with the steps.
     `stochastic`: in each step one level d, drawn in proportion to d². `matryoshka`: all at once."""
@@ -40,6 +43,9 @@ class RetreeverTraining(Training):
     documents: Weight = 1.0
     """Documents that ask beside the judged queries, each for one of its three nearest, as a multiple of the judged
     pairs (ours). 0: none."""
+    anchor: Weight = 300.0
+    """Weight of the mean squared difference, within a batch, between cosines of the deepest level and of the encoder's
+    vectors: the tree keeps what the encoder knows and these pairs do not tell (ours). 0: none; `tv` has none."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
     """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained first, the most
     important nearest to the root (ours). `kmeans`: from one half of a node's documents to the other. `auto`: mrl, for
@@ -92,5 +98,5 @@ class RetreeverTraining(Training):
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
         """Phases of training, name -> epochs: the encoder's with judged pairs, a start's adapter, the tree."""
         passes = self.passes(pairs or documents)
-        encoder = {"encoder": self.contrast.passes(pairs)} if pairs else {}
+        encoder = {"encoder": self.contrast.passes(pairs)} if pairs and self.reads != "base" else {}
         return {**encoder, **({"adapter": passes} if self.start in ("auto", "mrl") else {}), "tree": passes}

@@ -1,6 +1,7 @@
 """Grow ReTreever's tree over a trained or frozen encoder: its start, its training, and what its router keeps."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -44,13 +45,17 @@ def grow(
     """Train a tree by what `read` reads of texts, by default the tower's vectors; `run` runs its phases."""
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
     document_NM = encode_side(tower, "document", dimension, group)
-    examples, read = with_documents(examples, document_NM, spec, seed, read or from_tower(tower))
+    examples, asking_too = with_documents(examples, document_NM, spec, seed)
+    vectors = asking_too(from_tower(tower))
+    read = vectors if read is None else asking_too(read)
     direction_DM: Tensor | None = None
     if router.splits != "attention" and spec.start in ("auto", "mrl"):
         begin_MM = principal(document_NM, seed) if group.rank == 0 else torch.eye(dimension)
         adapter = Adapter(begin_MM, sizes(dimension))
         every: Schedule = "matryoshka"
-        phase = Matching(adapter, tower, examples, spec, seed, measure, read=read, schedule=every, rate=ADAPTER_RATE)
+        phase = Matching(
+            adapter, tower, examples, spec, seed, measure, read=read, anchored=False, schedule=every, rate=ADAPTER_RATE
+        )
         run("adapter", phase)
         direction_DM = adapter.weight.detach().cpu()
     with torch.random.fork_rng(devices=[]):
@@ -67,7 +72,9 @@ def grow(
     if group.rank == 0:
         _start(made, spec, document_NM, direction_DM, seed, read)
     at_once = READ if router.splits == "attention" else AT_ONCE
-    phase = Matching(made.representations, tower, examples, spec, seed, measure, read=read, at_once=at_once)
+    phase = Matching(
+        made.representations, tower, examples, spec, seed, measure, read=read, vectors=vectors, at_once=at_once
+    )
     run("tree", phase)
     _keep_cells(made, document_NM, phase)
     return made
@@ -79,15 +86,15 @@ def from_tower(tower: Tower) -> Read:
 
 
 def with_documents(
-    examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, read: Read
-) -> tuple[Examples, Read]:
-    """Add documents that ask, as many as a spec says, found on the first worker, and read them as queries."""
+    examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int
+) -> tuple[Examples, Callable[[Read], Read]]:
+    """Add documents that ask, as many as a spec says, found on the first worker; and what reads them as queries."""
     if not spec.documents or examples.same:
-        return examples, read
+        return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)
     made = asking(examples, document_NM, spec.documents, seed) if group.rank == 0 else None
     every, row_R = group.agree(made)
-    return every, reading(read, queries, row_R)
+    return every, partial(reading, queries=queries, row_R=row_R)
 
 
 def _start(

@@ -1,7 +1,7 @@
 """Train representations of several sizes: each query tells its document from the batch's, each document its query."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -55,18 +55,23 @@ class Matching:
         group: WorkerGroup | None = None,
         *,
         read: Read | None = None,
+        vectors: Read | None = None,
+        anchored: bool = True,
         at_once: int = AT_ONCE,
         schedule: Schedule | None = None,
         rate: float | None = None,
     ) -> None:
         """Train by what `read` reads, by default the tower's vectors; schedule and rate default to the spec's.
 
-        `at_once` is the number of texts that are read at a time, without gradient.
+        `at_once` is the number of texts that are read at a time, without gradient. `vectors` reads the encoder's
+        vectors, where `read` reads tokens; `anchored` tells whether the spec's anchor holds the deepest size to them.
         """
         self.representations, self.tower = representations.to(tower.device), tower
         self.examples, self.known, self.seed = examples, examples.known(), seed
         self.spec, self.schedule, self._measure = spec, schedule or spec.schedule, measure
         self.read: Read = read or (lambda side, rows: (tower.infer(side, rows),))
+        self.vectors: Read = vectors or self.read
+        self.anchor = spec.anchor if anchored and representations.similarity == "cosine" else 0.0
         self.at_once = at_once
         self.scale = Scale(*spec.scales(representations.similarity)).to(tower.device)
         modules, rate = {"representations": representations, "scale": self.scale}, rate or spec.router_lr
@@ -112,7 +117,25 @@ class Matching:
                     to_queries = scale * similarities(document_AK, group.gather(query_AK, counts), kind)
                 told = picks(to_documents, own_A, spared_NN[own_A]) + picks(to_queries, own_A, spared_NN.T[own_A])
                 total = total + weight * told
-        return torch.as_tensor(total / (2 * len(rows) * sum(weights)))
+        loss = total / (2 * len(rows) * sum(weights))
+        if self.anchor:
+            vectors = [self.vectors(side, row_A)[0] for side, row_A in sides]
+            loss = loss + self.anchor * self._moved([asked[-1], answered[-1]], vectors, counts)
+        return torch.as_tensor(loss)
+
+    def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
+        """Share of the mean squared difference between cosines of the deepest size and of the encoder's vectors.
+
+        Those of queries and documents [a, k] among themselves and with each other; the vectors are [a, m].
+        """
+        gathered = [[self.learner.group.gather(own, counts) for own in every] for every in (deepest, vectors)]
+        total = deepest[0].new_zeros(())
+        for side, other in ((0, 0), (0, 1), (1, 1)):
+            own_AN, wanted_AN = (
+                every[side] @ all_of[other].T for every, all_of in zip((deepest, vectors), gathered, strict=True)
+            )
+            total = total + (own_AN - wanted_AN).square().sum()
+        return total / sum(counts) ** 2
 
     def _sizes(self, side: Side, rows: Ints) -> list[Tensor]:
         return self.representations.sizes(self.representations.scores(*self.read(side, rows)))

@@ -1,0 +1,111 @@
+"""ReTreever's levels beside adapters, a softmax without a tree and other trees: `make bench-retreever`.
+
+Writes docs/retreever.md. Everything reads the vectors of an encoder that was trained by contrast, as the shipped spec
+trains it; settings were chosen on dev, the test queries are read once a row. What is measured is kept, so that the
+benchmark goes on where it was stopped.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.collection import QUALITY, ROOT, RUNS
+from benchmarks.machine import set_threads
+from benchmarks.retreever import attention
+from benchmarks.retreever.ancestors import similar
+from benchmarks.retreever.bench import Bench
+from benchmarks.retreever.findings import Findings, sized
+from benchmarks.retreever.leaves import best_leaf, curve
+from benchmarks.retreever.page import write_page
+from benchmarks.retreever.rows import (
+    ADAPTERS,
+    ATTENDING,
+    BESIDE_ATTENDING,
+    CORE,
+    KMEANS,
+    MIXTURES,
+    ONCE,
+    SHIPPED,
+    VARIATION,
+)
+from benchmarks.retreever.shortlists import Shortlist, finished, stored_values
+from benchmarks.retreever.speed import speeds
+
+COLLECTIONS = ("acl_title2abs", "oewn_examples")
+LARGE = "oewn_examples"
+"""The collection on which shortlists, speed and attention are measured."""
+
+
+def main() -> int:
+    """Measure, write the page and print it; with --split dev only print what rows find."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.retreever", description="ReTreever beside its controls."
+    )
+    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
+    parser.add_argument("--seeds", type=int, default=3, help="how many of the rows that have several (default 3)")
+    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--rows", nargs="+", metavar="NAME", help="train and measure these rows alone, and no page")
+    parser.add_argument("--workdir", type=Path, default=RUNS / "retreever")
+    parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
+    given = parser.parse_args()
+    set_threads(1)
+    began = time.monotonic()
+
+    def report(what: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
+
+    benches = [Bench(name, given.quality, given.workdir, given.split) for name in given.collections]
+    if given.rows:
+        for bench in benches:
+            rows = [(row, given.seeds) for row in [*CORE, *ONCE] if row.name in given.rows]
+            told = sized(bench, rows, report)
+            for row, _ in rows:
+                values = {size: round(told.mean(row.name, size, "R@10"), 3) for size in told.sizes(row.name)}
+                print(f"{bench.name}: {row.name}: R@10 by size {values}", flush=True)
+        return 0
+    print(write_page([measured(bench, given.seeds, report) for bench in benches], given.docs))
+    return 0
+
+
+def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Findings:
+    """All that the page tells of a collection."""
+    told = sized(bench, [*((row, seeds) for row in CORE), *((row, 1) for row in ONCE)], report)
+    coarsest = {row.name: told.coarse(row.name, "R@10").mean() for row in ADAPTERS if row.kind == "matryoshka"}
+    adapter = next(row for row in ADAPTERS if row.name == max(coarsest, key=lambda name: coarsest[name]))
+    trees = [SHIPPED, VARIATION, KMEANS, MIXTURES]
+    documents = len(bench.collection.documents.ids)
+    about = f"{documents:,} documents, {len(bench.queries):,} queries of the {bench.split} split"
+    leaves = {row.name: best_leaf(bench, row, 0) for row in (SHIPPED, KMEANS, MIXTURES)}
+    curves = {row.name: curve(bench, row, 0) for row in trees} | {"lists of k-means": curve(bench, None, 0)}
+    report(f"{bench.name}: leaves")
+    similarities = {row.name: similar(bench, row, 0) for row in (SHIPPED, VARIATION, KMEANS)}
+    stored = {level: stored_values(bench, SHIPPED, level, 0) for level in (6, 10)}
+    report(f"{bench.name}: ancestors and storage")
+    if bench.name != LARGE:
+        return Findings(bench.name, about, told, adapter.name, leaves, curves, similarities, stored)
+    listed = [
+        Shortlist("tree, cosine, 300", SHIPPED, "cosine", 300),
+        Shortlist("tree, L1, 1,000", SHIPPED, "tv", 1_000),
+        Shortlist("tree trained by total variation, L1, 1,000", VARIATION, "tv", 1_000),
+        Shortlist(f"{adapter.name}, 300", adapter, "cosine", 300),
+        Shortlist(f"{adapter.name}, 1,000", adapter, "cosine", 1_000),
+    ]
+    shortlists = {one.name: finished(bench, one, 0) for one in listed}
+    report(f"{bench.name}: shortlists")
+    times = speeds(bench, SHIPPED)
+    report(f"{bench.name}: speed")
+    attended = attention.Attended(bench)
+    others = sized(bench, [(row, 1) for row in BESIDE_ATTENDING], report)
+    attending = attention.beside(attended, [ATTENDING], others)
+    report(f"{bench.name}: attention")
+    far = attended.distances(ATTENDING)
+    return Findings(
+        bench.name, about, told, adapter.name, leaves, curves, similarities, stored, shortlists, times, attending, far
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""A level finished by vectors: its shortlist ranked again, beside an exact search; and what float16 storage changes."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.retreever.bench import Bench, Row, Setting
+from benchmarks.retreever.kept import Array, kept
+from benchmarks.retreever.rows import LEVEL
+from rayhier.arrays import Floats, Ints
+from rayhier.model.encoded import Encoded
+from rayhier.search.comparing import Comparing, LevelQuery
+from rayhier.search.flat import flat
+from rayhier.search.level import LevelPart, level_of_all, reader
+from rayhier.spec.train.retreever import Comparison
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """How a shortlist is made: a row's representations of 64 numbers, compared one way or the other."""
+
+    name: str
+    row: Row
+    similarity: Comparison
+    listed: int
+
+
+def finished(bench: Bench, one: Shortlist, seed: int) -> dict[str, Array]:
+    """Measures [q] of a shortlist that is ranked again by vectors."""
+    setting = bench.setting(seed)
+
+    def make() -> dict[str, Array]:
+        part, query = shortlisted(bench, one, setting)
+
+        def search(_query_QM: Floats, count: int) -> tuple[Floats, Ints]:
+            _, row_QT, again_QT = part.shortlist(query, one.listed)
+            assert again_QT is not None
+            order_QK = np.argsort(-again_QT, axis=1, kind="stable")[:, :count]
+            return np.take_along_axis(again_QT, order_QK, axis=1), np.take_along_axis(row_QT, order_QK, axis=1)
+
+        return bench.judged(search, query.level_QK)
+
+    key = [one.row.kind, one.row.begin, one.row.rate, one.row.train, one.row.router, one.similarity, one.listed]
+    return kept(setting.path("finished", bench.split, *key).with_suffix(".npz"), make)
+
+
+def shortlisted(bench: Bench, one: Shortlist, setting: Setting) -> tuple[LevelPart, LevelQuery]:
+    """Documents and queries by a row's 64 numbers, with vectors that rank again."""
+    document_NM, query_QM = setting.examples.document_NM, bench.asked(setting)
+    row_N = np.arange(len(document_NM))
+    if one.row.kind == "tree":
+        router = setting.router(one.row)
+        how = comparing(router.representations.offset_L, one.similarity)
+        stored_NL, stored_QL = (router.leaves(Encoded.of(x)) for x in (document_NM, query_QM))
+        part = LevelPart(how, level_of_all(how, stored_NL), row_N, reader(how, stored_NL, document_NM))
+        return part, LevelQuery(how.level_of(stored_QL, how.level), query_QM)
+    trained = setting.trained(one.row)
+    place = [LEVEL in own.shape for own in bench.sizes(trained, query_QM[:2])].index(True)
+    document_NK, query_QK = (bench.sizes(trained, x)[place] for x in (document_NM, query_QM))
+    part = LevelPart(comparing(None, "cosine"), document_NK, row_N, lambda rows: document_NM[rows])
+    return part, LevelQuery(query_QK, query_QM)
+
+
+def comparing(offset_L: object, similarity: Comparison, level: int = LEVEL.bit_length() - 1) -> Comparing:
+    """How a level is compared and its shortlist ranked again; only the cosine has an offset."""
+    has = offset_L is not None and similarity == "cosine"
+    return Comparing(level, similarity, "vectors", offset_L.detach().numpy() if has else None)  # type: ignore[attr-defined]
+
+
+def stored_values(bench: Bench, row: Row, level: int, seed: int) -> dict[str, Array]:
+    """Measures [q] of a level as an index stores it, in float16."""
+    setting = bench.setting(seed)
+
+    def make() -> dict[str, Array]:
+        router = setting.router(row)
+        own = router.representations
+        how = comparing(own.offset_L, own.similarity, level)
+        stored_NL, stored_QL = (
+            router.leaves(Encoded.of(x)) for x in (setting.examples.document_NM, bench.asked(setting))
+        )
+        return bench.judged(flat(level_of_all(how, stored_NL), own.similarity), how.level_of(stored_QL, level))
+
+    return kept(setting.path("stored", bench.split, row.train, row.router, level).with_suffix(".npz"), make)
