@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-tree bench-quality bench-beam bench-incremental bench-scale bench-search bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-tree bench-quality bench-beam bench-incremental bench-scale bench-search bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -65,6 +65,9 @@ bench-ehi: setup  ## EHI's ablations on SciFact: a table and figures below docs/
 
 bench-hce: setup  ## HCE beside contrast and what each leaves out, on four collections: docs/hce.md
 	$(BIN)/python -m benchmarks.hce
+
+bench-retreever: setup  ## ReTreever's levels beside adapters and other trees: docs/retreever.md
+	$(BIN)/python -m benchmarks.retreever
 
 bench-tree: setup  ## document trees of a million synthetic vectors, in memory and streamed
 	$(BIN)/python -m benchmarks.tree

@@ -12,7 +12,6 @@ from rayhier.arrays import Ints
 from rayhier.dataset.documents import texts_of
 from rayhier.dataset.queries import Queries
 from rayhier.embed.encode import TextEncoder
-from rayhier.storage import files
 from rayhier.train.tower import Side
 
 CHUNK = 4_096
@@ -34,9 +33,11 @@ class TokenStore:
         """Row of the first asked query on the side of dev queries."""
         if not folder.is_dir():
             encoder = TextEncoder(collection.model, spec.model_copy(update={"precision": "float32"}))
-            with files.filling(folder) as made:
-                for side, texts in sides.items():
-                    _write(made, side, encoder, texts)
+            unfinished = folder.with_name(f"{folder.name}-unfinished")
+            unfinished.mkdir(parents=True, exist_ok=True)
+            for side, texts in sides.items():
+                _write(unfinished, side, encoder, texts)
+            unfinished.rename(folder)
         self._stored = {
             side: (np.load(folder / f"{side}.npy", mmap_mode="r"), np.load(folder / f"{side}-begins.npy"))
             for side in sides
