@@ -27,7 +27,7 @@ from rayhier.spec.train import RetreeverTraining
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.grow import from_tower, grow, with_documents
+from rayhier.train.retreever.grow import ADAPTER_RATE, from_tower, grow, with_documents
 from rayhier.train.retreever.matching import Matching, size_all
 from rayhier.train.retreever.start import principal, sizes
 from rayhier.train.tower import HeadTower, Side
@@ -35,8 +35,10 @@ from rayhier.train.tower import HeadTower, Side
 MEASURES = ("R@10", "nDCG@10", "R@100")
 DEPTH = 100
 AT_ONCE = 16_384
-MEASURED_EVERY = 5
-"""Epochs between two dev measures: automatic epochs are ten on these collections, and a measure takes half of one."""
+MEASURED_EVERY = 3
+"""Epochs between two dev measures: automatic epochs are five to thirteen here, and a measure takes as long as one."""
+SHARED = ("documents", "epochs", "batch_size", "measure_every")
+"""Settings of a tree's training that the adapter it starts at is trained with too."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,17 @@ class Setting:
         self.tower = HeadTower(Unchanged(), stored, torch.device("cpu"))  # type: ignore[arg-type]
         self.measure = SizesMeasure(self.dev, collection.documents, own.answers(collection.documents.results))
 
+    def settings(self, row: Row) -> list[Any]:
+        """All that tells what a row is from what others are."""
+        spec = training(row)
+        passes = spec.passes(round(len(self.examples.pair_P2) * (1 + spec.documents)))
+        match row.kind:
+            case "tree" | "no tree":
+                return [row.kind, row.router, row.rate, spec.model_dump(), passes]
+            case "linear" | "matryoshka":
+                return [row.kind, row.begin, row.rate, spec.batch_size, spec.documents, passes]
+        return [row.kind, row.router, spec.similarity]
+
     def path(self, *parts: Any) -> Path:
         """Place of what is kept under some settings."""
         return self.folder / f"{cache.key(*parts, self.seed)}.safetensors"
@@ -90,13 +103,11 @@ class Setting:
     def router(self, row: Row) -> RetreeverRouter:
         """The trained tree of a row."""
         spec, router = training(row), RetreeverRouting.model_validate({"type": "retreever", **row.router})
-        settings = {
-            "adapter": [spec.epochs, spec.batch_size, spec.documents],
-            "tree": [spec.model_dump(), router.model_dump()],
-        }
+        shared = {key: value for key, value in row.train.items() if key in SHARED}
+        rows = {"adapter": Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE), "tree": row}
 
         def run(name: str, phase: Phase) -> None:
-            train(phase, self.path(name, settings[name]))
+            train(phase, self.path(self.settings(rows[name])))
 
         return grow(self.tower, self.examples, router, spec, self.seed, self.measure, run).eval()
 
@@ -123,7 +134,7 @@ class Setting:
             schedule=every,
             rate=row.rate,
         )
-        train(phase, self.path(row.kind, row.begin, row.rate, spec.model_dump()))
+        train(phase, self.path(self.settings(row)))
         return made.eval()
 
 
@@ -169,8 +180,7 @@ class Bench:
     def values(self, row: Row, seed: int) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [q]; measured now or read from before."""
         setting = self.setting(seed, base=row.base)
-        path = setting.path("values", self.split, row.kind, row.begin, row.rate, row.router, training(row).model_dump())
-        path = path.with_suffix(".npz")
+        path = setting.path("values", self.split, setting.settings(row)).with_suffix(".npz")
         if not path.is_file():
             found = self.found(row, setting)
             cache.keep(path, {f"{name} {size}": own[name] for size, own in found.items() for name in own})

@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.retreever.findings import Findings
 from benchmarks.retreever.rows import (
     CONSTANT,
+    FROM_RANDOM,
     KMEANS,
     LINEAR,
     MIXTURES,
@@ -55,6 +56,8 @@ def of(found: Findings) -> Iterator[Goal]:
     for measure in (RECALL, NDCG):
         ratio = told.coarse(STOCHASTIC.name, measure).mean() / told.coarse(CONSTANT.name, measure).mean()
         yield f"mean of 4 to 32 numbers, stochastic over constant, {measure}", ratio, 1.4
+        plain = [told.coarse(FROM_RANDOM[name].name, measure).mean() for name in ("stochastic", "constant")]
+        yield f"the same from a random start, one seed, {measure}", plain[0] / plain[1], 1.4
     points = told.difference(CONSTANT.name, STOCHASTIC.name, RECALL).difference
     yield "1,024 numbers, constant over stochastic, R@10, points", points, -0.5
     whole_tree = told.mean(SHIPPED.name, told.full(SHIPPED.name), RECALL)

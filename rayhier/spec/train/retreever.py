@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rayhier.spec.section import Rate, Weight
-from rayhier.spec.train.common import FEWEST_EPOCHS, MEASUREMENTS, Training
+from rayhier.spec.train.common import MEASUREMENTS, Training
 from rayhier.spec.train.contrast import ContrastTraining
 
-STEPS = 3_000
-"""Steps that automatic epochs make at least."""
+STEPS, FEWEST = 3_000, 5
+"""Steps, and passes, that automatic epochs make at least."""
 Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
 Comparison = Literal["tv", "cosine"]
 
@@ -23,10 +23,10 @@ class RetreeverTraining(Training):
 
     type: Literal["retreever"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
-    """Passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least 10."""
+    """Passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least 5."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 128
     """Pairs of a training step, on all workers together."""
-    router_lr: Rate = 1e-3
+    router_lr: Rate = 3e-3
     """Learning rate of the tree (AdamW), which rises over a twentieth of the steps, then falls to zero."""
     measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
     """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
@@ -43,7 +43,7 @@ class RetreeverTraining(Training):
     documents: Weight = 1.0
     """Documents that ask beside the judged queries, each for one of its three nearest, as a multiple of the judged
     pairs (ours). 0: none."""
-    anchor: Weight = 300.0
+    anchor: Weight = 1000.0
     """Weight of the mean squared difference, within a batch, between cosines of the deepest level and of the encoder's
     vectors: the tree keeps what the encoder knows and these pairs do not tell (ours). 0: none; `tv` has none."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
@@ -59,7 +59,7 @@ class RetreeverTraining(Training):
         """Number of passes over a number of training pairs."""
         if self.epochs != "auto":
             return self.epochs
-        return max(FEWEST_EPOCHS, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
+        return max(FEWEST, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
 
     def between(self, epochs: int) -> int:
         """Epochs between two measurements, of a number of epochs in all."""
