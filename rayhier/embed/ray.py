@@ -4,9 +4,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 
+from rayhier.arrays import Floats
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.generated import VECTORS as GENERATED
 from rayhier.dataset.spans import FOLDER
@@ -29,6 +31,7 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
 
 QUERIES = "queries.parquet"
+IDS_SHOWN = 5
 CHECKED = 1_000
 """Documents at a time that are tokenised to see whether any has a pseudo-query."""
 
@@ -90,6 +93,7 @@ class EmbedPart:
         with self.clock.working():
             vectors = self.encoder.encode_tokens(unpacked(row)) if "ids" in row else self.encoder.encode(texts)
         key = ids.column_names[0]
+        check_numbers(name, ids[key], vectors)
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())
         made = [files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
@@ -108,6 +112,7 @@ class EmbedPart:
         with self.clock.working():
             vectors = self.encoder.encode(texts)
         ids = table["doc_id"].take(pa.array(rows, pa.int64()))
+        check_numbers(name, ids, vectors)
         column = columns.vector_column(vectors, pa.float32())
         return pa.table([ids, pa.array(texts, pa.string()), column], schema=schemas.spans(self.encoder.dimension))
 
@@ -202,6 +207,18 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
         f"train.pseudo_queries: no document has any: none has {' or '.join(needed)}; "
         "allowed: another source or a shorter length, or a corpus of documents that have them"
     )
+
+
+def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
+    """InputError where a vector of a part holds NaN or infinity, before anything is trained on it."""
+    bad = np.flatnonzero(~np.isfinite(vector_NM).all(axis=1))
+    if len(bad):
+        shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
+        more = ", …" if len(bad) > IDS_SHOWN else ""
+        raise InputError(
+            f"encoder.model: {len(bad)} of {len(vector_NM)} vectors of {name} hold NaN or infinity: {shown}{more}; "
+            "allowed: weights that are numbers, and an encoder.precision whose range is enough, such as float32"
+        )
 
 
 def spans_of(name: str) -> str:

@@ -17,7 +17,7 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.exact import exact
-from rayhier.search.level import LevelScan, stored_part
+from rayhier.search.level import LevelScan, nodes_of, stored_part
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
 from rayhier.storage import columns
@@ -50,18 +50,21 @@ class Part:
     def of_shards(cls, index: str, shards: Sequence[int], how: Comparing | None = None) -> Self:
         """Load the documents and leaves of some shards of a published leaf map, by number.
 
-        Where they are to be compared by a level of a tree, its numbers too.
+        Where they are to be compared by a level of a tree, its numbers too; InputError where a shard has none that this
+        model made.
         """
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
-        segment, rows = read_segment(leaf_map, [leaf_map.manifest.shards[number] for number in shards])
+        own = [leaf_map.manifest.shards[number] for number in shards]
+        for shard in own if how is not None else ():
+            nodes_of(leaf_map, shard)
+        segment, rows = read_segment(leaf_map, own)
         first = np.flatnonzero(rows["rank"].to_numpy() == 0)
         ids, results = (rows[name].combine_chunks().take(pa.array(first)) for name in ("doc_id", ID))
         whole = len(first) == rows.num_rows
         part = cls(ids, results, segment.vector_NM if whole else segment.vector_NM[first])
         part._segments[ROUTER] = segment
         if how is not None:
-            names = [leaf_map.read(leaf_map.manifest.shards[number], [NODES]) for number in shards]
-            held = pa.concat_tables(names)[NODES].take(pa.array(first))
+            held = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in own])[NODES].take(pa.array(first))
             level = stored_part(how, columns.as_stored(held), segment.vector_NM[first], first)
             part._levels = LevelScan(how, [level], LeafScan.memory(segment), len(first))
         return part

@@ -12,6 +12,7 @@ from rayhier.storage.artifact import check
 from rayhier.storage.leaf_map import MEND, LeafMap, Shard
 from rayhier.storage.paths import Location
 from rayhier.storage.pins import reading
+from rayhier.storage.schemas import NODES
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
@@ -73,6 +74,8 @@ def _check_order(there: LeafMap, shard: Shard) -> None:
 
 def _check_sidecars(there: LeafMap, shard: Shard, ranks: pa.ChunkedArray) -> None:
     for name, beside in shard.sidecars.items():
+        if name == NODES:
+            there.check_maker(beside)
         values = there.read(shard, [name], verify=False)[name]
         if not pc.all(pc.equal(values.is_valid(), pc.equal(ranks, 0)), min_count=0).as_py():
             path = there.root / beside.file.name

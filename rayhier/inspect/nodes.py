@@ -18,6 +18,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import place_all, route_all
 from rayhier.search.index import reading_leaf_map
+from rayhier.search.level import nodes_of
 from rayhier.search.model import Model
 from rayhier.spec import InputError
 from rayhier.storage import columns, current, files, schemas
@@ -145,8 +146,11 @@ class Inspection:
     def documents(self, names: Sequence[str]) -> dict[str, list[Step]]:
         """Paths of documents to their leaves, by id; those that the index does not hold are left out."""
         wanted, found = pa.array(sorted(set(names)), pa.string()), {}
+        levels = isinstance(self.model.router, RetreeverRouter)
         for shard in self.there.manifest.shards:
-            read = ["doc_id", "rank", "leaf", "vector", *([NODES] if NODES in shard.sidecars else [])]
+            if levels:
+                nodes_of(self.there, shard)
+            read = ["doc_id", "rank", "leaf", NODES if levels else "vector"]
             rows = self.there.read(shard, read, verify=False)
             rows = rows.filter(pc.and_(pc.is_in(rows["doc_id"], wanted), pc.equal(rows["rank"], 0)))
             if rows.num_rows:
@@ -184,8 +188,8 @@ class Inspection:
     def _asked(self) -> tuple[list[str], Floats]:
         """Texts of queries of the corpus, each once, and the probability [q, leaves] of every leaf for them."""
         corpus, vectors = (current.artifact(self.workdir, self.now, kind) for kind in ("corpus", "vectors"))
-        texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
-        stored = columns.read([vectors.path("queries.parquet")], ["query_id", "vector"])
+        texts = columns.read([corpus.verified("queries.parquet")], ["query_id", "text"])
+        stored = columns.read([vectors.verified("queries.parquet")], ["query_id", "vector"])
         first = {text: row for row, text in reversed([*enumerate(texts["text"].to_pylist())])}
         rows = sorted(first.values())[:MOST_QUERIES]
         if not rows:

@@ -396,8 +396,8 @@ def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:
 def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
     """Probabilities [N, 2^h] of the nodes of a level from what `stored` made of the leaves': parents sum children.
 
-    >>> at_level(np.array([[0.2, 0.4, 0.6, 0.8]], np.float16), 1)
-    array([[0.30004883, 0.69995117]], dtype=float32)
+    >>> at_level(np.array([[0.25, 0.25, 0.5, 1.0]], np.float16), 1)
+    array([[0.25, 0.75]], dtype=float32)
     """
     texts, leaves = stored_NL.shape
     return np.asarray(stored_NL.reshape(texts, 2**level, -1).sum(axis=2, dtype=np.float32) / np.float32(leaves / 2))

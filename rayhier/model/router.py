@@ -89,6 +89,8 @@ def own_beams(router: Router, target: float) -> Router:
     return OwnBeam(router, target)
 
 
+UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
+"""What a router that reads tokens says of vectors alone."""
 FLOATS_AT_ONCE = 1 << 26
 """Most scores of leaves that are in memory at a time."""
 
@@ -115,7 +117,7 @@ def _batched(
     router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], encoded: Encoded, count: int, width: int
 ) -> tuple[Tensor, Tensor]:
     if router.reader is not None and encoded.scores is None:
-        raise ValueError("the router reads tokens, and only vectors are known; give it the texts")
+        raise ValueError(UNREAD)
     rows = max(1, min(8192, FLOATS_AT_ONCE // width))
     parts = [
         way(encoded[begin : begin + rows].to(router.device), count) for begin in range(0, max(1, len(encoded)), rows)

@@ -10,6 +10,8 @@ import torch
 from rayhier.arrays import Floats
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter, at_level, represent
+from rayhier.model.router import UNREAD
+from rayhier.spec import InputError
 from rayhier.spec.search import SearchSpec
 from rayhier.spec.train.retreever import Comparison
 
@@ -38,7 +40,12 @@ class Comparing:
         return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.similarity, offset_K).numpy())
 
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "LevelQuery":
-        """Represent queries as documents are, leaves' probabilities stored and all."""
+        """Represent queries as documents are, leaves' probabilities stored and all.
+
+        InputError where the router reads tokens and only vectors are known.
+        """
+        if router.reader is not None and encoded.scores is None:
+            raise InputError(f"vector: {UNREAD}")
         stored_QL = router.leaves(encoded)
         again = {"none": None, "vectors": encoded.numpy, "level": self.level_of(stored_QL, router.levels)}
         return LevelQuery(self.level_of(stored_QL, self.level), again[self.again])

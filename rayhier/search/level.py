@@ -19,7 +19,7 @@ from rayhier.search.scan import LeafScan, RankedRows
 from rayhier.spec import InputError
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap, Shard, Sidecar
 from rayhier.storage.schemas import NODES
 
 FORMAT = 1
@@ -134,18 +134,21 @@ def _beside(found: Sequence[tuple[Floats, Ints, Floats | None]], q: int) -> tupl
     return RankedRows(score_QT, segment_QT, row_QT).at(order), at(again_QT, order)
 
 
-def _mapped(how: Comparing, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> LevelPart:
-    """Map what a shard's rows in a range of leaves are compared by; made once, and cached by its files' checksums."""
+def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
+    """Sidecar of the leaves' probabilities; InputError where a shard has none, or one that another model made."""
     beside = shard.sidecars.get(NODES)
     if beside is None:
         raise InputError(
-            f"{leaf_map.root / shard.file.name}: has no sidecar {NODES!r}, which a search by level reads; allowed: "
-            "search.how leaves, or an index built by a retreever router"
+            f"{leaf_map.root / shard.file.name}: has no sidecar {NODES!r}, which levels of a tree are read from; "
+            "allowed: an index built by a retreever router, or search.how leaves"
         )
-    if beside.maker != leaf_map.manifest.model:
-        raise InputError(
-            f"{leaf_map.root / beside.file.name}: was made by model {beside.maker}, not {leaf_map.manifest.model}"
-        )
+    leaf_map.check_maker(beside)
+    return beside
+
+
+def _mapped(how: Comparing, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> LevelPart:
+    """Map what a shard's rows in a range of leaves are compared by; made once, and cached by its files' checksums."""
+    beside = nodes_of(leaf_map, shard)
     files = f"{shard.file.sha256} {beside.file.sha256} {beside.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {how} {files} {leaves}"
     lease = cache.made("levels", made_of, lambda place: _write(place, how, leaf_map, shard, leaves), limit)

@@ -112,7 +112,17 @@ class Artifact:
         """Read every file not below the folders `without`; InputError names a file that differs from record.json."""
         for file in self.record.files:
             if not file.name.startswith(without):
-                check(self.root, file, f"rebuild it with --fresh --stage {stage_of(self.record.kind)}")
+                self._check(file)
+
+    def verified(self, name: str) -> Location:
+        """Path of one of the artifact's files; InputError where it differs from record.json."""
+        for file in self.record.files:
+            if file.name == name:
+                self._check(file)
+        return self.path(name)
+
+    def _check(self, file: File) -> None:
+        check(self.root, file, f"rebuild it with --fresh --stage {stage_of(self.record.kind)}")
 
 
 def check(root: Location, file: File, mend: str) -> None:

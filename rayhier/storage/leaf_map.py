@@ -198,6 +198,13 @@ class LeafMap:
         """Name of a shard's column of document ids, as users give them."""
         return key_of(self._names(shard))
 
+    def check_maker(self, beside: Sidecar) -> None:
+        """InputError where another model than the leaf map's made a sidecar's values."""
+        if beside.maker != self.manifest.model:
+            raise InputError(
+                f"{self.root / beside.file.name}: was made by model {beside.maker}, not {self.manifest.model}"
+            )
+
     def _names(self, shard: Shard) -> list[str]:
         path = self.root / shard.file.name
         with _named(path):

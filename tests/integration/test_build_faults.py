@@ -4,9 +4,12 @@ The real run command over real artifacts; the actors run in this process, where 
 """
 
 import errno
+import re
+import shutil
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from rayhier import ray as adapter
 from rayhier.index.__main__ import main as index
@@ -128,6 +131,23 @@ def test_vectors_that_are_no_numbers(built, work, capsys, monkeypatch):
     assert "vectors: 1 of " in (said := capsys.readouterr().err)
     assert "hold NaN, infinity or too large a number" in said
     assert leaf_map_of(work).manifest == before
+
+
+def test_an_encoder_that_makes_no_numbers(built, work, tiny_model, tmp_path, capsys, here):
+    """Said before anything is trained on its vectors."""
+    here("embed")
+    broken = shutil.copytree(tiny_model, tmp_path / "broken")
+    weights = load_file(broken / "model.safetensors")
+    weights["embeddings.LayerNorm.weight"][3] = np.nan
+    save_file(weights, broken / "model.safetensors")
+    before = sorted(work.glob("*/*/record.json"))
+    sets = ["--set", f"workdir={work}", "--set", f"encoder.model={broken}"]
+    assert run([str(built / "spec.yaml"), "--stage", "embed", "--stage", "train", *sets]) == 2
+    said = capsys.readouterr().err
+    assert re.search(
+        r"encoder.model: (\d+) of \1 vectors of \S+ hold NaN or infinity: '.*'.*, …; allowed: weights", said
+    )
+    assert sorted(work.glob("*/*/record.json")) == before
 
 
 @pytest.mark.parametrize("command", ["add", "delete", "compact"])

@@ -12,6 +12,7 @@ import pytest
 from rayhier.index import __main__ as index
 from rayhier.index import describe
 from rayhier.inspect import __main__ as inspect
+from rayhier.storage import current
 
 from ..conftest import leaf_map_of
 
@@ -74,9 +75,40 @@ def test_what_is_not_there(built: Path, capsys: pytest.CaptureFixture[str], argu
     assert capsys.readouterr().err == f"error: {message}\n"
 
 
-def test_without_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert inspect.main([str(tmp_path)]) == 2
+@pytest.mark.parametrize("place", ["", "nowhere"])
+def test_without_an_index(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect.main([str(tmp_path / place)]) == 2
     assert "build an index with python -m rayhier.run SPEC first" in capsys.readouterr().err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert inspect.main([*arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_an_unknown_model_is_named(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = current.read(work)
+    model = current.artifact(work, now, "model").folder
+    model.rename(work / "aside")
+    assert refused(capsys, str(work)) == f"error: {model}: no artifact is published there"
+    current.write(work, now.model_copy(update={"artifacts": {**now.artifacts, "model": "0123456789ab"}}))
+    assert refused(capsys, str(work)).endswith(f"was built by model {model.name}, not 0123456789ab")
+
+
+@pytest.mark.parametrize("kind", ["corpus", "vectors"])
+def test_queries_that_are_not_as_published_are_named(kind: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = current.artifact(work, current.read(work), kind).path("queries.parquet")
+    for data in (path.read_bytes()[:-5], path.read_bytes()[:-1] + b"?"):
+        path.write_bytes(data)
+        assert refused(capsys, str(work), "--node", "1:0").startswith(f"error: {path}: ")
+    path.unlink()
+    assert "was published, but is missing" in refused(capsys, str(work), "--node", "1:0")
+
+
+def test_a_page_that_cannot_be_written(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, str(built / "work"), "--html", str(tmp_path))
+    assert said == f"error: --html: {tmp_path} cannot be written: Is a directory"
 
 
 @pytest.fixture
@@ -99,6 +131,9 @@ def test_a_page_shows_markup_as_text_and_asks_for_nothing(page: Path) -> None:
     assert not set("<>&\u2028") & set(data)
     assert any(EVIL in node["documents"] for node in held["nodes"])
     assert EVIL.split()[0] in held["titles"][EVIL]
+    words = {word for node in held["nodes"] for word in node["keywords"]}
+    assert "script" in words
+    assert all(word.isalnum() for word in words)
     assert text.count("<script") == text.count("</script>") == 2
     assert not re.search(r"(src|href|url)\s*[=(]|https?://|@import|fetch\(|XMLHttpRequest|innerHTML", text)
 
@@ -110,3 +145,5 @@ def test_a_browser_shows_the_page(page: Path) -> None:
     assert "<title>tiny</title>" in dom
     assert "<h1>tiny: 241 documents</h1>" in dom
     assert dom.count('class="row"') == 8
+    assert "&lt;script&gt;document.title='taken'&lt;/script&gt;" in dom
+    assert dom.count("<script") == 2

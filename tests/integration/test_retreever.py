@@ -1,23 +1,79 @@
 """ReTreever from a folder to a served level of its tree: trained on Ray, indexed with sidecars, searched, changed."""
 
+import asyncio
 import json
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fastapi.testclient import TestClient
 from safetensors.numpy import load_file
 
 from rayhier import run
+from rayhier.dataset.ranking import Ranking
 from rayhier.index import __main__ as index
+from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
+from rayhier.search.comparing import LevelQuery
 from rayhier.search.searcher import Searcher
+from rayhier.serve.api import api
+from rayhier.serve.app import check
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.engine import Engine, LostError
+from rayhier.serve.ingress import describe
+from rayhier.serve.shards import ShardGroup
+from rayhier.spec import InputError
 from rayhier.storage import current, files
 from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.seal import seal
+
+from ..conftest import leaf_map_of, write_spec
+from .in_process import make
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 TRAIN = "type: retreever, epochs: 2, batch_size: 64"
+FROZEN = "max_length: 32, precision: float32, train: none"
+
+
+def grown(embedded: Path, folder: Path, model: Path, **lines: str) -> Path:
+    """A folder with the tiny corpus, its spec and `work`, run up to the index of a tree over a frozen encoder."""
+    shutil.copytree(embedded, folder, dirs_exist_ok=True)
+    own = {"encoder": f"{{model: {model}, {FROZEN}}}", "evaluate": "{measures: [R@10], baselines: []}", **lines}
+    make(write_spec(folder, folder / "corpus", model, **own), "train", "index")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tree(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A tree over vectors, searched by its second level. Not to be changed by a test."""
+    return grown(
+        embedded,
+        tmp_path_factory.mktemp("tree"),
+        tiny_model,
+        train=f"{{{TRAIN}}}",
+        router="{type: retreever, depth: 4}",
+        search="{k: 5, how: level, level: 2}",
+    )
+
+
+@pytest.fixture(scope="module")
+def attentive(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """A tree over tokens, searched by its second level; the deepest ranks. Not to be changed by a test."""
+    return grown(
+        embedded,
+        tmp_path_factory.mktemp("attentive"),
+        tiny_model,
+        train=f"{{{TRAIN}, similarity: tv}}",
+        router="{type: retreever, depth: 4, splits: attention, propagation: learned, dropout: 0.1}",
+        search="{k: 5, how: level, level: 2, finish: level}",
+    )
 
 
 def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
@@ -59,30 +115,180 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
     assert capsys.readouterr().err.startswith("error: beam: got 3, but search.how is level")
 
 
-def test_a_tree_over_tokens(
-    embedded: Path, tiny_spec: Callable[..., Path], tiny_model: Path, tmp_path: Path, here: Callable[..., None]
-) -> None:
+def texts(folder: Path, count: int) -> list[str]:
+    """Title and text of the first documents."""
+    rows = [json.loads(line) for line in (folder / "corpus" / "corpus.jsonl").read_text().splitlines()[:count]]
+    return [f"{row['title']} {row['text']}" for row in rows]
+
+
+def test_a_tree_over_tokens(attentive: Path, tiny_model: Path) -> None:
     """Attention inside a frozen encoder: documents are encoded again to be routed; the deepest level ranks."""
-    here()
-    work = shutil.copytree(embedded / "work", tmp_path / "work")
-    spec = tiny_spec(
-        encoder=f"{{model: {tiny_model}, max_length: 32, precision: float32, train: none}}",
-        train=f"{{{TRAIN}, similarity: tv}}",
-        router="{type: retreever, depth: 4, splits: attention, propagation: learned, dropout: 0.1}",
-        search="{k: 5, how: level, level: 2, finish: level}",
-    )
-    assert run.main([str(spec), "--stage", "train", "--stage", "index"]) == 0
+    work = attentive / "work"
     model = current.artifact(work, current.read(work), "model")
     assert list(files.read_json(model.path("metrics.json"))) == ["tree"]
     assert not (model.path("encoder") / "2_Dense").exists()
     base, kept = load_file(tiny_model / "model.safetensors"), load_file(model.path("encoder/model.safetensors"))
     assert all((base[name] == kept[name]).all() for name in kept)
+    answers = Searcher.open(work).search(texts(attentive, 20), k=3)
+    assert sum(answer.hits[0].id == f"d{number}" for number, answer in enumerate(answers)) >= 18
+
+
+@dataclass
+class Near:
+    """A shard group in this process, which may be lost."""
+
+    name: str
+    leaves: range
+    shards: ShardGroup
+    gone: bool = False
+
+    async def scan(self, *_: object) -> Ranking:
+        raise AssertionError("a level is searched, no leaves")
+
+    async def level(self, query: LevelQuery, k: int) -> Ranking:
+        if self.gone:
+            raise LostError(self.name)
+        return await self.shards.level(query, k)
+
+    async def answers(self) -> bool:
+        return not self.gone
+
+
+def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClient]:
+    """Engine, groups and HTTP interface of an index."""
+    version, manifest, ranges = check(args := ServeArgs(workdir=str(work), shard_groups=3))
+    groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
+    engine = Engine(searcher.model, groups, manifest.documents)
+    shown = describe(version, manifest, args, [group.name for group in groups])
+    return engine, groups, TestClient(api(engine, shown, args.limits, None))
+
+
+def test_a_level_is_served_as_the_searcher_finds(tree: Path) -> None:
+    searcher, questions = Searcher.open(tree / "work"), texts(tree, 30)
+    engine, groups, client = served(tree / "work", searcher)
+    found, whole = asyncio.run(engine.search(questions, 5, 1)), searcher.search(questions, 5)
+    for served_one, one in zip(found.answers, whole, strict=True):
+        assert [hit.id for hit in served_one.hits] == [hit.id for hit in one.hits]
+        assert [hit.score for hit in served_one.hits] == pytest.approx([hit.score for hit in one.hits])
+        assert (served_one.leaves, served_one.documents) == ([], 240)
+    refused = client.post("/v1/search", json={"query": "oak", "beam": 3})
+    assert refused.status_code == 422
+    assert refused.json()["error"]["message"].startswith("beam: got 3, but this index is searched by a level")
+    groups[1].gone = True
+    assert client.get("/readyz").json() == {"ready": False, "lost": ["shards-1"]}
+    part = client.post("/v1/search", json={"query": questions[0]}).json()
+    assert (part["partial"], part["lost"]) == (True, ["shards-1"])
+    assert 0 < part["visited"]["documents"] < 240
+
+
+def test_a_tree_over_tokens_refuses_bare_vectors(
+    attentive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = shutil.copytree(attentive / "work", tmp_path / "work")
+    vector = [1.0] + [0.0] * 31
+    pq.write_table(pa.table({"_id": ["x"], "text": ["oak"], "vector": [vector]}), tmp_path / "new.parquet")
+    assert index.main(["add", str(work), str(tmp_path / "new.parquet")]) == 2
+    said = "vector: the router reads tokens, and only vectors are given; allowed: documents as texts"
+    assert capsys.readouterr().err == f"error: {said}\n"
+    assert leaf_map_of(work).manifest.version == 1
     searcher = Searcher.open(work)
-    lines = (embedded / "corpus" / "corpus.jsonl").read_text().splitlines()
-    documents = [json.loads(line) for line in lines[:20]]
-    answers = searcher.search([f"{one['title']} {one['text']}" for one in documents], k=3)
-    found = [answer.hits[0].id == one["_id"] for one, answer in zip(documents, answers, strict=True)]
-    assert sum(found) >= 18
+    said = "vector: the router reads tokens, and only vectors are known; give it the texts"
+    with pytest.raises(InputError, match=f"^{said}$"):
+        searcher.search_vectors(np.array([vector], np.float32), 5, 1)
+    *_, client = served(work, searcher)
+    for path, body in (
+        ("search", {"vector": vector}),
+        ("search:batch", {"vectors": [vector]}),
+        ("route", {"vector": vector}),
+    ):
+        answer = client.post(f"/v1/{path}", json=body)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (422, said)
+
+
+def test_documents_alone_ask_for_their_neighbours(
+    tiny_spec: Callable[..., Path],
+    tiny_corpus: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    here: Callable[..., None],
+) -> None:
+    here()
+    spec = tiny_spec(
+        corpus=f"{{type: jsonl, documents: {tiny_corpus}/corpus.jsonl, columns: {{id: _id}}}}",
+        train=f"{{{TRAIN}}}",
+        router="{type: retreever, depth: 3}",
+        search="{how: level, level: 2}",
+    )
+    assert run.main([str(spec)]) == 0
+    work = tmp_path / "work"
+    model = current.artifact(work, current.read(work), "model")
+    assert list(files.read_json(model.path("metrics.json"))) == ["adapter", "tree"]
+    capsys.readouterr()
+    assert search.main([str(work), "river stone", "-k", "3"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+BESIDE = {
+    "changed": r"nodes\.parquet: SHA-256 is .* was published; return to a version without this file",
+    "missing": r"nodes\.parquet: was published, but is missing; return to a version without this file",
+    "another model's": r"nodes\.parquet: was made by model 0123456789ab, not ",
+    "none": r"\.parquet: has no sidecar 'nodes', .* allowed: an index built by a retreever router, or search",
+}
+
+
+def spoil(work: Path, how: str) -> None:
+    """Spoil the sidecar of an index's last shard."""
+    there = leaf_map_of(work)
+    *others, shard = there.manifest.shards
+    beside = shard.sidecars["nodes"]
+    path = there.root / beside.file.name
+    match how:
+        case "changed":
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        case "missing":
+            path.unlink()
+        case _:
+            made = {} if how == "none" else {"nodes": beside.model_copy(update={"maker": "0123456789ab"})}
+            forged = [*others, shard.model_copy(update={"sidecars": made})]
+            manifest = there.manifest.model_copy(update={"shards": forged})
+            files.replace(there.root / "manifests" / "v000001.json", seal(manifest.model_dump(mode="json")))
+
+
+@pytest.mark.parametrize("how", BESIDE)
+def test_a_spoilt_sidecar_is_named(
+    how: str,
+    tree: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    here: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By whatever reads it: the shell, evaluation, a served group of shards, inspection, verify."""
+    here("evaluate")
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    work = shutil.copytree(tree / "work", tmp_path / "work")
+    spoil(work, how)
+
+    def refused(command: Callable[[list[str]], int], *given: object) -> str:
+        assert command([str(one) for one in given]) == 2
+        (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
+        return line
+
+    said = [
+        refused(search.main, work, "oak"),
+        refused(run.main, tree / "spec.yaml", "--stage", "evaluate", "--set", f"workdir={work}"),
+        *([] if how == "none" else [refused(index.main, "verify", work)]),
+    ]
+    assert not list(work.glob("evaluate/*/record.json"))
+    version, _, ranges = check(ServeArgs(workdir=str(work), shard_groups=2))
+    with pytest.raises(InputError) as caught:
+        ShardGroup(version, ranges[1])
+    for line in (*said, str(caught.value)):
+        assert re.search(BESIDE[how], line)
+    unread = r"nodes\.parquet: cannot be read: " if how in ("changed", "missing") else BESIDE[how]
+    assert re.search(unread, refused(inspect.main, work, "--document", "d0"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +304,7 @@ def test_a_tree_over_tokens(
         ),
         (
             {"router": "{type: retreever, depth: 4}", "search": "{k: 50, how: level, shortlist: 49}"},
-            "search: got ",
+            "'shortlist': 49}; allowed: shortlist at least k (50), the number of results",
         ),
         (
             {"router": "{type: retreever, depth: 4}", "search": "{how: level, level: 4, finish: level}"},
@@ -126,6 +332,10 @@ def test_a_tree_over_tokens(
             "train.start: got 'kmeans' with router.splits mlp; allowed: auto, random, mrl",
         ),
         ({"encoder": "none"}, "encoder.train: got 'none' with train.type contrast, which trains it; allowed: head"),
+        (
+            {"encoder": "none", "router": "{type: retreever}", "train": "{type: retreever, reads: trained}"},
+            "train.reads: got 'trained' with encoder.train none, where nothing trains; allowed: auto, base, or encoder",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
 from rayhier.model.retreever import Representations, level_weights, picks, similarities
@@ -119,14 +120,14 @@ class Matching:
                 total = total + weight * told
         loss = total / (2 * len(rows) * sum(weights))
         if self.anchor:
-            vectors = [self.vectors(side, row_A)[0] for side, row_A in sides]
+            vectors = [F.normalize(self.vectors(side, row_A)[0], dim=1) for side, row_A in sides]
             loss = loss + self.anchor * self._moved([asked[-1], answered[-1]], vectors, counts)
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
         """Share of the mean squared difference between cosines of the deepest size and of the encoder's vectors.
 
-        Those of queries and documents [a, k] among themselves and with each other; the vectors are [a, m].
+        Those of queries and documents [a, k] among themselves and with each other; the unit vectors are [a, m].
         """
         gathered = [[self.learner.group.gather(own, counts) for own in every] for every in (deepest, vectors)]
         total = deepest[0].new_zeros(())

@@ -54,6 +54,10 @@ def test_more_leaves_than_documents():
     assert "21 leaves; allowed: at most as many leaves as documents (20)" in message
     tall = job(router={"type": "learned_ivf", "branching": 3, "height": 3})
     assert "got 3 with height 3, 27 leaves" in refusal(tall, COUNTS)
+    fits.check(job(router={"type": "retreever", "depth": 4}), COUNTS)
+    assert refusal(job(router={"type": "retreever", "depth": 5}), COUNTS) == (
+        "router.depth: got 5, 32 leaves; allowed: at most as many leaves as documents (20)"
+    )
 
 
 def test_supervised_without_train_judgements():

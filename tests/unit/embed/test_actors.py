@@ -1,5 +1,6 @@
 """Actors of the embed stage use one arithmetic, and say with each part which."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -7,6 +8,7 @@ import torch
 from rayhier.embed.ray import GENERATED, EmbedPart, TokenisePart, ledger_key
 from rayhier.embed.tokeniser import unpacked
 from rayhier.model import precision
+from rayhier.spec import InputError
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.ledger import Ledger
@@ -40,6 +42,28 @@ def test_what_the_first_decides_holds_and_is_recorded(actor, tmp_path, named):
         one({"part": name})
     ledger = Ledger(tmp_path / "ledger", tmp_path / "root")
     assert [ledger.done(ledger_key(name)).counts["precision"] for name in PARTS] == ["bfloat16"] * 2
+
+
+class Titles:
+    """Draws a pseudo-query of the first document."""
+
+    def draw(self, *_):
+        return [0], ["oak"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", ["documents", "spans"])
+def test_vectors_that_are_no_numbers_are_not_published(actor, tmp_path, bad, value, monkeypatch):
+    one = actor("float32", torch.float32)
+    one.drawer, encode = Titles(), one.encoder.encode
+    add = iter([np.zeros(32, np.float32), np.full(32, value, np.float32)] if bad == "spans" else [np.float32(value)])
+    monkeypatch.setattr(one.encoder, "encode", lambda texts: encode(texts) + next(add))
+    said = (
+        rf"^encoder.model: 1 of 1 vectors of {PARTS[0]} hold NaN or infinity: 'd0'; allowed: weights that are numbers"
+    )
+    with pytest.raises(InputError, match=said):
+        one({"part": PARTS[0]})
+    assert Ledger(tmp_path / "ledger", tmp_path / "root").done(ledger_key(PARTS[0])) is None
 
 
 def test_generated_queries_are_a_part_beside_the_corpus(actor, tiny_model, tmp_path):

@@ -105,5 +105,5 @@ def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router
     (tmp_path / "none").mkdir()
     write_map(tmp_path / "none", plain.drop_columns([schemas.NODES]), 2**D, 1)
     none = LeafMap.open(tmp_path / "none")
-    with pytest.raises(InputError, match=r"has no sidecar 'nodes', which a search by level reads"):
+    with pytest.raises(InputError, match=r"has no sidecar 'nodes', which levels of a tree are read from"):
         LevelScan.mapped(how, none, LeafScan.mapped(none), 1e9)

@@ -16,7 +16,8 @@ def printed(monkeypatch, capsys):
     def run(hits):
         router = SimpleNamespace(n_leaves=9)
         answer = Answer(hits, [3, 1], 4, 0.4)
-        searcher = SimpleNamespace(router=router, model=SimpleNamespace(router=router), search=lambda *_: [answer])
+        model = SimpleNamespace(router=router)
+        searcher = SimpleNamespace(router=router, model=model, levels=None, search=lambda *_: [answer])
         monkeypatch.setattr(Searcher, "open", lambda workdir: searcher)
         assert main(["work", "oak"]) == 0
         return capsys.readouterr().out.splitlines()
