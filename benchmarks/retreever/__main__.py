@@ -20,12 +20,12 @@ from benchmarks.retreever.findings import Findings, sized
 from benchmarks.retreever.leaves import best_leaf, curve
 from benchmarks.retreever.page import write_page
 from benchmarks.retreever.rows import (
-    ADAPTERS,
     ATTENDING,
     BESIDE_ATTENDING,
     CORE,
     KMEANS,
     MIXTURES,
+    MRL,
     NEEDED,
     ONCE,
     SHIPPED,
@@ -46,7 +46,7 @@ def main() -> int:
     )
     parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
     parser.add_argument("--seeds", type=int, default=3, help="how many of the rows that have several (default 3)")
-    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--split", choices=("dev", "test"), default="test", help="dev with --rows")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="train and measure these rows alone, and no page")
     parser.add_argument("--workdir", type=Path, default=RUNS / "retreever")
     parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
@@ -75,8 +75,6 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
     """All that the page tells of a collection."""
     once = NEEDED if bench.name == LARGE else ONCE
     told = sized(bench, [*((row, seeds) for row in CORE), *((row, 1) for row in once)], report)
-    coarsest = {row.name: told.coarse(row.name, "R@10").mean() for row in ADAPTERS if row.kind == "matryoshka"}
-    adapter = next(row for row in ADAPTERS if row.name == max(coarsest, key=lambda name: coarsest[name]))
     trees = [SHIPPED, VARIATION, KMEANS, MIXTURES]
     documents = len(bench.collection.documents.ids)
     about = f"{documents:,} documents, {len(bench.queries):,} queries of the {bench.split} split"
@@ -87,13 +85,13 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
     stored = {level: stored_values(bench, SHIPPED, level, 0) for level in (6, 10)}
     report(f"{bench.name}: ancestors and storage")
     if bench.name != LARGE:
-        return Findings(bench.name, about, told, adapter.name, leaves, curves, similarities, stored)
+        return Findings(bench.name, about, told, leaves, curves, similarities, stored)
     listed = [
         Shortlist("tree, cosine, 300", SHIPPED, "cosine", 300),
         Shortlist("tree, L1, 1,000", SHIPPED, "tv", 1_000),
         Shortlist("tree trained by total variation, L1, 1,000", VARIATION, "tv", 1_000),
-        Shortlist(f"{adapter.name}, 300", adapter, "cosine", 300),
-        Shortlist(f"{adapter.name}, 1,000", adapter, "cosine", 1_000),
+        Shortlist(f"{MRL.name}, 300", MRL, "cosine", 300),
+        Shortlist(f"{MRL.name}, 1,000", MRL, "cosine", 1_000),
     ]
     shortlists = {one.name: finished(bench, one, 0) for one in listed}
     report(f"{bench.name}: shortlists")
@@ -104,9 +102,7 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
     attending = attention.beside(attended, [ATTENDING], others)
     report(f"{bench.name}: attention")
     far = attended.distances(ATTENDING)
-    return Findings(
-        bench.name, about, told, adapter.name, leaves, curves, similarities, stored, shortlists, times, attending, far
-    )
+    return Findings(bench.name, about, told, leaves, curves, similarities, stored, shortlists, times, attending, far)
 
 
 if __name__ == "__main__":

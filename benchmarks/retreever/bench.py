@@ -20,7 +20,7 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.model.retreever import Adapter, Representations, RetreeverRouter
+from rayhier.model.retreever import DEEPEST, Adapter, Representations, RetreeverRouter
 from rayhier.search.flat import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
@@ -55,6 +55,8 @@ class Row:
     """Learning rate of an adapter, or of outputs without a tree."""
     base: bool = False
     """Whether the encoder is the one that nothing trained."""
+    anchored: bool = False
+    """Whether an adapter's largest size is held to the encoder's cosines, as a tree's is."""
 
 
 class Unchanged(nn.Module):
@@ -87,9 +89,12 @@ class Setting:
         passes = spec.passes(round(len(self.examples.pair_P2) * (1 + spec.documents)))
         match row.kind:
             case "tree" | "no tree":
-                return [row.kind, row.router, row.rate, spec.model_dump(), passes]
+                started = ["at directions"] if row.kind == "no tree" else []
+                dropping = ["measured without"] if row.router.keys() & {"dropout", "propagation", "splits"} else []
+                return [row.kind, row.router, row.rate, spec.model_dump(), passes, *started, *dropping]
             case "linear" | "matryoshka":
-                return [row.kind, row.begin, row.rate, spec.batch_size, spec.documents, passes]
+                held = [spec.anchor] if row.anchored else []
+                return [row.kind, row.begin, row.rate, spec.batch_size, spec.documents, passes, *held]
         return [row.kind, row.router, spec.similarity]
 
     def path(self, *parts: Any) -> Path:
@@ -116,7 +121,10 @@ class Setting:
         made: Representations
         if row.kind == "no tree":
             made = NoTree(dimension, 2 ** int(row.router.get("depth", 10)), spec.similarity)
-            made.start(self.examples.document_NM, self.seed, 0.7)
+            shared = {key: value for key, value in row.train.items() if key in SHARED}
+            adapter = self._adapter(Row("", "matryoshka", shared, begin="pca", rate=ADAPTER_RATE))
+            assert isinstance(adapter, Adapter)
+            made.start(self.examples.document_NM, adapter.weight.detach(), self.seed, DEEPEST)
         else:
             begin = torch.eye(dimension) if row.begin == "identity" else principal(self.examples.document_NM, self.seed)
             made = Adapter(begin, sizes(dimension) if row.kind == "matryoshka" else [dimension])
@@ -130,7 +138,7 @@ class Setting:
             self.seed,
             self.measure,
             read=asking_too(from_tower(self.tower)),
-            anchored=row.kind == "no tree",
+            anchored=row.anchored or row.kind == "no tree",
             schedule=every,
             rate=row.rate,
         )

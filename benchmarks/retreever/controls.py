@@ -1,6 +1,6 @@
 """What stands beside ReTreever's tree: a softmax without a tree, hierarchical k-means, Gaussian mixtures."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.tree import hierarchical_kmeans
 from rayhier.model.retreever import Representations, at_level, products, represent, stored
 from rayhier.spec.train.retreever import Comparison
-from rayhier.train.retreever.start import sampled
+from rayhier.train.retreever.start import DIRECTED, bases, sampled
 
 SCALE = 20.0
 """Factor of a difference of cosines before the sigmoid, as for every cell of k-means here."""
@@ -28,11 +28,17 @@ class NoTree(Representations):
     def __init__(self, dimension: int, count: int, similarity: Comparison) -> None:
         super().__init__()
         self.planes, self.similarity = nn.Linear(dimension, count), similarity
+        self.offset_K = nn.Parameter(torch.zeros(count)) if similarity == "cosine" else None
 
     @property
     def width(self) -> int:
         """Number of outputs."""
         return len(self.planes.weight)
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Number of outputs, the one size there is."""
+        return [self.width]
 
     def scores(self, *read: Tensor) -> Tensor:
         """Outputs [n, w] for vectors [n, m]."""
@@ -40,18 +46,26 @@ class NoTree(Representations):
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
         """What texts are compared by [n, w], the one size there is."""
-        return [represent(F.softmax(score_NW, dim=1), self.similarity)]
+        return [represent(F.softmax(score_NW, dim=1), self.similarity, self.offset_K)]
 
     @torch.no_grad()
-    def start(self, vector_NM: Floats, seed: int, deviation: float) -> None:
-        """Start at random directions whose outputs have mean 0 and the given deviation over some texts."""
+    def start(self, vector_NM: Floats, direction_DM: Tensor, seed: int, deviation: float) -> None:
+        """Start where a tree's splits do: at directions of an adapter [d, m], then at random bases.
+
+        Outputs have mean 0 and the given deviation over some texts; the offset is what the means said.
+        """
+        count, dimension = self.planes.weight.shape
         draw = torch.Generator().manual_seed(seed)
-        self.planes.weight.copy_(torch.randn(self.planes.weight.shape, generator=draw))
+        first_DM = direction_DM[: min(count, len(direction_DM) // DIRECTED)]
+        self.planes.weight.copy_(torch.cat([first_DM, bases(count - len(first_DM), dimension, draw)]))
         self.planes.bias.zero_()
         score_NW = self.planes(torch.from_numpy(sampled(vector_NM, seed)))
         factor_W = deviation / score_NW.std(dim=0)
-        self.planes.bias.copy_(-score_NW.mean(dim=0) * factor_W)
+        mean_W = score_NW.mean(dim=0) * factor_W
+        self.planes.bias.copy_(-mean_W)
         self.planes.weight.mul_(factor_W[:, None])
+        if self.offset_K is not None:
+            self.offset_K.copy_(F.softmax(mean_W, dim=0) * count - 1)
 
 
 class FixedTree:
@@ -111,7 +125,7 @@ class MixtureTree(FixedTree):
             if len(vector_NM) > 1:
                 self.mean_S2M[split] = vector_NM[:2]
             return
-        mixture = GaussianMixture(2, covariance_type="diag", reg_covar=VARIANCE, random_state=seed, max_iter=30)
+        mixture = GaussianMixture(2, covariance_type="diag", reg_covar=VARIANCE, random_state=seed, max_iter=100)
         mixture.fit(vector_NM)
         self.mean_S2M[split], self.precision_S2M[split] = mixture.means_, 1 / mixture.covariances_
         weight = np.log(np.maximum(mixture.weights_, 1e-9)) + 0.5 * np.log(1 / mixture.covariances_).sum(axis=1)

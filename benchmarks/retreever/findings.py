@@ -47,17 +47,16 @@ class Sized:
         return bootstrap(100 * (own_Q - control_Q)[:, None])[0]
 
 
-def sized(bench: Bench, rows: Mapping[Row, int] | Sequence[tuple[Row, int]], report: Callable[[str], None]) -> Sized:
+def sized(bench: Bench, rows: Sequence[tuple[Row, int]], report: Callable[[str], None]) -> Sized:
     """Measure rows, each with its number of seeds."""
     found: dict[str, dict[int, dict[str, Array]]] = {}
-    pairs = list(rows.items() if isinstance(rows, Mapping) else rows)
-    for row, seeds in pairs:
+    for row, seeds in rows:
         own = [bench.values(row, seed) for seed in range(seeds)]
         found[row.name] = {
             size: {name: np.stack([one[size][name] for one in own]) for name in own[0][size]} for size in own[0]
         }
         report(f"{bench.name}: {row.name}")
-    return Sized([row for row, _ in pairs], found)
+    return Sized([row for row, _ in rows], found)
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,6 @@ class Findings:
     about: str
     told: Sized
     """Rows at every size."""
-    adapter: str
-    """The MRL adapter that finds most by few numbers."""
     leaves: Mapping[str, Mapping[str, Array]]
     """Tree -> what its best leaf alone finds."""
     curves: Mapping[str, Curve]

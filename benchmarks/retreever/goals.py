@@ -1,34 +1,40 @@
 """Goals that were set before anything was measured, and what came out."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from benchmarks.retreever.bench import MEASURES
 from benchmarks.retreever.findings import Findings
 from benchmarks.retreever.rows import (
+    ATTENDING,
+    BESIDE_ATTENDING,
     CONSTANT,
     FROM_RANDOM,
     KMEANS,
     LINEAR,
     MIXTURES,
-    MLP,
     NO_TREE,
     SHIPPED,
     STOCHASTIC,
+    TRAINED,
     UNTOUCHED,
 )
-from benchmarks.tables import table
+from benchmarks.tables import UNKNOWN, table
 
 Goal = tuple[str, float, float]
 """What is asked, what came out, and the least that was asked."""
 RECALL, NDCG, DEEP = "R@10", "nDCG@10", "R@100"
-TREES = (SHIPPED.name, CONSTANT.name, STOCHASTIC.name, MLP.name)
 
 
 def lines(found: Mapping[str, Findings]) -> list[str]:
     """A table of the goals of the collections that were measured."""
     goals = [(f"{name}: {title}", value, least) for name, own in found.items() for title, value, least in of(own)]
-    rows = [(title, f"{value:.3f}", f"{least:g}", verdict(value, least)) for title, value, least in goals]
+    rows = [
+        (title, f"{value:.3f}", *((UNKNOWN, "") if math.isnan(least) else (f"{least:g}", verdict(value, least))))
+        for title, value, least in goals
+    ]
     return table(["", "value", "at least", ""], rows)
 
 
@@ -40,56 +46,51 @@ def verdict(value: float, least: float) -> str:
 def of(found: Findings) -> Iterator[Goal]:
     """Goals of one collection."""
     told = found.told
+    whole = {name: {one: told.mean(name, told.full(name), one) for one in MEASURES} for name in told.found}
     for measure in (RECALL, NDCG):
-        whole = {name: told.mean(name, told.full(name), measure) for name in found.told.found}
-        yield f"1,024 numbers over the linear adapter, {measure}", whole[SHIPPED.name] / whole[LINEAR.name], 0.98
-        best = max(whole[name] for name in (SHIPPED.name, CONSTANT.name, STOCHASTIC.name))
-        yield f"the same, the best schedule of linear splits, {measure}", best / whole[LINEAR.name], 0.98
+        ratio = whole[SHIPPED.name][measure] / whole[LINEAR.name][measure]
+        yield f"1,024 numbers over the linear adapter, {measure}", ratio, 0.98
+        yield f"the same, the stretch, {measure}", ratio, 1.0
         points = told.difference(SHIPPED.name, NO_TREE.name, measure).difference
         yield f"1,024 numbers over no tree, {measure}, points", points, -1.0
     if found.name == "oewn_examples":
         points = told.difference(SHIPPED.name, UNTOUCHED.name, RECALL).difference
         yield f"1,024 numbers over the untouched encoder, {RECALL}, points", points, 6.0
     for measure in (RECALL, NDCG):
-        own, control = coarse(found, measure)
-        yield f"mean of 4 to 32 numbers over the better MRL adapter, {measure}", own / control, 0.90
-    for measure in (RECALL, NDCG):
-        ratio = told.coarse(STOCHASTIC.name, measure).mean() / told.coarse(CONSTANT.name, measure).mean()
-        yield f"mean of 4 to 32 numbers, stochastic over constant, {measure}", ratio, 1.4
-        plain = [told.coarse(FROM_RANDOM[name].name, measure).mean() for name in ("stochastic", "constant")]
-        yield f"the same from a random start, one seed, {measure}", plain[0] / plain[1], 1.4
+        adapters = (told.coarse(row.name, measure).mean() for row in told.rows if row.kind == "matryoshka")
+        ratio = told.coarse(SHIPPED.name, measure).mean() / max(adapters)
+        yield f"mean of 4 to 32 numbers over the best MRL adapter, {measure}", float(ratio), 0.90
+        yield f"the same, the stretch, {measure}", float(ratio), 1.0
+    pairs = {
+        "": (STOCHASTIC.name, CONSTANT.name),
+        " from a random start, one seed": (FROM_RANDOM["stochastic"].name, FROM_RANDOM["constant"].name),
+    }
+    for start, (stochastic, constant) in pairs.items():
+        for measure in MEASURES:
+            ratio = told.coarse(stochastic, measure).mean() / told.coarse(constant, measure).mean()
+            least = float("nan") if measure == DEEP else 1.4
+            yield f"mean of 4 to 32 numbers, stochastic over constant{start}, {measure}", float(ratio), least
     points = told.difference(CONSTANT.name, STOCHASTIC.name, RECALL).difference
     yield "1,024 numbers, constant over stochastic, R@10, points", points, -0.5
-    whole_tree = told.mean(SHIPPED.name, told.full(SHIPPED.name), RECALL)
     for name in (KMEANS.name, MIXTURES.name):
+        share = found.leaves[name][RECALL].mean() / whole[SHIPPED.name][RECALL]
         least = 0.5 if found.name == "oewn_examples" else 0.0
-        yield (
-            f"1 - {name} (best leaf) over the tree's 1,024 numbers, R@10",
-            1 - found.leaves[name][RECALL].mean() / whole_tree,
-            least,
-        )
+        yield f"{name}, best leaf: what it misses of the tree's R@10, as a part", float(1 - share), least
     cosine, error = (found.similarities[SHIPPED.name][name] for name in ("cosine", "error"))
     yield "cosine of documents, depth 10 over depth 0", float(cosine[-1] - cosine[0]), 0.05
     rise = np.diff(cosine) / np.hypot(error[1:], error[:-1])
-    yield "the least rise between neighbouring depths, standard errors of the difference", float(rise.min()), -2.0
+    yield "least rise between neighbouring depths, standard errors of the difference", float(rise.min()), -2.0
     for level, stored in found.stored.items():
         change = abs(float(stored[RECALL].mean() - told.seeds(SHIPPED.name, 2**level, RECALL)[0]))
         yield f"float16 of level {level}, 1 - change of R@10", 1 - change, 0.998
     yield from shortlists(found)
     yield from speeds(found)
-
-
-def coarse(found: Findings, measure: str) -> tuple[float, float]:
-    """Mean over 4 to 32 numbers of the best tree, and of the better MRL adapter."""
-    told = found.told
-    trees = max(float(told.coarse(name, measure).mean()) for name in TREES)
-    adapters = max(float(told.coarse(row.name, measure).mean()) for row in told.rows if row.kind == "matryoshka")
-    return trees, adapters
+    yield from attention(found)
 
 
 def shortlists(found: Findings) -> Iterator[Goal]:
     """Parts of an exact search that a shortlist of level 6 keeps."""
-    exact = found.told.found["trained encoder"][found.told.full("trained encoder")]
+    exact = found.told.found[TRAINED.name][found.told.full(TRAINED.name)]
     least = {"tree, cosine, 300": (0.98, 0.93), "tree, L1, 1,000": (0.97, 0.90)}
     for name, asked in least.items():
         if name in found.shortlists:
@@ -99,12 +100,21 @@ def shortlists(found: Findings) -> Iterator[Goal]:
 
 
 def speeds(found: Findings) -> Iterator[Goal]:
-    """How many times as fast few numbers are."""
+    """How many times as fast few numbers are; inner products by what is faster, faiss or a matrix product."""
     if found.times is None:
         return
-    batched, alone = found.times.batched, found.times.alone
-    vectors = next(name for name in batched if "encoder" in name)
-    yield "L1 of 32 over L1 of 1,024 numbers, batches of 64, times as fast", batched["L1, 1024"] / batched["L1, 32"], 20
-    yield "L1 of 32 over L1 of 1,024 numbers, alone", alone["L1, 1024"] / alone["L1, 32"], 15
-    yield "L1 of 32 numbers over the encoder's inner products, batches of 64", batched[vectors] / batched["L1, 32"], 5
-    yield "L1 of 32 numbers over the encoder's inner products, alone", alone[vectors] / alone["L1, 32"], 5
+    for how, ms, least in (("batches of 64", found.times.batched, 20.0), ("alone", found.times.alone, 15.0)):
+        few = ms["L1, 32"]
+        yield f"L1 of 32 over L1 of 1,024 numbers, {how}, times as fast", ms["L1, 1024"] / few, least
+        vectors = min(value for name, value in ms.items() if "encoder" in name)
+        yield f"L1 of 32 numbers over the encoder's inner products, {how}", vectors / few, 5
+
+
+def attention(found: Findings) -> Iterator[Goal]:
+    """Attention beside the Matryoshka adapter of as many steps, as the paper claims it for few numbers."""
+    if found.attending is None:
+        return
+    tree, adapter = (
+        found.attending.coarse(name, RECALL).mean() for name in (ATTENDING.name, BESIDE_ATTENDING[-1].name)
+    )
+    yield "mean of 4 to 32 numbers, attention over the MRL adapter, as many steps, R@10", float(tree / adapter), 1.0

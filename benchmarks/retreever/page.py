@@ -11,6 +11,7 @@ from benchmarks.retreever.leaves import SHARES, recalls
 from benchmarks.retreever.rows import (
     ADAPTERS,
     MLP,
+    MRL,
     NO_TREE,
     SCHEDULES,
     SHIPPED,
@@ -38,7 +39,7 @@ def write_page(found: Sequence[Findings], docs: Path) -> str:
 def sections(found: Findings, images: Path) -> list[str]:
     """Tables and plots of one collection."""
     told, name = found.told, found.name
-    compared = [UNTOUCHED.name, TRAINED.name, ADAPTERS[0].name, found.adapter, NO_TREE.name, SHIPPED.name, MLP.name]
+    compared = [UNTOUCHED.name, TRAINED.name, ADAPTERS[0].name, MRL.name, NO_TREE.name, SHIPPED.name, MLP.name]
     page = ["### All numbers", "", *whole(told), ""]
     page += ["### Few numbers", "", *few(told), ""]
     page += [plots.sizes(told, compared, ("R@10", "nDCG@10"), images, f"retreever_sizes_{name}.png"), ""]

@@ -11,6 +11,8 @@ LEVEL = 64
 
 UNTOUCHED = Row("untouched encoder", "vectors", base=True)
 TRAINED = Row("trained encoder", "vectors")
+MRL = Row("MRL adapter, PCA, documents ask too", "matryoshka", begin="pca")
+"""The adapter whose directions trees start at."""
 LINEAR = Row("linear adapter", "linear", {"documents": 0})
 ADAPTERS = [
     LINEAR,
@@ -18,7 +20,8 @@ ADAPTERS = [
     Row("MRL adapter, identity", "matryoshka", {"documents": 0}),
     Row("MRL adapter, PCA", "matryoshka", {"documents": 0}, begin="pca"),
     Row("MRL adapter, identity, documents ask too", "matryoshka"),
-    Row("MRL adapter, PCA, documents ask too", "matryoshka", begin="pca"),
+    MRL,
+    Row("MRL adapter, PCA, documents ask too, anchored", "matryoshka", begin="pca", anchored=True),
 ]
 NO_TREE = Row("no tree, softmax of 1,024 outputs", "no tree")
 SHIPPED = Row("tree, as shipped (Matryoshka)")

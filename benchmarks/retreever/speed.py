@@ -53,6 +53,7 @@ def speeds(bench: Bench, row: Row, seed: int = 0) -> Speeds:
             searches[f"inner product, {2**level}"] = flat(cosine[0], "cosine"), cosine[1]
     vectors = f"inner product, the encoder's {document_NM.shape[1]}"
     searches[vectors] = flat(document_NM, "cosine"), query_QM
+    searches[f"{vectors}, a matrix product"] = partial(product, document_NM), query_QM
     batched = {name: partial(search, x, K) for name, (search, x) in searches.items()}
     single = {name: partial(_one_by_one, search, x[:FEW], K) for name, (search, x) in searches.items()}
     return Speeds(
@@ -91,6 +92,11 @@ def _whole(
 
         found[f"level 5, {name}, {LISTED} finished by vectors"] = _each({**encode, "tree": tree, "search": search})
     return found
+
+
+def product(document_NM: Floats, query_QM: Floats, count: int) -> object:
+    """The best of one matrix product of all queries and documents, which is faster than faiss' own for batches."""
+    return torch.topk(torch.from_numpy(query_QM) @ torch.from_numpy(document_NM).T, count, dim=1)
 
 
 def _one_by_one(search: Callable[..., object], query_QK: Floats, count: int) -> list[object]:

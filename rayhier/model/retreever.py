@@ -130,10 +130,10 @@ class AttentionSplits(nn.Module):
 
     @torch.no_grad()
     def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Move and scale scores: over these texts each has mean 0, and DEEPEST as deviation where it is deepest.
+        """Move and scale what each split reads itself: over these texts mean 0, and where it is deepest DEEPEST.
 
-        With `shared`, all scores together. Returns the means that were removed [S]. ValueError where a split gives all
-        texts one score.
+        With `shared`, all splits together; with `ancestors`, before these are added. Returns the means that were
+        removed [S]. ValueError where a split gives all texts one score.
         """
         score_NS = self._own(token_NTM, mask_NT)
         shared = self.aggregation == "shared"
@@ -279,6 +279,16 @@ class Representations(nn.Module, ABC):
     def width(self) -> int:
         """Number of a text's scores, W."""
 
+    @property
+    @abstractmethod
+    def counts(self) -> Sequence[int]:
+        """Numbers of each size, small first."""
+
+    @property
+    def floats(self) -> int:
+        """Numbers that are in memory for each text while it is represented."""
+        return self.width
+
     @abstractmethod
     def scores(self, *read: Tensor) -> Tensor:
         """Scores [N, W] of texts by what is read of them: their vectors, or their tokens' vectors and a mask."""
@@ -314,6 +324,17 @@ class TreeLevels(Representations):
         """Number of splits, S."""
         return len(level_of_splits(self.tree.splits.depth))
 
+    @property
+    def counts(self) -> Sequence[int]:
+        """Nodes of each level, 2, 4, … 2^D."""
+        return [2**level for level in range(1, self.tree.splits.depth + 1)]
+
+    @property
+    def floats(self) -> int:
+        """Numbers in memory for each text: those of the leaves, and hidden units where a propagation has these."""
+        hidden = 1 if self.tree.propagation is None else self.tree.propagation.output_LH.shape[1]
+        return int(2**self.tree.splits.depth * hidden)
+
     def scores(self, *read: Tensor) -> Tensor:
         """Scores [N, S] of the splits for texts."""
         return torch.as_tensor(self.tree.splits(*read))
@@ -337,12 +358,17 @@ class Adapter(Representations):
         """Start at a matrix; `sizes` are the numbers of a representation, small first."""
         super().__init__()
         self.weight = nn.Parameter(matrix_MM.clone())
-        self.counts = tuple(sizes)
+        self._counts = tuple(sizes)
 
     @property
     def width(self) -> int:
         """Size of a mapped vector, M."""
         return len(self.weight)
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """Numbers of each representation."""
+        return self._counts
 
     def scores(self, *read: Tensor) -> Tensor:
         """Mapped vectors [N, M] of vectors [N, M]."""

@@ -55,8 +55,11 @@ class Model:
 
     @cached_property
     def text_encoder(self) -> TextEncoder:
-        """The whole trained encoder."""
-        return self._open()
+        """The whole trained encoder; a router that reads its tokens moves to its device."""
+        encoder = self._open()
+        if self.router.reader is not None and isinstance(self.router, torch.nn.Module):
+            self.router.to(encoder.device)
+        return encoder
 
     @property
     def open_encoder(self) -> TextEncoder | None:

@@ -91,6 +91,11 @@ class JobSpec(Section):
             if self.train.start not in allowed:
                 given = f"got {self.train.start!r} with router.splits {self.router.splits}"
                 raise InputError(f"train.start: {given}; allowed: {', '.join(allowed)}")
+            if self.train.objective == "documents" and self.encoder.transformer_part is not None:
+                raise InputError(
+                    f"encoder.train: got {self.encoder.train!r} with train.objective documents, by which no encoder "
+                    "learns here; allowed: head, none"
+                )
             if self.train.reads == "trained" and self.encoder.train == "none":
                 raise InputError(
                     "train.reads: got 'trained' with encoder.train none, where nothing trains; allowed: auto, base, or "

@@ -10,6 +10,7 @@ from rayhier.dataset.documents import Choice, Documents
 from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import hash_ids, holdout_rows
 from rayhier.dataset.queries import Queries, load_queries, relevant
+from rayhier.spec import InputError
 from rayhier.spec.train import TrainSpec
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
@@ -51,6 +52,21 @@ def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = 
 def has_dev(corpus: Artifact) -> bool:
     """Whether dev queries are judged."""
     return bool(corpus.record.counts["splits"]["dev"]["relevant"])
+
+
+def check_differences(vectors: Artifact) -> None:
+    """InputError where all documents have the same vector."""
+    first_M: Floats | None = None
+    for name in vectors.names("documents/"):
+        own_NM = columns.matrix(columns.read([vectors.path(name)], ["vector"])["vector"])
+        first_M = own_NM[0] if first_M is None else first_M
+        if (own_NM != first_M).any():
+            return
+    rows = int(vectors.record.counts["vectors"])
+    raise InputError(
+        f"corpus: the vectors of all documents are equal ({rows:,} texts embedded), and no split tells them apart; "
+        "allowed: texts that differ within encoder.max_length"
+    )
 
 
 def load_examples(
@@ -105,22 +121,24 @@ def document_pairs(documents: Documents) -> Examples:
     kept = np.setdiff1d(np.arange(len(documents.ids)), holdout_rows(documents.ids))
     if len(kept) < 2:
         kept = np.arange(len(documents.ids))
-    near = _others(documents, kept)
+    result_N = None if documents.copies is None else documents.copies.result_N[kept]
+    near = others(documents.vector_NM[kept], result_N, np.arange(len(kept)), POSITIVES)
     pairs = np.stack([np.repeat(kept, POSITIVES), kept[near.reshape(-1)]], axis=1)
     return Examples(
         documents.vector_NM, documents.vector_NM, pairs[near.reshape(-1) >= 0], same=True, copies=documents.copies
     )
 
 
-def _others(documents: Documents, kept: Ints) -> Ints:
-    """Nearest three kept rows [n, 3] of other documents for each kept row; -1 where there are fewer."""
-    rows = np.arange(len(kept))
-    if documents.copies is None:
-        return neighbours(documents.vector_NM[kept], rows, POSITIVES)
-    near = neighbours(documents.vector_NM[kept], rows, POSITIVES + SIBLINGS)
-    result_N = documents.copies.result_N[kept]
-    near[result_N[near] == result_N[:, None]] = -1
-    order = np.argsort(near < 0, axis=1, kind="stable")[:, :POSITIVES]
+def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) -> Ints:
+    """Nearest rows [r, count] of other documents for some rows; -1 where there are fewer.
+
+    `result_N` numbers the document that each row is a passage of; None where every row is its own.
+    """
+    if result_N is None:
+        return neighbours(vectors_NM, rows, count)
+    near = neighbours(vectors_NM, rows, count + SIBLINGS)
+    near[result_N[near] == result_N[rows][:, None]] = -1
+    order = np.argsort(near < 0, axis=1, kind="stable")[:, :count]
     return np.asarray(np.take_along_axis(near, order, axis=1))
 
 

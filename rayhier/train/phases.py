@@ -1,11 +1,12 @@
 """Run the training phases that a spec asks for: the only place where training methods are chosen."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents
 from rayhier.dataset.generated import load_generated, split_generated
 from rayhier.dataset.holdout import Holdout, holdout_size, load_dev
@@ -54,6 +55,8 @@ class Material:
     """Reads ids, titles and texts of the documents."""
     read: Read | None = None
     """Reads tokens of texts by the trained encoder, for routers that read these."""
+    held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Rows of documents that stand for dev queries, where none is judged."""
 
 
 def train(
@@ -89,8 +92,8 @@ def train(
         case RetreeverTraining() as training, RetreeverRouting() as router:
             if "encoder" in material.phases:
                 run("encoder", Contrast(tower, examples, training.contrast, seed, exact_measure))
-            measure = SizesMeasure(dev, documents, answers)
-            return grow(tower, examples, router, training, seed, measure, run, material.read)
+            measure = SizesMeasure(dev, documents, answers, router.leaves)
+            return grow(tower, examples, router, training, seed, measure, run, material.read, material.held_N)
     raise AssertionError(f"{spec.train.type} with {spec.router.type}: refused by the spec")
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray.train
 import torch
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -17,6 +18,7 @@ from ray.util.queue import Empty, Queue
 from torch.utils.tensorboard import SummaryWriter
 
 from rayhier.dataset.documents import load_documents, load_titled
+from rayhier.dataset.holdout import holdout_rows
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.model.router import save_router
 from rayhier.progress import Bar, say
@@ -28,7 +30,7 @@ from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.ledger import Ledger
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import Location, locate
-from rayhier.train.data import count_pairs, load_examples, sampled
+from rayhier.train.data import check_differences, count_pairs, has_dev, load_examples, sampled
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Loop, Phase, best_row
 from rayhier.train.phases import Material, dev_and_spans, train
@@ -51,6 +53,8 @@ def build(
 ) -> Output:
     """Train encoder and router; writes `encoder/`, `router/`, `metrics.json` and `tensorboard/`."""
     spec = as_embedded(spec, vectors, spec.cluster.train.gpus)
+    if spec.train.needs_differences:
+        check_differences(vectors)
     pairs = count_pairs(spec.train, corpus, generated)
     _say_what_teaches(spec, supervised=pairs > 0, has_dev=bool(corpus.record.counts["splits"]["dev"]["relevant"]))
     progress = Queue(actor_options={"num_cpus": 0})
@@ -140,7 +144,8 @@ def train_worker(config: dict[str, Any]) -> None:
     if spec.router.reads == "tokens":
         texts = (spec.encoder, Path(config["model"]), corpus, documents, examples, dev)
         read = (tower if isinstance(tower, TextTower) else text_tower(*texts)).read
-    material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read)
+    held_N = np.zeros(0, np.int64) if has_dev(corpus) else holdout_rows(documents.ids)
+    material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N)
     with ExitStack() as stack:
         router = train(spec, seed, tower, material, run := Run(spec, phases, config["progress"], root, stack))
     if run.group.rank > 0:

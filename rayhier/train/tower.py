@@ -156,6 +156,8 @@ class TextTower:
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
         """Vectors [n, t, m] of the tokens of the rows' texts, without gradient, and a mask [n, t], 1 on tokens."""
+        if not len(rows):
+            return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         tokens = self.encoder.tokenise(self._texts(side, rows))
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         back = torch.from_numpy(np.argsort(order)).to(self.device)

@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from rayhier.spec.router.common import Reads, Routing
 
 Aggregation = Literal["shared", "linear", "ancestors"]
+DEEPEST_ATTENTION = 12
+"""Depth up to which the outputs of attention, 512 numbers a split, of a batch of texts fit in memory."""
 
 
 class RetreeverRouting(Routing):
@@ -33,6 +35,8 @@ class RetreeverRouting(Routing):
     def _attention_aggregates(self) -> Self:
         if self.splits != "attention":
             self.refuse("aggregation", where="only where splits is attention")
+        elif self.depth > DEEPEST_ATTENTION:
+            raise ValueError(f"depth at most {DEEPEST_ATTENTION} where splits is attention")
         return self
 
     @property

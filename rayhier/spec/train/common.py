@@ -54,6 +54,11 @@ class Training(Section):
         return True
 
     @property
+    def needs_differences(self) -> bool:
+        """Whether documents that are all alike cannot be trained on: no."""
+        return False
+
+    @property
     def generation(self) -> GeneratedSpec | None:
         """Generated pairs that are trained on beside the judged ones: none."""
         return None

@@ -4,9 +4,9 @@
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rayhier.spec.section import Rate, Weight
 from rayhier.spec.train.common import MEASUREMENTS, Training
@@ -44,8 +44,9 @@ class RetreeverTraining(Training):
     """Documents that ask beside the judged queries, each for one of its three nearest, as a multiple of the judged
     pairs (ours). 0: none."""
     anchor: Weight = 1000.0
-    """Weight of the mean squared difference, within a batch, between cosines of the deepest level and of the encoder's
-    vectors: the tree keeps what the encoder knows and these pairs do not tell (ours). 0: none; `tv` has none."""
+    """Weight of the mean squared differences, within a batch, between cosines of the deepest level and of the encoder's
+    vectors, among queries, among documents and between both: the tree keeps what the encoder knows and these pairs do
+    not tell (ours). 0: none; `tv` has none."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
     """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained first, the most
     important nearest to the root (ours). `kmeans`: from one half of a node's documents to the other. `auto`: mrl, for
@@ -54,6 +55,19 @@ class RetreeverTraining(Training):
     """Factor of similarities before the softmax, at the start; it is learned. `auto`: 300 for tv, 20 for cosine."""
     most_scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
     """Greatest such factor. `auto`: 10,000 for tv, 100 for cosine."""
+
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.similarity == "tv":
+            self.refuse("anchor", where="only where similarity is cosine")
+        start, most = self.scales(self.similarity)
+        if start > most:
+            raise ValueError(f"scale at most most_scale ({most:g})")
+        if self.objective == "documents":
+            self.refuse("documents", where="only where judged queries ask too, not with objective documents")
+            if self.reads == "trained":
+                raise ValueError("reads auto or base with objective documents, by which no encoder learns")
+        return self
 
     def passes(self, pairs: int) -> int:
         """Number of passes over a number of training pairs."""
@@ -94,6 +108,11 @@ class RetreeverTraining(Training):
     def needs_judgements(self) -> bool:
         """Whether nothing is trained without train judgements: no."""
         return False
+
+    @property
+    def needs_differences(self) -> bool:
+        """Whether documents that are all alike cannot be trained on: yes, no split tells them apart."""
+        return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
         """Phases of training, name -> epochs: the encoder's with judged pairs, a start's adapter, the tree."""

@@ -12,36 +12,45 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
-from rayhier.train.data import POSITIVES, neighbours
-from rayhier.train.examples import Examples, joined
+from rayhier.train.data import POSITIVES, others
+from rayhier.train.examples import Examples, joined, spans
 from rayhier.train.retreever.matching import Read
 from rayhier.train.tower import Side
 
 
-def asking(examples: Examples, document_NM: Floats, share: float, seed: int) -> tuple[Examples, Ints]:
-    """Add pairs of documents and one of the three nearest to each, `share` times as many as there are judged pairs.
+def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
+    """Draw documents that ask and one of the three nearest to each, `share` times as many as there are judged pairs.
 
-    Returns all pairs, and the documents' rows: document i asks as query q + i, for q queries. No document of the corpus
-    is paired with a passage of its own.
+    Returns both by row [r]. Those in `held_N` never ask, as they stand for dev queries. No document is paired with a
+    passage of its own.
     """
     n, count = len(document_NM), round(share * len(examples.pair_P2))
-    draws = np.random.default_rng([seed, 3])
-    row_R = np.sort(draws.permutation(n)[: min(n, count)])
+    draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
+    drawn_N = draws.permutation(n)
+    row_R = np.sort(drawn_N[~np.isin(drawn_N, held_N)][:count])
     if n <= POSITIVES or not len(row_R):
-        return examples, np.zeros(0, np.int64)
-    near_R3 = neighbours(document_NM, row_R, POSITIVES)
+        return none_R, none_R
+    result_N = None if examples.copies is None else examples.copies.result_N
+    near_R3 = others(document_NM, result_N, row_R, POSITIVES)
     own_R = near_R3[np.arange(len(row_R)), draws.integers(POSITIVES, size=len(row_R))]
-    kept = own_R >= 0
+    return row_R[own_R >= 0], own_R[own_R >= 0]
+
+
+def with_asked(examples: Examples, row_R: Ints, own_R: Ints) -> Examples:
+    """Add pairs of documents that ask and the documents that they ask for: document i asks as query q + i.
+
+    Neither the document itself nor another passage of it is a negative of its question.
+    """
+    pair_P2 = np.stack([np.arange(len(row_R)), own_R], axis=1)
+    asked_S, spared_S = np.arange(len(row_R)), row_R
     if examples.copies is not None:
         result_N = examples.copies.result_N
-        kept &= result_N[own_R] != result_N[row_R]
-    row_R, own_R = row_R[kept], own_R[kept]
-    pair_P2 = np.stack([np.arange(len(row_R)), own_R], axis=1)
-    # No document is a negative of itself.
-    spared_S2 = np.stack([np.arange(len(row_R)), row_R], axis=1)
+        order_N = np.argsort(result_N, kind="stable")
+        begin, end = (np.searchsorted(result_N[order_N], result_N[row_R], side) for side in ("left", "right"))
+        asked_S, spared_S = np.repeat(asked_S, end - begin), order_N[spans(begin, end)]
+    spared_S2 = np.stack([asked_S, spared_S], axis=1)
     more = Examples(examples.document_NM[row_R], examples.document_NM, pair_P2, spared_S2=spared_S2)
-    plain = replace(examples, query_texts=())
-    return joined(plain, more), row_R
+    return joined(replace(examples, query_texts=()), more)
 
 
 def reading(read: Read, queries: int, row_R: Ints) -> Read:
@@ -50,6 +59,8 @@ def reading(read: Read, queries: int, row_R: Ints) -> Read:
     def both(side: Side, rows: Ints) -> tuple[Tensor, ...]:
         if side != "query" or not (asks := rows >= queries).any():
             return read(side, rows)
+        if asks.all():
+            return read("document", row_R[rows - queries])
         parts = [read("query", rows[~asks]), read("document", row_R[rows[asks] - queries])]
         order = torch.from_numpy(np.argsort(np.concatenate([np.flatnonzero(~asks), np.flatnonzero(asks)])))
         return tuple(_beside(own)[order] for own in zip(*parts, strict=True))

@@ -19,16 +19,21 @@ MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
 MOST_SEARCHED = 100_000
 """Most documents that are searched: all that answer dev queries, and others drawn by seed."""
+MOST_NUMBERS = 1 << 28
+"""Most numbers of the documents that are searched."""
 SEED = 0
 
 
 class SizesMeasure:
     """Dev measures of representations: nDCG and recall of a flat search at each of some sizes."""
 
-    def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = ()) -> None:
-        """Measure by dev queries; `answers` are the documents that answer train queries."""
+    def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = (), numbers: int = 1) -> None:
+        """Measure by dev queries; `answers` are the documents that answer train queries.
+
+        A text has at most so many `numbers`: with very many, fewer documents are searched.
+        """
         self.judge = DevJudge(queries, MEASURES, answers)
-        self.row_N = searched(queries, documents.results)
+        self.row_N = searched(queries, documents.results, min(MOST_SEARCHED, MOST_NUMBERS // numbers))
         self.ids, self.results = (
             pa.array([names[row] for row in self.row_N], pa.string()) for names in (documents.ids, documents.results)
         )
@@ -45,13 +50,13 @@ class SizesMeasure:
         return Measured(values, share_Q)
 
 
-def searched(queries: Queries, results: Sequence[str]) -> Ints:
+def searched(queries: Queries, results: Sequence[str], most: int) -> Ints:
     """Rows of the documents that dev searches look through: all, or the answers and a sample of the others."""
     n = len(results)
-    if n <= MOST_SEARCHED:
+    if n <= most:
         return np.arange(n)
     wanted = {answer for grades in queries.grades for answer in grades}
     answer_N = np.array([result in wanted for result in results])
     others = np.random.default_rng(SEED).permutation(np.flatnonzero(~answer_N))
-    kept = others[: max(0, MOST_SEARCHED - int(answer_N.sum()))]
+    kept = others[: max(0, most - int(answer_N.sum()))]
     return np.sort(np.concatenate([np.flatnonzero(answer_N), kept]))

@@ -7,18 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import leaf_means
-from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import Adapter, AttentionSplits, RetreeverRouter
-from rayhier.model.router import place_all
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Schedule
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Phase
-from rayhier.train.retreever.asked import asking, reading
+from rayhier.train.retreever.asked import asking, reading, with_asked
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.retreever.matching import AT_ONCE, Matching, Read
 from rayhier.train.retreever.start import principal, sizes, start_at_directions, start_at_random, start_between_halves
@@ -28,6 +26,7 @@ ADAPTER_RATE = 1e-3
 """Learning rate of the adapter whose directions a tree starts at."""
 READ = 64
 """Texts whose tokens are read at a time, without gradient."""
+NONE: Ints = np.zeros(0, np.int64)
 SETTLED = 512
 """Documents by whose tokens attention's first scores are moved and scaled."""
 
@@ -41,11 +40,15 @@ def grow(
     measure: SizesMeasure,
     run: Callable[[str, Phase], None],
     read: Read | None = None,
+    held_N: Ints = NONE,
 ) -> RetreeverRouter:
-    """Train a tree by what `read` reads of texts, by default the tower's vectors; `run` runs its phases."""
+    """Train a tree by what `read` reads of texts, by default the tower's vectors; `run` runs its phases.
+
+    Documents in `held_N`, by row, stand for dev queries.
+    """
     group, dimension = WorkerGroup(), examples.document_NM.shape[1]
     document_NM = encode_side(tower, "document", dimension, group)
-    examples, asking_too = with_documents(examples, document_NM, spec, seed)
+    examples, asking_too = with_documents(examples, document_NM, spec, seed, held_N)
     vectors = asking_too(from_tower(tower))
     read = vectors if read is None else asking_too(read)
     direction_DM: Tensor | None = None
@@ -69,6 +72,7 @@ def grow(
             router.dropout,
             spec.similarity,
         )
+    made.to(tower.device)
     if group.rank == 0:
         _start(made, spec, document_NM, direction_DM, seed, read)
     at_once = READ if router.splits == "attention" else AT_ONCE
@@ -86,15 +90,18 @@ def from_tower(tower: Tower) -> Read:
 
 
 def with_documents(
-    examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int
+    examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, held_N: Ints = NONE
 ) -> tuple[Examples, Callable[[Read], Read]]:
-    """Add documents that ask, as many as a spec says, found on the first worker; and what reads them as queries."""
+    """Add documents that ask, as many as a spec says, found on the first worker; and what reads them as queries.
+
+    Documents in `held_N`, by row, stand for dev queries and do not ask.
+    """
     if not spec.documents or examples.same:
         return examples, lambda read: read
     group, queries = WorkerGroup(), len(examples.query_QM)
-    made = asking(examples, document_NM, spec.documents, seed) if group.rank == 0 else None
-    every, row_R = group.agree(made)
-    return every, partial(reading, queries=queries, row_R=row_R)
+    drawn = asking(examples, document_NM, spec.documents, seed, held_N) if group.rank == 0 else None
+    row_R, own_R = group.agree(drawn)
+    return with_asked(examples, row_R, own_R), partial(reading, queries=queries, row_R=row_R)
 
 
 def _start(
@@ -121,8 +128,6 @@ def _start(
 @torch.no_grad()
 def _keep_cells(router: RetreeverRouter, document_NM: Floats, phase: Matching) -> None:
     """Store each leaf's mean vector in the first worker's router, as second leaves are chosen by these."""
-    score_NS = phase.scores("document")
+    leaf_N = phase.leaves(router.representations.tree)
     if len(document_NM):
-        encoded = Encoded(torch.from_numpy(document_NM), torch.from_numpy(score_NS))
-        leaf_N = place_all(router, encoded, 1)[0][:, 0].numpy()
         router.cells.centroid_LM.copy_(torch.from_numpy(leaf_means(document_NM, leaf_N, router.n_leaves)))

@@ -1,7 +1,7 @@
 """Train representations of several sizes: each query tells its document from the batch's, each document its query."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
-from rayhier.model.retreever import Representations, level_weights, picks, similarities
+from rayhier.model.retreever import NodeTree, Representations, level_weights, picks, similarities
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Schedule
 from rayhier.train.examples import Examples, batches
@@ -20,7 +20,9 @@ from rayhier.train.tower import Side, Tower, divided
 
 DESCENT = Descent(betas=(0.9, 0.95), decay=0.05, decays="matrices", warm_up=0.05, clip=1.0)
 AT_ONCE = 16_384
-"""Vectors that are represented at a time, without gradient."""
+"""Vectors that are represented at a time, without gradient, at most."""
+FLOATS = 1 << 24
+"""Most numbers that representing texts holds at a time."""
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
 """Side, rows -> what representations read of these texts: vectors [n, m], or tokens' vectors [n, t, m] and a mask."""
@@ -67,7 +69,7 @@ class Matching:
         `at_once` is the number of texts that are read at a time, without gradient. `vectors` reads the encoder's
         vectors, where `read` reads tokens; `anchored` tells whether the spec's anchor holds the deepest size to them.
         """
-        self.representations, self.tower = representations.to(tower.device), tower
+        self.representations, self.tower = representations.to(tower.device).eval(), tower
         self.examples, self.known, self.seed = examples, examples.known(), seed
         self.spec, self.schedule, self._measure = spec, schedule or spec.schedule, measure
         self.read: Read = read or (lambda side, rows: (tower.infer(side, rows),))
@@ -160,30 +162,53 @@ class Matching:
 
         The last alone where no other learns.
         """
-        every = size_all(self.representations, score_NW)
-        last = len(every) - 1
+        last = len(self.representations.counts) - 1
         # The cosine of two numbers that sum to zero is 1 or -1.
         places = {last} if self.schedule == "constant" else {max(1, last // 3), max(1, last // 2), last}
-        return [every[place] for place in sorted(places) if place <= last]
+        return size_all(self.representations, score_NW, sorted(place for place in places if place <= last))
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
         """Scores [n, w] of rows of a side, by default all, on the first worker; an empty array on the others."""
         rows = np.arange(self.tower.size(side)) if row_N is None else row_N
+        return self._divided(self.representations.scores, side, rows, self.representations.width)
+
+    @torch.no_grad()
+    def leaves(self, tree: NodeTree) -> Ints:
+        """Most probable leaf [n] of every document, on the first worker; an empty array on the others."""
+
+        def best(*read: Tensor) -> Tensor:
+            return torch.as_tensor(tree(*read)[-1]).argmax(dim=1, keepdim=True)
+
+        return self._divided(best, "document", np.arange(self.tower.size("document")), 1)[:, 0].astype(np.int64)
+
+    def _divided(self, make: Callable[..., Tensor], side: Side, row_N: Ints, width: int) -> Floats:
+        at_once = min(self.at_once, at_a_time(self.representations))
 
         def infer(part_N: Ints) -> Tensor:
-            pieces = np.array_split(part_N, max(1, -(-len(part_N) // self.at_once)))
-            return torch.cat([self.representations.scores(*self.read(side, piece)) for piece in pieces])
+            pieces = np.array_split(part_N, max(1, -(-len(part_N) // at_once)))
+            return torch.cat([make(*self.read(side, piece)) for piece in pieces])
 
-        return divided(infer, rows, self.representations.width, self.learner.group)
+        return divided(infer, row_N, width, self.learner.group)
 
     def finish(self) -> None:
         """Do nothing: representations are final."""
 
 
+def at_a_time(representations: Representations) -> int:
+    """Texts whose representations are in memory at a time."""
+    return max(64, FLOATS // representations.floats)
+
+
 @torch.no_grad()
-def size_all(representations: Representations, score_NW: Floats) -> list[Floats]:
-    """Represent texts by their scores [n, w], in batches: arrays [n, size] of every size, coarse first."""
-    begins = range(0, max(1, len(score_NW)), AT_ONCE)
-    parts = [representations.sizes(torch.from_numpy(score_NW[begin : begin + AT_ONCE])) for begin in begins]
+def size_all(representations: Representations, score_NW: Floats, places: Collection[int] | None = None) -> list[Floats]:
+    """Represent texts by their scores [n, w], in batches: arrays [n, size] of every size, coarse first.
+
+    With `places`, of these alone, by their position among the sizes.
+    """
+    device, step = next(representations.parameters()).device, at_a_time(representations)
+    parts = []
+    for begin in range(0, max(1, len(score_NW)), step):
+        every = representations.sizes(torch.from_numpy(score_NW[begin : begin + step]).to(device))
+        parts.append([every[place].cpu() for place in (range(len(every)) if places is None else places)])
     return [torch.cat(own).numpy() for own in zip(*parts, strict=True)]

@@ -45,7 +45,7 @@ def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats
     count, dimension = len(planes.weight), direction_DM.shape[1]
     if splits.trunk is None:
         first_DM = direction_DM[: min(count, len(direction_DM) // DIRECTED)]
-        planes.weight.copy_(torch.cat([first_DM, _bases(count - len(first_DM), dimension, draw)]))
+        planes.weight.copy_(torch.cat([first_DM, bases(count - len(first_DM), dimension, draw)]))
     else:
         half = min(HIDDEN // 2, len(direction_DM))
         first_HM = direction_DM[:half]
@@ -57,7 +57,7 @@ def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats
     return splits.scale(torch.from_numpy(sampled(vectors_NM, seed)))
 
 
-def _bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
+def bases(count: int, dimension: int, draw: torch.Generator) -> Tensor:
     """Draw `count` directions [count, m]: random orthogonal bases, one after the other."""
     bases = [
         torch.linalg.qr(torch.randn(dimension, dimension, generator=draw))[0]

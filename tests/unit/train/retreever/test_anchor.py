@@ -58,7 +58,8 @@ def made_tree(examples: Examples, similarity: Comparison) -> TreeLevels:
 def matching(
     examples: Examples, tower: HeadTower, anchor: float, similarity: Comparison = "cosine", *, anchored: bool = True
 ) -> Matching:
-    spec = RetreeverTraining(type="retreever", anchor=anchor, similarity=similarity)
+    spec = RetreeverTraining(type="retreever", similarity=similarity)
+    spec = spec.model_copy(update={"anchor": anchor})
     documents = Documents([f"d{n}" for n in range(N)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
     measure = SizesMeasure(dev, documents)
@@ -120,3 +121,17 @@ def test_total_variation_has_no_anchor(examples: Examples, tower: HeadTower) -> 
 
 def test_what_is_not_anchored_has_none(examples: Examples, tower: HeadTower) -> None:
     assert loss(examples, tower, 300.0, anchored=False) == loss(examples, tower, 0.0)
+
+
+def test_a_state_measures_the_same_twice(examples: Examples, tower: HeadTower) -> None:
+    """Also before the first pass, where a tree drops scores in training."""
+    phase = matching(examples, tower, 0.0)
+    dropping = TreeLevels(NodeTree(Splits(M, D), dropout=0.5), "cosine")
+    documents = Documents([f"d{n}" for n in range(N)], examples.document_NM)
+    dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
+    phase = Matching(dropping, tower, examples, phase.spec, 0, SizesMeasure(dev, documents))
+    first = phase.measure()
+    assert phase.measure() == first
+    assert not dropping.training
+    phase.run_pass(0)
+    assert not dropping.training
