@@ -20,15 +20,16 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.model.retreever import DEEPEST, Adapter, Representations, RetreeverRouter
+from rayhier.model.retreever import DEEPEST, Representations, RetreeverRouter
 from rayhier.search.flat import flat
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.train.examples import Examples
 from rayhier.train.loop import Phase
+from rayhier.train.retreever.adapter import Adapter
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.grow import ADAPTER_RATE, from_tower, grow, with_documents
-from rayhier.train.retreever.matching import Matching, size_all
+from rayhier.train.retreever.grow import ADAPTER_RATE, grow, with_documents
+from rayhier.train.retreever.matching import Matching, from_tower, size_all
 from rayhier.train.retreever.start import principal, sizes
 from rayhier.train.tower import HeadTower, Side
 

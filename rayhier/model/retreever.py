@@ -23,7 +23,7 @@ from rayhier.arrays import Floats
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded, Reader
 from rayhier.spec.router.retreever import Aggregation
-from rayhier.spec.train.retreever import Comparison, Schedule
+from rayhier.spec.train.retreever import Comparison
 
 DEEPEST = 0.7
 """Standard deviation of the scores of the deepest splits at the start; a level up it is √2 smaller."""
@@ -347,67 +347,6 @@ class TreeLevels(Representations):
         """What texts are compared by at a level [N, 2^h], by the probabilities of its nodes."""
         offset_K = None if self.offset_L is None else self.offset_L.reshape(probability_NK.shape[1], -1).mean(dim=1)
         return represent(probability_NK, self.similarity, offset_K)
-
-
-class Adapter(Representations):
-    """A linear map whose first numbers represent a text too, at several sizes: "Matryoshka Representation Learning"."""
-
-    similarity: Comparison = "cosine"
-
-    def __init__(self, matrix_MM: Tensor, sizes: Sequence[int]) -> None:
-        """Start at a matrix; `sizes` are the numbers of a representation, small first."""
-        super().__init__()
-        self.weight = nn.Parameter(matrix_MM.clone())
-        self._counts = tuple(sizes)
-
-    @property
-    def width(self) -> int:
-        """Size of a mapped vector, M."""
-        return len(self.weight)
-
-    @property
-    def counts(self) -> Sequence[int]:
-        """Numbers of each representation."""
-        return self._counts
-
-    def scores(self, *read: Tensor) -> Tensor:
-        """Mapped vectors [N, M] of vectors [N, M]."""
-        return read[0] @ self.weight.T
-
-    def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """Unit vectors [N, size] of each size."""
-        return [F.normalize(score_NW[:, :count], dim=1) for count in self.counts]
-
-
-def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
-    """Sum over rows of the cross-entropy by which each picks its own column among those that are not spared."""
-    return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
-
-
-def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
-    """Weight of the loss of levels 1 to D at a share `done` of the steps; `drawn` is uniform in [0, 1).
-
-    `constant` trains the leaves; `linear` and `exponential` deepen step by step; `stochastic` draws a level with
-    P(d) ∝ d²; `matryoshka` trains every level at once.
-
-    >>> level_weights("linear", 4, 0.5, 0.0), level_weights("stochastic", 2, 0.0, 0.19)
-    ([0.0, 0.0, 1.0, 0.0], [1.0, 0.0])
-    """
-    if schedule == "matryoshka":
-        return [1.0] * depth
-    match schedule:
-        case "constant":
-            level = depth
-        case "linear":
-            level = min(depth, 1 + int(done * depth))
-        case "exponential":
-            level = min(depth, 1 + int(depth * (2.0**done - 1)))
-        case "stochastic":
-            total, level, below = sum(d * d for d in range(1, depth + 1)), 0, 0
-            while below <= drawn * total and level < depth:
-                level += 1
-                below += level * level
-    return [float(own == level) for own in range(1, depth + 1)]
 
 
 def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:

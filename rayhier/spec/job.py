@@ -16,6 +16,7 @@ from rayhier.spec.router.tree import TreeSpec
 from rayhier.spec.search import MassBeam, SearchSpec
 from rayhier.spec.section import Section
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
+from rayhier.spec.train.retreever import STARTS
 
 PAIRS = (
     ("contrast", "learned_ivf"),
@@ -25,14 +26,6 @@ PAIRS = (
     ("retreever", "retreever"),
 )
 """Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
-
-
-STARTS = {
-    "linear": ("auto", "random", "mrl", "kmeans"),
-    "mlp": ("auto", "random", "mrl"),
-    "attention": ("auto", "random"),
-}
-"""Starts of a retreever router's splits, by their kind."""
 
 
 class JobSpec(Section):

@@ -14,12 +14,11 @@ from rayhier.model.retreever import (
     NodeTree,
     Splits,
     Trunk,
-    level_weights,
-    picks,
     products,
     represent,
     similarities,
 )
+from rayhier.train.retreever.matching import level_weights, picks
 
 N, M, D = 7, 6, 4
 

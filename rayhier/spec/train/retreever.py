@@ -16,6 +16,12 @@ STEPS, FEWEST = 3_000, 5
 """Steps, and passes, that automatic epochs make at least."""
 Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
 Comparison = Literal["tv", "cosine"]
+STARTS = {
+    "linear": ("auto", "random", "mrl", "kmeans"),
+    "mlp": ("auto", "random", "mrl"),
+    "attention": ("auto", "random"),
+}
+"""Starts of a retreever router's splits, by their kind."""
 
 
 class RetreeverTraining(Training):

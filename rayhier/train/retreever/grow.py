@@ -9,16 +9,17 @@ from torch import Tensor
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import leaf_means
-from rayhier.model.retreever import Adapter, AttentionSplits, RetreeverRouter
+from rayhier.model.retreever import AttentionSplits, RetreeverRouter
 from rayhier.spec.router import RetreeverRouting
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Schedule
 from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Phase
+from rayhier.train.retreever.adapter import Adapter
 from rayhier.train.retreever.asked import asking, reading, with_asked
 from rayhier.train.retreever.dev import SizesMeasure
-from rayhier.train.retreever.matching import AT_ONCE, Matching, Read
+from rayhier.train.retreever.matching import AT_ONCE, Matching, Read, from_tower
 from rayhier.train.retreever.start import principal, sizes, start_at_directions, start_at_random, start_between_halves
 from rayhier.train.tower import Tower, encode_side
 
@@ -82,11 +83,6 @@ def grow(
     run("tree", phase)
     _keep_cells(made, document_NM, phase)
     return made
-
-
-def from_tower(tower: Tower) -> Read:
-    """Read the vectors that a tower makes."""
-    return lambda side, rows: (tower.infer(side, rows),)
 
 
 def with_documents(

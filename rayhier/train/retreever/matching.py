@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rayhier.arrays import Floats, Ints
-from rayhier.model.retreever import NodeTree, Representations, level_weights, picks, similarities
+from rayhier.model.retreever import NodeTree, Representations, similarities
 from rayhier.spec.train import RetreeverTraining
 from rayhier.spec.train.retreever import Schedule
 from rayhier.train.examples import Examples, batches
@@ -26,6 +26,11 @@ FLOATS = 1 << 24
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
 """Side, rows -> what representations read of these texts: vectors [n, m], or tokens' vectors [n, t, m] and a mask."""
+
+
+def from_tower(tower: Tower) -> Read:
+    """Read the vectors that a tower makes."""
+    return lambda side, rows: (tower.infer(side, rows),)
 
 
 class Scale(nn.Module):
@@ -71,8 +76,8 @@ class Matching:
         """
         self.representations, self.tower = representations.to(tower.device).eval(), tower
         self.examples, self.known, self.seed = examples, examples.known(), seed
-        self.spec, self.schedule, self._measure = spec, schedule or spec.schedule, measure
-        self.read: Read = read or (lambda side, rows: (tower.infer(side, rows),))
+        self.spec, self.schedule, self.dev = spec, schedule or spec.schedule, measure
+        self.read: Read = read or from_tower(tower)
         self.vectors: Read = vectors or self.read
         self.anchor = spec.anchor if anchored and representations.similarity == "cosine" else 0.0
         self.at_once = at_once
@@ -149,15 +154,15 @@ class Matching:
         The best epoch is kept, not the last one that is behind it by chance alone: a start at directions that are
         trained already can be the best, and what follows learns the train queries by heart (docs/LOG.md).
         """
-        document_NW, dev_QW = self.scores("document", self._measure.row_N), self.scores("dev")
+        document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
         group, measured = self.learner.group, None
         if group.rank == 0:
-            document, dev = self._measured(document_NW), self._measured(dev_QW)
-            measured = self._measure(document, dev, self.representations.similarity)
+            document, dev = self._compared(document_NW), self._compared(dev_QW)
+            measured = self.dev(document, dev, self.representations.similarity)
         told = group.agree(measured)
         return {"dev": told.dev, **told.values, "scale": float(self.scale().detach())}
 
-    def _measured(self, score_NW: Floats) -> list[Floats]:
+    def _compared(self, score_NW: Floats) -> list[Floats]:
         """Representations [n, size] that dev measures: the last, and those a third and a half of the way there.
 
         The last alone where no other learns.
@@ -193,6 +198,37 @@ class Matching:
 
     def finish(self) -> None:
         """Do nothing: representations are final."""
+
+
+def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
+    """Sum over rows of the cross-entropy by which each picks its own column among those that are not spared."""
+    return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
+
+
+def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
+    """Weight of the loss of levels 1 to D at a share `done` of the steps; `drawn` is uniform in [0, 1).
+
+    `constant` trains the leaves; `linear` and `exponential` deepen step by step; `stochastic` draws a level with
+    P(d) ∝ d²; `matryoshka` trains every level at once.
+
+    >>> level_weights("linear", 4, 0.5, 0.0), level_weights("stochastic", 2, 0.0, 0.19)
+    ([0.0, 0.0, 1.0, 0.0], [1.0, 0.0])
+    """
+    if schedule == "matryoshka":
+        return [1.0] * depth
+    match schedule:
+        case "constant":
+            level = depth
+        case "linear":
+            level = min(depth, 1 + int(done * depth))
+        case "exponential":
+            level = min(depth, 1 + int(depth * (2.0**done - 1)))
+        case "stochastic":
+            total, level, below = sum(d * d for d in range(1, depth + 1)), 0, 0
+            while below <= drawn * total and level < depth:
+                level += 1
+                below += level * level
+    return [float(own == level) for own in range(1, depth + 1)]
 
 
 def at_a_time(representations: Representations) -> int:
