@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-tree bench-quality bench-beam bench-incremental bench-scale bench-search bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-tree bench-quality bench-beam bench-incremental bench-inspection bench-scale bench-search bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -77,6 +77,9 @@ bench-quality: setup  ## documents visited against recall, every system beside i
 
 bench-incremental: setup  ## documents added after training: recall of old and of new queries, time a document
 	$(BIN)/python -m benchmarks.incremental
+
+bench-inspection: setup  ## a million synthetic documents: time and memory of keywords, of a page and of paths
+	$(BIN)/python -m benchmarks.inspection
 
 bench-beam: setup  ## a beam of its own for every query beside one for all, at equal recall
 	$(BIN)/python -m benchmarks.beam

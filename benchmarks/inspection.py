@@ -1,10 +1,10 @@
-"""Inspection of very many documents: time and peak memory of describing every node, and of a page and a path.
+"""Inspection of very many documents: time and peak memory of describing every node, and of a page and two paths.
 
     python -m benchmarks.inspection --documents 1_000_000
 
 Documents are synthetic, and say so: 60 words each, half of them by Zipf's law over 200,000 words, half of them of
 one of 5,000 subjects; vectors of 32 dimensions lie around their subject, leaves are those subjects' nearest cells. The
-leaf map is written first, in a process of its own; what is measured runs in fresh processes.
+index is written first, in a process of its own; what is measured runs in fresh processes, one after the other.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from benchmarks import leaf_maps, tables
 from benchmarks.collection import ROOT, RUNS
@@ -25,16 +26,27 @@ from benchmarks.machine import THREADS, set_threads, timed
 from rayhier.arrays import Floats
 from rayhier.index.describe import describe
 from rayhier.index.shown import ShownTree
+from rayhier.inspect.nodes import Inspection
+from rayhier.inspect.page import MOST_NODES, write_page
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import load_router, save_router
+from rayhier.search.index import reading_leaf_map
 from rayhier.spec import load
 from rayhier.spec.router.learned_ivf import LEAVES_A_ROOT
-from rayhier.storage import files, schemas
-from rayhier.storage.leaf_map import LEAVES, LeafMap
+from rayhier.storage import columns, current, files, schemas
+from rayhier.storage.artifact import Kind, Place
+from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.current import Current
+from rayhier.storage.leaf_map import LEAVES
 
 WORDS, VOCABULARY, SUBJECTS, OWN = 60, 200_000, 5_000, 40
 """Words of a document, words in all, subjects, and words of a subject."""
 DIMENSION, SPREAD, SHARDS = 32, 0.6, 8
+QUERIES = 1_000
+MOST_MEMORY = 3e9
+"""Bytes that no step may exceed."""
+NAME = "none"
+"""Fingerprint of every artifact; leaf maps of benchmarks say that a model of this name made them."""
 
 
 def texts(subject_N: np.ndarray, rng: np.random.Generator) -> list[str]:
@@ -51,39 +63,74 @@ def unit(x_NM: Floats) -> Floats:
 
 
 def prepare(root: Path, documents: int) -> None:
-    """Write the leaf map of synthetic documents, and its router."""
+    """Publish the index of synthetic documents, and what inspection reads besides: router, queries, their vectors."""
     rng = np.random.default_rng(0)
     centre_CM = unit(rng.standard_normal((SUBJECTS, DIMENSION), dtype=np.float32))
     subject_N = rng.integers(0, SUBJECTS, documents)
-    noise = rng.standard_normal((documents, DIMENSION), dtype=np.float32) * np.float32(SPREAD / DIMENSION**0.5)
-    vector_NM = unit(centre_CM[subject_N] + noise)
+    vector_NM = near(centre_CM[subject_N], rng)
     leaves = round(min(documents / 4, LEAVES_A_ROOT * documents**0.5))
     router = LearnedIvfRouter(DIMENSION, leaves, 1, 0, 0)
-    import torch
-
     router.begin(torch.from_numpy(vector_NM[rng.permutation(documents)[:leaves]]))
-    save_router(router, root / "router")
     ids = [f"d{number}" for number in range(documents)]
     table = pa.table([ids, [""] * documents, texts(subject_N, rng)], schema=schemas.DOCUMENTS)
-    spec = load(ROOT / "specs" / "scifact.yaml", ["index.leaves_per_document=1"])
-    leaf_maps.write(root, router, spec, table, vector_NM, SHARDS)
+    overrides = ["index.leaves_per_document=1", "name=synthetic", f"workdir={root}"]
+    spec = load(ROOT / "specs" / "scifact.yaml", overrides)
+    asked_Q = rng.integers(0, SUBJECTS, QUERIES)
+    names = [f"q{number}" for number in range(QUERIES)]
+    queries = pa.table([names, texts(asked_Q, rng)], schema=schemas.QUERIES)
+    column = columns.vector_column(near(centre_CM[asked_Q], rng), pa.float32())
+    vectors = pa.table([names, column], schema=schemas.vectors("query_id", DIMENSION))
+    publish(root, "corpus", lambda folder: files.write_parquet(folder, "queries.parquet", [queries], queries.schema))
+    publish(root, "vectors", lambda folder: files.write_parquet(folder, "queries.parquet", [vectors], vectors.schema))
+    publish(root, "model", lambda folder: save_router(router, folder / "router"))
+    publish(root, "index", lambda folder: leaf_maps.write(folder, router, spec, table, vector_NM, SHARDS))
+    current.write(root, Current(spec=spec, artifacts=dict.fromkeys(("corpus", "vectors", "model", "index"), NAME)))
+
+
+def near(vector_NM: Floats, rng: np.random.Generator) -> Floats:
+    """Unit vectors [n, m] around others."""
+    noise = rng.standard_normal(vector_NM.shape, dtype=np.float32)
+    return unit(vector_NM + noise * np.float32(SPREAD / DIMENSION**0.5))
+
+
+def publish(root: Path, kind: Kind, fill: Callable[[Path], object]) -> None:
+    """Publish what `fill(folder)` writes."""
+    with Attempt.start(Place(root / kind / NAME)) as attempt:
+        assert isinstance(attempt.root, Path)
+        fill(attempt.root)
+        attempt.publish(kind, {}, Output({}))
 
 
 def described(root: Path) -> dict[str, float]:
     """Describe every node of the tree, and write it."""
-    there, found = LeafMap.open(root), []
-    tree: list[ShownTree] = []
-    grouped = timed(lambda: tree.append(ShownTree.of(load_router(root / "router"))))
-    seconds = timed(lambda: found.append(describe(there, tree[0])))
-    files.write_parquet(root, LEAVES, found, schemas.LEAVES)
-    return {"grouping": grouped, "describing": seconds, "nodes": len(found[0]), "leaves": len(there.manifest.counts)}
+    now = current.read(root)
+    tree = ShownTree.of(load_router(current.artifact(root, now, "model").local("router")))
+    with reading_leaf_map(root, now) as there:
+        found = describe(there, tree)
+        files.write_parquet(there.root, LEAVES, [found], schemas.LEAVES)
+    return {"nodes": len(found), "leaves": len(tree.leaf_L)}
 
 
-STEPS: dict[str, Callable[[Path], dict[str, float]]] = {"described": described}
+def page(root: Path) -> dict[str, float]:
+    """Write the page of the deepest tree that one may have."""
+    with Inspection.open(root) as tree:
+        sums = np.cumsum(tree.tree.counts)
+        size, nodes = write_page(tree, root / "tree.html", max(1, int((sums <= MOST_NODES).sum())))
+    return {"page": size, "shown": nodes}
+
+
+def paths(root: Path) -> dict[str, float]:
+    """Find the path of a document, and of a query."""
+    with Inspection.open(root) as tree:
+        query = next(text for level in tree.queries for node in level for text in node)
+        return {"steps": len(tree.document("d0")), "asked": len(tree.asked([query])[query])}
+
+
+STEPS: dict[str, Callable[[Path], dict[str, float]]] = {"described": described, "page": page, "paths": paths}
 
 
 def main() -> int:
-    """Write, then measure in a fresh process; prints a table."""
+    """Write, then measure each step in a fresh process; prints a table. The exit code is 1 where memory is exceeded."""
     parser = argparse.ArgumentParser(description="Inspection of very many documents.")
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--workdir", type=Path, default=RUNS / "inspection")
@@ -95,21 +142,31 @@ def main() -> int:
         prepare(root, given.documents)
         return 0
     if given.step is not None:
-        found = STEPS[given.step](root)
+        found: dict[str, float] = {}
+        seconds = timed(lambda: found.update(STEPS[given.step](root)))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({**found, "peak": peak}))
+        print(json.dumps({**found, "seconds": seconds, "peak": peak}))
         return 0
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     again = [sys.executable, "-m", "benchmarks.inspection", "--documents", str(given.documents), "--workdir", str(root)]
     subprocess.run([*again, "--step", "prepare"], check=True, cwd=ROOT)
-    said = subprocess.run([*again, "--step", "described"], check=True, cwd=ROOT, capture_output=True, text=True).stdout
-    found = json.loads(said.splitlines()[-1])
-    head = ["documents", "leaves", "nodes", "groups of leaves, s", "keywords and documents, s", "peak memory, GB"]
-    row = [f"{given.documents:,}", f"{found['leaves']:,}", f"{found['nodes']:,}", f"{found['grouping']:.0f}"]
-    row += [f"{found['describing']:.0f}", f"{found['peak'] / 1e9:.2f}"]
-    print("\n".join(tables.table(head, [row])))
-    return 0
+    told: dict[str, dict[str, float]] = {}
+    for step in STEPS:
+        said = subprocess.run([*again, "--step", step], check=True, cwd=ROOT, capture_output=True, text=True).stdout
+        told[step] = json.loads(said.splitlines()[-1])
+    whole, shown = told["described"], told["page"]
+    print(f"{given.documents:,} documents in {whole['leaves']:,} leaves, {whole['nodes']:,} nodes")
+    what = {
+        "described": "keywords and documents of every node",
+        "page": f"a page of {shown['shown']:,} nodes, {shown['page'] / 1e6:.1f} MB",
+        "paths": "paths of a document and a query",
+    }
+    rows = [[what[step], f"{own['seconds']:.1f}", f"{own['peak'] / 1e9:.2f}"] for step, own in told.items()]
+    print("\n".join(tables.table(["step", "s", "peak memory, GB"], rows)))
+    most = max(own["peak"] for own in told.values())
+    print(f"{'met' if most <= MOST_MEMORY else 'MISSED'} {most / 1e9:.2f} GB (asked at most {MOST_MEMORY / 1e9:g})")
+    return 0 if most <= MOST_MEMORY else 1
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rayhier.spec import JobSpec
 from rayhier.spec.cluster import GpuWorkers, TrainWorkers
-from rayhier.spec.router import LearnedIvfRouting
-from rayhier.spec.train import QueryModel, RetreeverTraining
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining, QueryModel, RetreeverTraining
 from rayhier.spec.train.common import Mining
 from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
@@ -49,6 +48,11 @@ COMPARED = 6
 """FLOPs, in the time they take, of comparing two numbers by total variation: it is no matrix product."""
 NEIGHBOURS = 1_000
 """Queries of a dev measurement at most, as estimated; without dev judgements, held-out documents serve as queries."""
+ATTENDED = 512
+"""Numbers of a token's key, of its value, and of what attention makes of a text for each split of a tree."""
+STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
+"""Documents and splits of which a tree's start holds scores, documents that its dev searches look through, and their
+numbers, at most."""
 
 
 @dataclass(frozen=True)
@@ -176,19 +180,28 @@ def _plain_rate(workers: GpuWorkers | TrainWorkers) -> float:
     return workers.workers * (workers.gpus * GPU_FLOAT32 if workers.gpus else workers.cpus * CPU_FLOAT32)
 
 
-def _router(spec: JobSpec, work: Work) -> float:
-    """Multiply-adds of one vector in head and router, where all leaves are scored."""
-    return work.dimension**2 + spec.router.multiply_adds(spec.leaves(work.documents), work.dimension)
+def _router(spec: JobSpec, work: Work, mean_bytes: float) -> float:
+    """Multiply-adds of one text of `mean_bytes` bytes in head and router, where all leaves are scored."""
+    leaves, m = spec.leaves(work.documents), work.dimension
+    if spec.router.reads == "tokens":
+        return float(m**2 + ATTENDED * (2 * tokens(spec, mean_bytes) * (m + leaves - 1) + leaves - 1))
+    return m**2 + spec.router.multiply_adds(leaves, m)
 
 
 def _training(spec: JobSpec, work: Work) -> float:
     """Seconds of all training phases together, shared by all workers."""
-    train, workers = spec.train, spec.cluster.train
+    train = spec.train
     if isinstance(train, RetreeverTraining):
-        first = spec.model_copy(update={"train": train.contrast, "router": LearnedIvfRouting(type="learned_ivf")})
-        return (0.0 if spec.encoder.train == "none" else _training(first, work)) + _growing(spec, train, work)
-    routing, leaves = _router(spec, work), spec.leaves(work.documents)
-    after = 0.0 if train.routes else _teaching(spec, work, routing, leaves)
+        learns = "encoder" in spec.phases(work.pairs, work.documents)
+        return (_learning(spec, train.contrast, work) if learns else 0.0) + _growing(spec, train, work)
+    after = 0.0 if train.routes else _teaching(spec, work) / _plain_rate(spec.cluster.train)
+    return _learning(spec, train, work) + after
+
+
+def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining, work: Work) -> float:
+    """Seconds to train the encoder, or encoder and router together, shared by all workers."""
+    workers = spec.cluster.train
+    routing, leaves = _router(spec, work, work.document_bytes), spec.leaves(work.documents)
     work = _sample(spec, work)
     pairs = work.pairs or (PAIRS_A_DOCUMENT if train.routes else 1) * work.documents
     epochs, batch = train.passes(pairs), train.batch_size
@@ -202,7 +215,6 @@ def _training(spec: JobSpec, work: Work) -> float:
     if train.needs_judgements and not work.pairs:
         epochs = snapshots = 0  # the encoder is not trained
     seconds = (epochs * step + snapshots * placed) / _plain_rate(workers) + snapshots * searched / CPU_FLOAT32
-    seconds += after / _plain_rate(workers)
     if spec.encoder.transformer_part is None:
         return seconds
     count = pairs * (2 * tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
@@ -213,18 +225,28 @@ def _training(spec: JobSpec, work: Work) -> float:
 
 def _growing(spec: JobSpec, train: RetreeverTraining, work: Work) -> float:
     """Seconds to train ReTreever's tree and the adapter that it starts at, shared by all workers."""
-    workers, work = spec.cluster.train, _sample(spec, work)
-    pairs, phases = work.pairs or PAIRS_A_DOCUMENT * work.documents, spec.phases(work.pairs, work.documents)
-    scored, leaves = 2 * _router(spec, work), spec.leaves(work.documents)
-    step = 3 * pairs * (2 * scored + COMPARED * min(train.batch_size, pairs) * leaves)
-    searched = COMPARED * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * 2 * leaves
-    epochs = phases["tree"] + phases.get("adapter", 0)
-    measured = epochs / train.between(phases["tree"]) * (work.documents * scored + searched)
-    seconds = (epochs * step + measured) / _plain_rate(workers)
-    if spec.router.reads == "vectors":
+    workers, work, leaves = spec.cluster.train, _sample(spec, work), spec.leaves(work.documents)
+    asking = min(round(train.documents * work.pairs), work.documents)
+    pairs = asking + (work.pairs or PAIRS_A_DOCUMENT * work.documents)
+    phases = len({"adapter", "tree"} & set(spec.phases(work.pairs, work.documents)))
+    epochs, searched = train.passes(pairs), _searched(work.documents, leaves)
+    measured = epochs / train.between(epochs) * searched
+    query, document = (_router(spec, work, mean) for mean in (work.query_bytes, work.document_bytes))
+    step = 3 * 2 * (work.pairs * query + (2 * pairs - work.pairs) * document)
+    step += 3 * COMPARED * pairs * min(train.batch_size, pairs) * leaves
+    placed = 2 * document + COMPARED * min(work.measured or NEIGHBOURS, NEIGHBOURS) * 2 * leaves
+    near = 2 * asking * work.documents * work.dimension
+    seconds = (phases * (epochs * step + measured * placed) + near) / _plain_rate(workers)
+    if not spec.encodes_again:
         return seconds
-    read = pairs * (tokens(spec, work.document_bytes) + tokens(spec, work.query_bytes))
-    return seconds + epochs * (_forward(work, read) / _rate(spec, workers) + _encoding(spec, work, workers))
+    query, document = (tokens(spec, mean) for mean in (work.query_bytes, work.document_bytes))
+    read = epochs * (work.pairs * query + (2 * pairs - work.pairs) * document) + measured * document
+    return seconds + _forward(work, phases * read) / _rate(spec, workers) + _encoding(spec, work, workers)
+
+
+def _searched(documents: int, leaves: int) -> int:
+    """Documents that a tree's dev searches look through."""
+    return min(documents, SEARCHED, NUMBERS // leaves)
 
 
 def _sample(spec: JobSpec, work: Work) -> Work:
@@ -232,8 +254,9 @@ def _sample(spec: JobSpec, work: Work) -> Work:
     return replace(work, documents=min(work.documents, spec.train.most_documents))
 
 
-def _teaching(spec: JobSpec, work: Work, routing: float, leaves: int) -> float:
+def _teaching(spec: JobSpec, work: Work) -> float:
     """FLOPs of teaching the router: k-means, exact neighbours of its training texts, and the training itself."""
+    routing, leaves = _router(spec, work, work.document_bytes), spec.leaves(work.documents)
     m, work = work.dimension, _sample(spec, work)
     lessons = spec.router.lessons(work.pairs, work.documents)
     clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE_A_LEAF * leaves) * leaves * m
@@ -252,13 +275,18 @@ def _refresh(hard: Mining, pairs: int, epochs: int, batch: int) -> float:
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Bytes of base and trained vectors of documents and queries, and of pseudo-queries' base vectors, copied once.
 
-    Texts too where more than the head trains.
+    Texts too where more is read than stored vectors, and what a tree holds of documents at its deepest level: scores at
+    its start; on dev scores, and what they are compared by, copied once.
     """
-    texts, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
+    held, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
-    if spec.encoder.transformer_part is not None:
-        texts = work.documents * work.document_bytes + work.queries * work.query_bytes
-    return 2 * _vectors(work) + drawn + texts
+    if spec.encodes_again:
+        held += work.documents * work.document_bytes + work.queries * work.query_bytes
+    if isinstance(spec.train, RetreeverTraining):
+        leaves = spec.leaves(work.documents)
+        started = min(work.documents, STARTED) if spec.router.reads == "vectors" else 0
+        held += 4.0 * max(min(leaves, SETTLED) * started, leaves * 3 * _searched(work.documents, leaves))
+    return 2 * _vectors(work) + drawn + held
 
 
 def _vectors(work: Work) -> float:
@@ -277,7 +305,7 @@ def _evaluate_memory(spec: JobSpec, work: Work) -> float:
 
 def _indexing(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.index
-    routed = 2 * work.documents * _router(spec, work) / _plain_rate(workers)
+    routed = 2 * work.documents * _router(spec, work, work.document_bytes) / _plain_rate(workers)
     written = work.documents * spec.rows_per_document / ROWS_WRITTEN / workers.workers
     return routed + written + (_encoding(spec, work, workers) if spec.encodes_again else 0)
 

@@ -42,13 +42,14 @@ def notes(plan: Plan) -> list[str]:
     found = [] if plan.evaluates else [NOT_EVALUATED]
     if plan.source.rows is None:
         found.append(f"corpus: its size is unknown until it is read; this plan assumes {ASSUMED_DOCUMENTS:,} documents")
-    if plan.spec.leaves_per_document > 1:
-        index = next(step for step in plan.steps if step.stage == "index")
-        found.append(
-            f"index.leaves_per_document: {plan.spec.rows_per_document:g} rows a document in the leaf map: "
-            f"{size_of(index.bytes)} instead of {size_of(index.bytes / plan.spec.rows_per_document)} with one row"
-        )
     documents = plan.source.rows or ASSUMED_DOCUMENTS
+    if plan.spec.leaves_per_document > 1:
+        index, rows = next(step for step in plan.steps if step.stage == "index"), plan.spec.rows_per_document
+        beside = documents * plan.spec.router.sidecar_bytes
+        found.append(
+            f"index.leaves_per_document: {rows:g} rows a document in the leaf map: "
+            f"{size_of(index.bytes)} instead of {size_of((index.bytes - beside) / rows + beside)} with one row"
+        )
     leaves = plan.spec.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
     if beam >= leaves:

@@ -233,7 +233,7 @@ class _Steps:
             "index",
             "index",
             inputs,
-            round(work.documents * (row + work.document_bytes) * spec.rows_per_document),
+            round(work.documents * ((row + work.document_bytes) * spec.rows_per_document + spec.router.sidecar_bytes)),
             seed,
             index=_fields(spec.index, "leaves_per_document", "second_leaf", "spilled"),
             leaves=self.leaves,

@@ -1,7 +1,9 @@
 """Describe every node of an index's tree to people: size, keywords, representative documents."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,18 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Ints
 from rayhier.index.shown import ShownTree
-from rayhier.index.words import Counts, counted, joined
+from rayhier.index.words import COUNTS, counted, keywords
 from rayhier.storage import files, schemas
-from rayhier.storage.leaf_map import LeafMap, Shard
+from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
 
 KEYWORDS, DOCUMENTS = 12, 3
 """Keywords and representative documents of a node."""
 WORDS, BEST = "words", "best"
-"""Names of the files that an actor writes about a shard."""
+"""Names of the files that are written about a shard."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
+ROWS_A_BUCKET = 50_000
+"""Rows of an index, about, whose words would fill one bucket."""
 
 
 class DescribeShard:
@@ -30,38 +34,52 @@ class DescribeShard:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Describe the shard of the number `row["shard"]`; returns how many documents it holds."""
-        shard = self.there.manifest.shards[number := int(row["shard"])]
-        part = read_part(self.there, shard)
-        for name, made in ((WORDS, part.counts.table()), (BEST, part.best)):
-            files.write_parquet(self.scratch, f"{name}-{number:05d}.parquet", [made], made.schema)
-        return {"rows": shard.documents}
+        return {"rows": write_part(self.there, int(row["shard"]), self.scratch)}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Words of a shard's documents, and the documents that most probably lie in its leaves."""
+    """What is written about a shard: its words, and the documents that most probably lie in its leaves."""
 
-    counts: Counts
+    words: Location
+    total_L: Ints
+    """Number of all words of each leaf."""
     best: pa.Table
 
 
-def read_part(there: LeafMap, shard: Shard) -> Part:
-    """Describe a shard by its documents."""
+def write_part(there: LeafMap, number: int, scratch: Location) -> int:
+    """Describe a shard by its documents, below scratch; returns their number."""
+    shard = there.manifest.shards[number]
     rows = there.read(shard, READ, verify=False)
     first = rows.filter(pc.equal(rows["rank"], 0))
     best = first.select(["leaf", "log_prob", "doc_id"])
-    return Part(counted(first, len(there.manifest.counts)), best_of(best, best["leaf"].to_numpy()))
+    best = best_of(best, best["leaf"].to_numpy())
+    counts = counted(first, buckets(there.manifest.counts))
+    for name, tables, schema in ((WORDS, counts, COUNTS), (BEST, [best], best.schema)):
+        files.write_parquet(scratch, f"{name}-{number:05d}.parquet", tables, schema)
+    return shard.documents
 
 
 def written_part(scratch: Location, number: int, leaves: int) -> Part:
-    """Read what an actor wrote about a shard."""
-    words, best = (files.read_table(scratch / f"{name}-{number:05d}.parquet") for name in (WORDS, BEST))
-    return Part(Counts.of(words, leaves), best)
+    """Read what was written about a shard; the words are left where they lie."""
+    words, best = (scratch / f"{name}-{number:05d}.parquet" for name in (WORDS, BEST))
+    counts = files.read_table(words, ["leaf", "count"])
+    total_L = np.bincount(counts["leaf"].to_numpy(), weights=counts["count"].to_numpy(), minlength=leaves)
+    return Part(words, total_L, files.read_table(best))
+
+
+def buckets(size_L: Sequence[int] | Ints) -> int:
+    """Number of buckets of an index's words, by the rows of its leaves."""
+    return max(1, -(-int(sum(size_L)) // ROWS_A_BUCKET))
 
 
 def describe(there: LeafMap, tree: ShownTree) -> pa.Table:
     """Describe a version's nodes by its documents, shard by shard; rows as schemas.LEAVES has them."""
-    return table(tree, np.array(there.manifest.counts), [read_part(there, shard) for shard in there.manifest.shards])
+    size_L, shards = np.array(there.manifest.counts), range(len(there.manifest.shards))
+    with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
+        for number in shards:
+            write_part(there, number, Path(folder))
+        return table(tree, size_L, [written_part(Path(folder), number, len(size_L)) for number in shards])
 
 
 def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
@@ -73,14 +91,12 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
 
 
 def table(tree: ShownTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
-    """Rows of every node of every level, top down, from what was found in parts of the documents."""
-    path_LT = tree.paths()
-    held, whole = pa.concat_tables([part.best for part in parts]), joined([part.counts for part in parts])
-    levels = [whole.above(tree.leaf_L, tree.counts[-1])]
-    for parent_K, count in zip(reversed(tree.parents[1:]), reversed(tree.counts[:-1]), strict=True):
-        levels.insert(0, levels[0].above(parent_K, count))
+    """Rows of every node of every level, top down, from what was written about parts of the documents."""
+    path_LT, held = tree.paths(), pa.concat_tables([part.best for part in parts])
+    totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
+    told = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
     made = []
-    for level, (own, size_K) in enumerate(zip(levels, tree.summed(size_L), strict=True), start=1):
+    for level, (words, size_K) in enumerate(zip(told, tree.summed(size_L), strict=True), start=1):
         node_N = path_LT[held["leaf"].to_numpy(), level - 1]
         held_K: list[list[str]] = [[] for _ in size_K]
         chosen = best_of(held, node_N)
@@ -91,8 +107,15 @@ def table(tree: ShownTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
             pa.array(np.arange(len(size_K)), pa.int32()),
             pa.array(tree.parents[level - 1], pa.int32()),
             pa.array(size_K.astype(np.int64)),
-            pa.array(own.keywords(KEYWORDS), pa.list_(pa.string())),
+            pa.array(words, pa.list_(pa.string())),
             pa.array(held_K, pa.list_(pa.string())),
         ]
         made.append(pa.table(columns, schema=schemas.LEAVES))
     return pa.concat_tables(made)
+
+
+def _buckets(parts: Sequence[Part], count: int) -> Iterator[pa.Table]:
+    """Counts of the words of each bucket, from all parts."""
+    for bucket in range(count):
+        wanted = [("bucket", "==", bucket)]
+        yield pa.concat_tables([files.read_table(part.words, COUNTS.names, wanted) for part in parts])

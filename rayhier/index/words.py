@@ -2,11 +2,15 @@
 
 A. Kilgarriff, "Simple maths for keywords" (2009): (f_node + n) / (f_rest + n), with frequencies per million words.
 
-Shapes: A counts (a word in a leaf or node), K nodes, W words.
+No word is left out, however rare it is in a leaf. A word's scores depend on its own counts, and on the number of all
+words of each node: words are divided among buckets by a hash, so that the counts of one bucket are in memory at a time.
+
+Shapes: A counts (a word in a leaf or node), L leaves, K nodes, T levels, W words of a bucket.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -18,119 +22,88 @@ BETWEEN = r"[^\pL\pN]+"
 """What stands between two words (RE2)."""
 SHORTEST, LONGEST = 2, 40
 """Characters of a word that counts."""
-MOST_A_LEAF = 300
-"""Different words of a leaf that are counted, the most frequent ones."""
 FEWEST = 3
 """Least number of times that a keyword stands in all documents; a corpus of fewer than FEW words has any."""
 FEW = 10_000
 SMOOTHING = 100.0
 """n of the formula: greater values prefer frequent words."""
-COUNTED_ROWS = 20_000
+COUNTED_ROWS = 5_000
 """Documents whose words are in memory at a time."""
+COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
+"""How often a word stands in a leaf; counts of the same word and leaf are to be added."""
+SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
 
 
-def counted(table: pa.Table, leaves: int) -> "Counts":
-    """Count the words of a table's documents; columns `leaf`, `title` and `text`, each document in one row."""
-    merged: dict[str, int] = {}
-    total_L, keys, counts = np.zeros(leaves, np.int64), [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
+    """Count the words of documents; columns `leaf`, `title` and `text`. Makes tables of COUNTS, each of one bucket."""
     for begin in range(0, table.num_rows, COUNTED_ROWS):
-        leaf_A, words, count_A = _count(table.slice(begin, COUNTED_ROWS))
-        number_W = np.array([merged.setdefault(word, len(merged)) for word in words.dictionary.to_pylist()])
-        word_A = number_W[words.indices.to_numpy()] if len(words) else np.zeros(0, np.int64)
-        total_L += np.bincount(leaf_A, weights=count_A, minlength=leaves).astype(np.int64)
-        keys.append(leaf_A.astype(np.int64) << 32 | word_A)
-        counts.append(count_A)
-    key_A, count_A = _summed(np.concatenate(keys), np.concatenate(counts))
-    made = Counts(np.array([*merged], dtype=object), key_A >> 32, key_A & 0xFFFFFFFF, count_A, total_L)
-    return made.most_frequent()
+        counts = _count(table.slice(begin, COUNTED_ROWS))
+        word = counts["word"].combine_chunks().dictionary_encode()
+        names = word.dictionary.to_pylist()
+        bucket_W = np.array([zlib.crc32(name.encode()) % buckets for name in names], np.int32)
+        bucket_A = bucket_W[word.indices.to_numpy()]
+        order = np.argsort(bucket_A, kind="stable")
+        columns = [bucket_A, counts["leaf"], counts["word"], counts["count_all"]]
+        made = pa.table(columns, schema=COUNTS).take(pa.array(order))
+        for first, last in pairwise(np.searchsorted(bucket_A[order], np.arange(buckets + 1)).tolist()):
+            if first < last:
+                yield made.slice(first, last - first)
 
 
-def _count(table: pa.Table) -> tuple[Ints, pa.DictionaryArray, Ints]:
-    """The leaf, the word and the number of times [a] of every word in every leaf."""
+def _count(table: pa.Table) -> pa.Table:
+    """Columns `leaf`, `word` and `count_all` [a]: the number of times that a word stands in a leaf."""
     texts = pc.binary_join_element_wise(table["title"], table["text"], " ").combine_chunks()
     split = pc.split_pattern_regex(pc.utf8_lower(texts), BETWEEN)
     words, row = pc.list_flatten(split), pc.list_parent_indices(split)
     length = pc.utf8_length(words)
     held = pc.and_(pc.greater_equal(length, SHORTEST), pc.less_equal(length, LONGEST))
     own = pa.table({"leaf": table["leaf"].combine_chunks().take(row.filter(held)), "word": words.filter(held)})
-    counts = own.group_by(["leaf", "word"]).aggregate([([], "count_all")]).combine_chunks()
-    word = counts["word"].combine_chunks().dictionary_encode()
-    leaf, count = (counts[name].to_numpy() for name in ("leaf", "count_all"))
-    return leaf, word, count.astype(np.int64)
+    return own.group_by(["leaf", "word"]).aggregate([([], "count_all")])
 
 
-def _summed(key_A: Ints, count_A: Ints) -> tuple[Ints, Ints]:
-    """Sum the counts of equal keys; keys ascend."""
-    keys, place_A = np.unique(key_A, return_inverse=True)
-    return keys, np.bincount(place_A, weights=count_A, minlength=len(keys)).astype(np.int64)
+def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
+    """The words of each node, level by level, that set it apart from the rest: best first, ties by word.
+
+    `buckets` hold all counts of their words, as COUNTS has them; `path_LT` are the nodes above each leaf, and `totals`
+    the numbers [k] of all words of the nodes of each level.
+    """
+    best = [SCORED.empty_table() for _ in totals]
+    for table in buckets:
+        word = table["word"].combine_chunks().dictionary_encode()
+        leaf_A, word_A, count_A = table["leaf"].to_numpy(), word.indices.to_numpy(), table["count"].to_numpy()
+        whole_W = _summed(word_A, count_A, len(word.dictionary))
+        held_A = whole_W[word_A] >= (FEWEST if totals[0].sum() > FEW else 1)
+        leaf_A, word_A, count_A = leaf_A[held_A], word_A[held_A], count_A[held_A]
+        for level, total_K in enumerate(totals):
+            key_A, place_A = np.unique(path_LT[leaf_A, level] << 32 | word_A, return_inverse=True)
+            scored = _scored(key_A, _summed(place_A, count_A, len(key_A)), whole_W, total_K, word.dictionary)
+            best[level] = _best(pa.concat_tables([best[level], scored]), most)
+    found = []
+    for table, total_K in zip(best, totals, strict=True):
+        own: list[list[str]] = [[] for _ in total_K]
+        for node, name in zip(table["node"].to_pylist(), table["word"].to_pylist(), strict=True):
+            own[node].append(name)
+        found.append(own)
+    return found
 
 
-@dataclass(frozen=True)
-class Counts:
-    """How often words stand in leaves, or in the nodes of a level."""
+def _scored(key_A: Ints, count_A: Ints, whole_W: Ints, total_K: Ints, words: pa.Array) -> pa.Table:
+    """Words that stand more often in a node than elsewhere, as SCORED has them; keys are node << 32 | word."""
+    node_A, word_A = key_A >> 32, key_A & 0xFFFFFFFF
+    score_A = kilgarriff(count_A, total_K[node_A], whole_W[word_A], int(total_K.sum()))
+    held = score_A > 1
+    return pa.table([node_A[held], score_A[held], words.take(pa.array(word_A[held]))], schema=SCORED)
 
-    words: np.ndarray
-    """Words [w]."""
-    node_A: Ints
-    word_A: Ints
-    count_A: Ints
-    total_K: Ints
-    """Number of all words of each node."""
 
-    def most_frequent(self) -> "Counts":
-        """Keep the most frequent words of every node."""
-        order = np.lexsort((self.word_A, -self.count_A, self.node_A))
-        node_A = self.node_A[order]
-        kept = np.sort(order[np.arange(len(order)) - np.searchsorted(node_A, node_A) < MOST_A_LEAF])
-        return Counts(self.words, self.node_A[kept], self.word_A[kept], self.count_A[kept], self.total_K)
+def _best(scored: pa.Table, most: int) -> pa.Table:
+    """The best words of each node, at most so many, sorted by node and score."""
+    ordered = scored.sort_by([("node", "ascending"), ("score", "descending"), ("word", "ascending")])
+    node_A = ordered["node"].to_numpy()
+    return ordered.filter(pa.array(np.arange(len(node_A)) - np.searchsorted(node_A, node_A) < most))
 
-    def table(self) -> pa.Table:
-        """The counts as columns `leaf`, `word` and `count`; the word is null where all words of a leaf are counted."""
-        words = pa.array(self.words, pa.string()).take(pa.array(self.word_A))
-        held = np.flatnonzero(self.total_K)
-        leaf = np.concatenate([self.node_A, held])
-        count = np.concatenate([self.count_A, self.total_K[held]])
-        return pa.table(
-            {"leaf": leaf, "word": pa.concat_arrays([words, pa.nulls(len(held), pa.string())]), "count": count}
-        )
 
-    @classmethod
-    def of(cls, table: pa.Table, leaves: int) -> "Counts":
-        """Read the columns that `table` made."""
-        whole, own = table.filter(pc.is_null(table["word"])), table.filter(pc.is_valid(table["word"]))
-        word = own["word"].combine_chunks().dictionary_encode()
-        total_L = np.zeros(leaves, np.int64)
-        total_L[whole["leaf"].to_numpy()] = whole["count"].to_numpy()
-        words, leaf_A, count_A = (
-            np.array(word.dictionary.to_pylist(), dtype=object),
-            own["leaf"].to_numpy(),
-            own["count"].to_numpy(),
-        )
-        return cls(words, leaf_A, word.indices.to_numpy().astype(np.int64), count_A, total_L)
-
-    def above(self, parent_K: Ints, nodes: int) -> "Counts":
-        """Counts of the level above, by the parent of every node."""
-        key_A, count_A = _summed(parent_K[self.node_A].astype(np.int64) << 32 | self.word_A, self.count_A)
-        total = np.bincount(parent_K, weights=self.total_K, minlength=nodes).astype(np.int64)
-        return Counts(self.words, key_A >> 32, key_A & 0xFFFFFFFF, count_A, total)
-
-    def keywords(self, most: int) -> list[list[str]]:
-        """The words of each node that set it apart from the rest, best first, at most so many."""
-        every, whole_W = max(1, int(self.total_K.sum())), self._whole()
-        score_A = kilgarriff(self.count_A, self.total_K[self.node_A], whole_W[self.word_A], every)
-        # A word that stands elsewhere as often is no keyword.
-        held = (score_A > 1) & (whole_W[self.word_A] >= (FEWEST if every > FEW else 1))
-        node_A, word_A, score_A = self.node_A[held], self.word_A[held], score_A[held]
-        order = np.lexsort((word_A, -score_A, node_A))
-        node_A, word_A = node_A[order], word_A[order]
-        best = np.arange(len(order)) - np.searchsorted(node_A, node_A) < most
-        found: list[list[str]] = [[] for _ in self.total_K]
-        for node, word in zip(node_A[best].tolist(), word_A[best].tolist(), strict=True):
-            found[node].append(self.words[word])
-        return found
-
-    def _whole(self) -> Ints:
-        return np.bincount(self.word_A, weights=self.count_A, minlength=len(self.words)).astype(np.int64)
+def _summed(place_A: Ints, count_A: Ints, places: int) -> Ints:
+    return np.bincount(place_A, weights=count_A, minlength=places).astype(np.int64)
 
 
 def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Floats:
@@ -141,16 +114,3 @@ def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Float
     own_A = 1e6 * count_A / np.maximum(total_A, 1)
     rest_A = 1e6 * (whole_A - count_A) / np.maximum(every - total_A, 1)
     return np.asarray((own_A + SMOOTHING) / (rest_A + SMOOTHING))
-
-
-def joined(parts: Iterable[Counts]) -> Counts:
-    """Join the counts of several parts of the documents, whose words are numbered anew."""
-    merged: dict[str, int] = {}
-    keys, counts, totals = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
-    for part in parts:
-        number_W = np.array([merged.setdefault(word, len(merged)) for word in part.words], dtype=np.int64)
-        keys.append(part.node_A << 32 | (number_W[part.word_A] if len(number_W) else part.word_A))
-        counts.append(part.count_A)
-        totals.append(part.total_K)
-    key_A, count_A = _summed(np.concatenate(keys), np.concatenate(counts))
-    return Counts(np.array([*merged], dtype=object), key_A >> 32, key_A & 0xFFFFFFFF, count_A, np.sum(totals, axis=0))

@@ -1,6 +1,7 @@
 """`python -m rayhier.inspect WORKDIR`: the tree of an index, and the paths of a document or a query through it."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 DEPTH, MOST_DEPTH = 3, 16
 """Levels shown where no depth is given, and most that may be asked for."""
-WORDS, WIDTH = 8, 100
-"""Keywords of a line, and characters of a title."""
+WORDS, WIDTH, SHORT = 8, 100, 40
+"""Keywords of a line, and characters of a text that has a line of its own, and of one that shares a line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,11 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with Inspection.open(locate(given.workdir)) as tree:
             for line in _lines(given, tree):
                 print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough; at its end Python flushes once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader has seen enough
-        return 0
     return 0
 
 
@@ -45,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
     parser.add_argument("--depth", type=_depth, default=DEPTH, help=f"levels shown (default {DEPTH})")
+    parser.add_argument("--brief", action="store_true", help="show the tree without documents and queries")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--node", metavar="LEVEL:NUMBER", help="show one node, its place, and what it holds")
     only.add_argument("--document", metavar="ID", help="show the path of a document, with probabilities")
@@ -67,7 +71,7 @@ def _lines(given: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
         yield f"{given.html}: {nodes:,} nodes, {size / 1e6:,.1f} MB"
     else:
         yield heading(tree)
-        yield from _below(tree, tree.root, given.depth)
+        yield from _below(tree, tree.root, given.depth, {} if given.brief else _examples(tree, given.depth))
 
 
 def heading(tree: "Inspection") -> str:
@@ -81,11 +85,38 @@ def heading(tree: "Inspection") -> str:
     )
 
 
-def _below(tree: "Inspection", node: "Node", depth: int, indent: int = 0) -> Iterator[str]:
+def _examples(tree: "Inspection", depth: int) -> dict[str, list[str]]:
+    """Lines on each node to a depth, by its name: titles of its documents, and queries."""
+    nodes = [node for level in tree.levels[:depth] for node in level if node.size]
+    titles, queries = tree.titles([name for node in nodes for name in node.documents]), tree.queries
+    found = {}
+    for node in nodes:
+        own = [titles.get(name) or name for name in node.documents], queries[node.level - 1][node.number]
+        said = zip(("documents", "queries"), own, strict=True)
+        found[node.name] = [
+            f"{kind}: {' | '.join(short(text, SHORT) for text in texts)}" for kind, texts in said if texts
+        ]
+    return found
+
+
+def _below(
+    tree: "Inspection", node: "Node", depth: int, examples: dict[str, list[str]], indent: int = 0
+) -> Iterator[str]:
     for child in tree.children(node):
         yield "  " * indent + line(child)
+        yield from ("  " * indent + "      " + said for said in examples.get(child.name, []))
         if child.level < depth:
-            yield from _below(tree, child, depth, indent + 1)
+            yield from _below(tree, child, depth, examples, indent + 1)
+
+
+def short(text: str, most: int) -> str:
+    """A text in one line of at most so many characters.
+
+    >>> short("one  two", 10), short("one two three", 10)
+    ('one two', 'one two t…')
+    """
+    plain = " ".join(text.split())
+    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
 
 
 def line(node: "Node") -> str:
@@ -98,11 +129,11 @@ def _one(tree: "Inspection", node: "Node") -> Iterator[str]:
         yield "  " * indent + line(one)
     titles = tree.titles(node.documents)
     yield "documents:"
-    yield from (f"  {name}  {titles.get(name, '')[:WIDTH]}".rstrip() for name in node.documents)
+    yield from (f"  {name}  {short(titles.get(name, ''), WIDTH)}".rstrip() for name in node.documents)
     queries = tree.queries[node.level - 1][node.number]
     if queries:
         yield "queries:"
-        yield from (f"  {' '.join(text.split())[:WIDTH]}" for text in queries)
+        yield from (f"  {short(text, WIDTH)}" for text in queries)
     if children := tree.children(node):
         yield "below:"
         yield from (f"  {line(child)}" for child in children)

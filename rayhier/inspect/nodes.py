@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Ints
 from rayhier.index.describe import describe
 from rayhier.index.shown import ShownTree
 from rayhier.model.encoded import Encoded
@@ -31,6 +31,10 @@ MOST_QUERIES = 1_000
 """Queries of the corpus that are routed to find each node's own."""
 QUERIES = 3
 """Representative queries of a node."""
+PLACED = 256
+"""Texts that are routed to all leaves at a time."""
+TITLE = 200
+"""Characters of a text that stand for its title."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ class Inspection:
             table = self.there.read(shard, ["doc_id", "rank", "title", "text"], verify=False)
             table = table.filter(pc.and_(pc.equal(table["rank"], 0), pc.is_in(table["doc_id"], wanted)))
             for name, title, text in zip(*(table[key].to_pylist() for key in ("doc_id", "title", "text")), strict=True):
-                found[name] = " ".join((title or text).split())
+                found[name] = " ".join((title or text)[:TITLE].split())
         return found
 
     def document(self, name: str) -> list[Step]:
@@ -153,8 +157,9 @@ class Inspection:
             read = ["doc_id", "rank", "leaf", NODES if levels else "vector"]
             rows = self.there.read(shard, read, verify=False)
             rows = rows.filter(pc.and_(pc.is_in(rows["doc_id"], wanted), pc.equal(rows["rank"], 0)))
-            if rows.num_rows:
-                placed = zip(rows["doc_id"].to_pylist(), rows["leaf"].to_pylist(), self._placed(rows), strict=True)
+            for begin in range(0, rows.num_rows, PLACED):
+                part = rows.slice(begin, PLACED)
+                placed = zip(part["doc_id"].to_pylist(), part["leaf"].to_pylist(), self._placed(part), strict=True)
                 found.update({name: self._path(leaf, probability_L) for name, leaf, probability_L in placed})
         return found
 
@@ -173,8 +178,9 @@ class Inspection:
 
     def routed(self, encoded: Encoded) -> Floats:
         """Probability [q, leaves] of every leaf for queries."""
-        router = self.model.router
-        return _spread(*route_all(router, encoded, router.n_leaves), router.n_leaves)
+        router, begins = self.model.router, range(0, len(encoded), PLACED)
+        parts = (route_all(router, encoded[begin : begin + PLACED], router.n_leaves) for begin in begins)
+        return np.concatenate([_spread(*part, router.n_leaves) for part in parts])
 
     def _path(self, leaf: int, probability_L: Floats) -> list[Step]:
         path_T = self.tree.paths()[leaf]
@@ -201,24 +207,34 @@ class Inspection:
 
     @cached_property
     def queries(self) -> list[list[list[str]]]:
-        """Texts of the queries that most probably go to each node, level by level; none where there are none."""
-        names, probability_QL = self._asked
-        path_LT = self.tree.paths()
-        found = []
-        for level, count in enumerate(self.tree.counts):
-            sums_KQ = np.zeros((count, len(names)), np.float32)
-            np.add.at(sums_KQ, path_LT[:, level], probability_QL.T)
-            best = np.argsort(-sums_KQ, axis=1, kind="stable")[:, :QUERIES].tolist()
-            # A query is shown only at the most probable node of a level.
-            own_Q = sums_KQ.argmax(axis=0) if count and names else np.zeros(0, np.int64)
-            found.append([[names[row] for row in rows if own_Q[row] == node] for node, rows in enumerate(best)])
-        return found
+        """Texts of each node's own queries, level by level."""
+        return by_node(*self._asked, self.tree.paths(), self.tree.counts)
 
     def asked(self, texts: Sequence[str]) -> dict[str, list[Step]]:
         """Paths of some of the corpus's queries to their most probable leaves, by text."""
         names, probability_QL = self._asked
         row = {name: number for number, name in enumerate(names)}
         return {text: self._path(int(probability_QL[row[text]].argmax()), probability_QL[row[text]]) for text in texts}
+
+
+def by_node(
+    names: Sequence[str], probability_QL: Floats, path_LT: Ints, counts: Sequence[int]
+) -> list[list[list[str]]]:
+    """Queries whose paths go through each node, the most probable there: level by level, QUERIES of a node at most.
+
+    A path leads to a query's most probable leaf; `path_LT` are the nodes above each leaf, `counts` those of a level.
+    """
+    found: list[list[list[str]]] = [[[] for _ in range(count)] for count in counts]
+    if not names:
+        return found
+    leaf_Q = probability_QL.argmax(axis=1)
+    for own, node_L in zip(found, path_LT.T, strict=True):
+        node_Q = node_L[leaf_Q]
+        there_Q = np.where(node_L == node_Q[:, None], probability_QL, 0).sum(axis=1)
+        for row in np.argsort(-there_Q, kind="stable").tolist():
+            if len(own[node_Q[row]]) < QUERIES:
+                own[node_Q[row]].append(names[row])
+    return found
 
 
 def _nodes(table: pa.Table) -> list[list[Node]]:

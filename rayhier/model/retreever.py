@@ -33,6 +33,8 @@ ANCESTRY = 8
 """Hidden units with which attention weighs a split's score by those of its ancestors."""
 HIDDEN = 128
 """Hidden units of a trunk that all splits share."""
+SETTLED_AT_ONCE = 1_024
+"""Splits whose scores of all texts are in memory at a time, as a tree starts."""
 STORED_AT_ONCE = 1_024
 """Texts whose leaves' probabilities are computed at a time."""
 DROPPED = 0.2
@@ -73,9 +75,12 @@ class Splits(nn.Module):
         have no gradient.
         """
         was_training = self.training
-        score_NS = self.eval()(vector_NM)
+        read_NH = vector_NM if self.trunk is None else self.eval().trunk(vector_NM)
         self.train(was_training)
-        return _settle(self.planes, score_NS, self.depth)
+        blocks = (slice(begin, begin + SETTLED_AT_ONCE) for begin in range(0, len(self.planes.weight), SETTLED_AT_ONCE))
+        parts = [_spread(F.linear(read_NH, self.planes.weight[own], self.planes.bias[own])) for own in blocks]
+        mean_S, spread_S = (torch.cat(own) for own in zip(*parts, strict=True))
+        return _settle(self.planes, mean_S, spread_S, self.depth)
 
 
 class AttentionSplits(nn.Module):
@@ -137,23 +142,26 @@ class AttentionSplits(nn.Module):
         """
         score_NS = self._own(token_NTM, mask_NT)
         shared = self.aggregation == "shared"
-        removed = _settle(self.planes, score_NS.reshape(-1, 1) if shared else score_NS, self.depth)
+        removed = _settle(self.planes, *_spread(score_NS.reshape(-1, 1) if shared else score_NS), self.depth)
         return removed.expand(score_NS.shape[1])
 
 
 @torch.no_grad()
-def _settle(planes: nn.Linear, score_NS: Tensor, depth: int) -> Tensor:
+def _settle(planes: nn.Linear, mean_S: Tensor, spread_S: Tensor, depth: int) -> Tensor:
     """Make scores' means 0 and their deviations those that splits start with; returns the means that were removed."""
-    spread_S = score_NS.std(dim=0, correction=0)
     if not bool((spread_S > 0).all()):
         flat = int((~(spread_S > 0)).sum())
         raise ValueError(f"{flat} of {len(spread_S)} splits give all texts one score; allowed: splits that differ")
     wanted_S = deviations(depth) if len(spread_S) > 1 else torch.tensor([DEEPEST])
     factor_S = wanted_S.to(spread_S) / spread_S
-    mean_S = score_NS.mean(dim=0)
     planes.bias.sub_(mean_S).mul_(factor_S)
     planes.weight.mul_(factor_S[:, None])
     return mean_S * factor_S
+
+
+def _spread(score_NS: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations [s] of scores [n, s]."""
+    return score_NS.mean(dim=0), score_NS.std(dim=0, correction=0)
 
 
 def level_of_splits(depth: int) -> Tensor:

@@ -15,7 +15,7 @@ class IndexSpec(Section):
     `auto`: files of about 256 MiB on storage, four at least."""
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
     """Most leaves that hold a document, each with a row of its own: two take more space and find more at equal work.
-    `auto`: two with learned_ivf, which learns to find a document in either; one with ehi."""
+    `auto`: two with learned_ivf, which learns to find a document in either; one with ehi, hce and retreever."""
     spilled: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of the documents stored in a second leaf: those nearest to a border between leaves; learned_ivf alone."""
     second_leaf: Literal["soar", "next_best"] = "soar"

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -28,7 +29,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 
 def test_the_tree_of_a_built_index(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = str(built / "work")
-    heading, *lines = said(capsys, work)
+    heading, *lines = said(capsys, work, "--brief")
     manifest = leaf_map_of(built / "work").manifest
     assert heading.startswith(f"240 documents, {sum(manifest.counts)} rows in 8 leaves of learned_ivf; ")
     sizes = [int(line.split()[1].replace(",", "")) for line in lines]
@@ -39,6 +40,35 @@ def test_the_tree_of_a_built_index(built: Path, capsys: pytest.CaptureFixture[st
         node = int(line.split()[0].removeprefix("1:"))
         assert line.split()[2:] == stored[node]["keywords"][:8]
         assert len(stored[node]["documents"]) == min(3, stored[node]["size"])
+
+
+def test_documents_and_queries_stand_below_their_node(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Titles of the documents that leaves.parquet names, and queries whose paths lead there."""
+    _, *lines = said(capsys, str(built / "work"))
+    corpus = [json.loads(line) for line in (built / "corpus" / "corpus.jsonl").read_text().splitlines()]
+    titles = {row["_id"]: inspect.short(row["title"] or row["text"], inspect.SHORT) for row in corpus}
+    stored = pq.read_table(leaf_map_of(built / "work").root / "leaves.parquet").to_pylist()
+    asked = 0
+    for number, line in enumerate(lines):
+        if line.startswith("1:"):
+            node = stored[int(line.split()[0].removeprefix("1:"))]
+            assert lines[number + 1] == f"      documents: {' | '.join(titles[name] for name in node['documents'])}"
+        elif line.startswith("      queries: "):
+            asked += 1
+            text = line.removeprefix("      queries: ").split(" | ")[0]
+            path = said(capsys, str(built / "work"), "--query", text)
+            assert path[0].split()[1] == lines[number - 2].split()[0]
+    assert asked > 0
+
+
+def test_a_reader_that_has_seen_enough(built: Path) -> None:
+    command = [sys.executable, "-m", "rayhier.inspect", str(built / "work")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
 
 
 def test_paths_and_a_node(built: Path, capsys: pytest.CaptureFixture[str]) -> None:

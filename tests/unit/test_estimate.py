@@ -151,3 +151,68 @@ def test_pseudo_queries_are_encoded_too(spec: Callable[..., JobSpec]) -> None:
     short = dataclasses.replace(SCIFACT, document_bytes=100)
     spans = "train={type: hce, pseudo_queries: {source: spans}}"
     assert seconds("embed", spec(*lines, spans), short) == seconds("embed", spec(*lines), short)
+
+
+# ReTreever's tree
+
+TREE = ("router={type: retreever, depth: 6}", "train={type: retreever, epochs: 10}")
+M, LEAVES = 384, 64
+
+
+def rate(found: JobSpec, stage: str = "train") -> float:
+    workers = getattr(found.cluster, stage)
+    return float(workers.workers * workers.cpus * estimate.CPU_FLOAT32)
+
+
+def test_the_encoder_of_a_tree_learns_by_contrast_alone_or_not_at_all(spec: Callable[..., JobSpec]) -> None:
+    """75 passes over 920 pairs, measured each 4, mined each 5; no router is taught."""
+    both, base, frozen = (spec(*TREE, *more) for more in ([], ["train.reads=base"], ["encoder.train=none"]))
+    step = 3 * 2 * (3 * 920 * M**2 + 2 * 920 * 256 * M)
+    snapshots = 75 / 4 + 75 / 5
+    mapped, searched = 2 * 5_183 * M**2, 2 * 0.4 * 339 * 5_183 * M
+    learned = (75 * step + snapshots * mapped) / rate(both) + snapshots * searched / 60e9
+    assert seconds("train", both) - seconds("train", base) == pytest.approx(learned)
+    assert seconds("train", frozen) == seconds("train", base)
+
+
+def test_documents_that_ask_are_pairs_of_the_adapter_and_the_tree(spec: Callable[..., JobSpec]) -> None:
+    """Each splits two texts at 63 hyperplanes and compares 128 at two levels' worth of leaves, after a search."""
+
+    def added(share: float, work: Work = SCIFACT) -> float:
+        own, none = (spec(*TREE, "train.reads=base", f"train.documents={number}") for number in (share, 0))
+        return (seconds("train", own, work) - seconds("train", none, work)) * rate(own)
+
+    pair = 2 * 10 * 3 * (2 * 2 * (M**2 + 63 * M) + 6 * 128 * LEAVES) + 2 * 5_183 * M
+    assert added(1) == pytest.approx(920 * pair)
+    assert added(10) == pytest.approx(5_183 * pair), "no document asks twice"
+    assert added(1, dataclasses.replace(SCIFACT, pairs=0)) == 0
+
+
+def test_automatic_epochs_of_a_tree_count_documents_that_ask(spec: Callable[..., JobSpec]) -> None:
+    """3,000 steps of 128 pairs, however many documents ask beside the judged pairs."""
+    lines = (*TREE, "train.epochs=auto", "train.reads=base")
+    one, none = (seconds("train", spec(*lines, f"train.documents={share}")) for share in (1, 0))
+    assert one == pytest.approx(none, rel=0.1)
+
+
+def test_attention_reads_every_token(spec: Callable[..., JobSpec]) -> None:
+    """A split more takes a key's and a value's 512 products for each token, and 512 for its score."""
+    lines = ("router={type: retreever, depth: 6, splits: attention}", "train={type: retreever}")
+    one, two = (spec(*lines, f"router.depth={depth}") for depth in (6, 7))
+    more = 2 * 5_183 * 64 * 512 * (2 * tokens(one, 1_500) + 1) / rate(one, "index")
+    assert seconds("index", two) - seconds("index", one) == pytest.approx(more)
+
+
+def test_memory_of_scores_that_a_tree_holds(spec: Callable[..., JobSpec]) -> None:
+    """Scores of as many documents as dev searches at most, with two copies of the deepest level."""
+
+    def held(documents: int, depth: int, *more: str) -> float:
+        work = dataclasses.replace(SCIFACT, documents=documents, queries=0)
+        found = spec("router={type: retreever}", "train={type: retreever}", f"router.depth={depth}", *more)
+        return stage_cost("train", found, work).memory - 2 * documents * M * 4
+
+    assert held(5_183, 6) == 4 * 2**6 * 3 * 5_183
+    assert held(1_000_000, 10) == 4 * 2**10 * 3 * 100_000
+    assert held(1_000_000, 16) == 4 * 2**16 * 3 * 4_096
+    texts = 1_500 * 1_000_000
+    assert held(1_000_000, 10, "router.splits=attention") == 4 * 2**10 * 3 * 100_000 + texts

@@ -11,7 +11,7 @@ import ray
 from rayhier import plan as planning
 from rayhier import run
 from rayhier.outline import NOT_EVALUATED, notes, show
-from rayhier.plan import make_plan
+from rayhier.plan import make_plan, size_of
 from rayhier.spec import InputError, load
 
 STAGES = tuple(stage for stage in planning.STAGES if stage != "generate")
@@ -297,6 +297,20 @@ def test_second_leaves_take_space(router: str, times: float, tiny_spec: Callable
     overrides = (["index.leaves_per_document=1"], [*own, "index.leaves_per_document=2"])
     one, two = (make_plan(load(spec, given)) for given in overrides)
     assert two.step("index", 0).bytes == times * one.step("index", 0).bytes
+
+
+@pytest.mark.parametrize("leaves", [1, 2])
+def test_a_tree_s_leaves_beside_the_rows_take_space(leaves: int, tiny_spec: Callable[..., Path]) -> None:
+    """2^D numbers of two bytes for each of the 240 documents, in its first row alone."""
+    spec = tiny_spec(router="{type: retreever, depth: 6}", train="{type: retreever}")
+    given = f"index.leaves_per_document={leaves}"
+    deep, shallow = (make_plan(load(spec, [given, *more])) for more in ([], ["router.depth=5"]))
+    sidecars, one = 240 * 2 * 2**6, make_plan(load(spec)).step("index", 0).bytes
+    assert deep.step("index", 0).bytes - shallow.step("index", 0).bytes == sidecars / 2
+    rows = deep.step("index", 0).bytes - sidecars
+    assert rows == leaves * (one - sidecars)
+    said = f": {size_of(rows + sidecars)} instead of {size_of(one)} with one row"
+    assert [note.endswith(said) for note in notes(deep) if "leaves_per_document" in note] == [True] * (leaves - 1)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,11 @@ class Routing(Section):
         return "vectors"
 
     @property
+    def sidecar_bytes(self) -> int:
+        """Bytes of a document that lie beside its rows in the leaf map: none."""
+        return 0
+
+    @property
     def dimensions(self) -> dict[str, int]:
         """Keys that count dimensions of the vectors, with their values; none may exceed the vectors' own."""
         return {}

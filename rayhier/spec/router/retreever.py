@@ -49,6 +49,11 @@ class RetreeverRouting(Routing):
         """Number of leaves, 2^D."""
         return int(2**self.depth)
 
+    @property
+    def sidecar_bytes(self) -> int:
+        """Bytes of a document that lie beside its rows in the leaf map: a float16 for each leaf."""
+        return 2 * self.leaves
+
     def multiply_adds(self, leaves: int, dimension: int) -> float:
         """Multiply-adds of routing one vector: every split's hyperplane, or those over the hidden units."""
         return float(dimension * (leaves - 1)) if self.splits == "linear" else float(128 * (dimension + leaves - 1))

@@ -1,10 +1,17 @@
-"""Keywords of six documents by hand, and counts that are summed, written and read."""
+"""Keywords of six documents by hand, and of a leaf map by counting every word of it."""
+
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.index.words import Counts, counted, joined, kilgarriff
+from rayhier.index import words
+from rayhier.index.describe import KEYWORDS, describe
+from rayhier.index.shown import ShownTree
+from rayhier.index.words import counted, keywords, kilgarriff
+from rayhier.storage import schemas
+from rayhier.storage.leaf_map import LeafMap
 
 TEXTS = [
     ("Cats", "purr purr"),
@@ -23,20 +30,21 @@ TABLE = pa.table(
     }
 )
 LEAVES = 4
+FLAT = np.arange(LEAVES)[:, None]
+"""Leaves as nodes of the only level."""
 
 
 def score(own, of, rest, others):
     return (1e6 * own / of + 100) / (1e6 * rest / others + 100)
 
 
-def test_every_word_is_counted_where_it_stands():
-    found = counted(TABLE, LEAVES)
-    assert found.total_K.tolist() == [7, 7, 5, 0]
-    named = {
-        (leaf, found.words[word]): count
-        for leaf, word, count in zip(found.node_A.tolist(), found.word_A.tolist(), found.count_A.tolist(), strict=True)
-    }
-    assert named == {
+@pytest.mark.parametrize("buckets", [1, 3])
+def test_every_word_is_counted_where_it_stands(buckets):
+    tables = list(counted(TABLE, buckets))
+    assert len(tables) == buckets
+    assert [set(table["bucket"].to_pylist()) for table in tables] == [{bucket} for bucket in range(buckets)]
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert {(row["leaf"], row["word"]): row["count"] for row in rows} == {
         (0, "cats"): 2,
         (0, "purr"): 2,
         (0, "and"): 1,
@@ -61,25 +69,89 @@ def test_the_formula_by_hand():
 
 
 def test_keywords_of_leaves_and_of_their_parents():
-    found = counted(TABLE, LEAVES)
-    best = found.keywords(2)
-    assert [set(words) for words in best] == [{"cats", "purr"}, {"bark", "bone"}, {"moon", "stars"}, set()]
-    assert "dogs" in found.keywords(9)[0]
-    above = found.above(np.array([0, 0, 1, 1]), 2)
-    assert above.total_K.tolist() == [14, 5]
-    assert above.keywords(1)[1] == ["moon"]
-    assert "dogs" in above.keywords(5)[0], "twice in the node, never elsewhere"
-
-
-def test_parts_join_to_the_whole_and_survive_a_file():
-    parts = [counted(TABLE.slice(0, 3), LEAVES), counted(TABLE.slice(3), LEAVES)]
-    whole, again = counted(TABLE, LEAVES), [Counts.of(part.table(), LEAVES) for part in parts]
-    for found in (joined(parts), joined(again)):
-        assert [set(words) for words in found.keywords(9)] == [set(words) for words in whole.keywords(9)]
-        assert found.total_K.tolist() == whole.total_K.tolist()
+    """Over two nodes the leaves 0 and 1, 2 and 3; `dogs` stands twice in the first node, never elsewhere."""
+    path_LT = np.array([[0, 0], [0, 1], [1, 2], [1, 3]])
+    totals = [np.array([14, 5]), np.array([7, 7, 5, 0])]
+    above, leaves = keywords(counted(TABLE, 2), path_LT, totals, 5)
+    assert leaves[0] == ["cats", "purr", "and", "sleep", "dogs"]
+    assert leaves[1] == ["bark", "bone", "dog", "loud", "dogs"]
+    assert leaves[2:] == [["moon", "shines", "sky", "stars"], []]
+    assert above == [["bark", "bone", "cats", "dogs", "purr"], ["moon", "shines", "sky", "stars"]]
+    assert keywords(counted(TABLE, 2), path_LT, totals, 1) == [[["bark"], ["moon"]], [["cats"], ["bark"], ["moon"], []]]
 
 
 def test_no_documents_and_no_words():
-    assert counted(TABLE.slice(0, 0), 2).keywords(3) == [[], []]
+    zero = [np.zeros(LEAVES, np.int64)]
+    assert keywords(counted(TABLE.slice(0, 0), 2), FLAT, zero, 3) == [[[], [], [], []]]
     blank = pa.table({"leaf": pa.array([1], pa.int32()), "title": [""], "text": ["… !"]})
-    assert counted(blank, 2).keywords(3) == [[], []]
+    assert keywords(counted(blank, 2), FLAT, zero, 3) == [[[], [], [], []]]
+
+
+# A whole leaf map: every word of it counts, in leaves and in the nodes above them.
+
+DOCUMENTS, SIZE, COMMON, OWN = 300, 120, 900, 60
+"""Documents, words of each, different words that all leaves share, and those of a leaf's own, which are rare in it."""
+
+
+@pytest.fixture
+def tree():
+    """Twelve leaves, which are 0, 2, 4, ... and 1, 3, 5, ... of two nodes: a group's leaves are not neighbours."""
+    return ShownTree([np.zeros(2, np.int64), np.arange(12) % 2], np.arange(12), grouped=True)
+
+
+@pytest.fixture
+def texts():
+    """Leaf and text of every document: words that all leaves share, and a few of its leaf's own."""
+    rng = np.random.default_rng(0)
+    leaf_N = rng.integers(0, 12, DOCUMENTS)
+    made = []
+    for leaf in leaf_N.tolist():
+        shared = [f"w{word}" for word in (COMMON * rng.random(SIZE - 4) ** 2).astype(int)]
+        made.append(" ".join([*shared, *(f"own{leaf}x{word}" for word in rng.integers(0, OWN, 4))]))
+    return leaf_N, made
+
+
+def described(root, write_map, texts, tree, shards):
+    leaf_N, made = texts
+    columns = [
+        [f"d{row}" for row in range(len(made))],
+        pa.array(leaf_N, pa.int32()),
+        pa.array([0] * len(made), pa.int8()),
+        pa.array([[leaf] for leaf in leaf_N.tolist()], pa.list_(pa.int32())),
+        pa.array(np.random.default_rng(1).random(len(made)), pa.float32()),
+        pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2 * len(made), np.float16)), 2),
+        [""] * len(made),
+        made,
+    ]
+    write_map(root, pa.table(columns, schema=schemas.leaf_map(2, "float16")), len(tree.leaf_L), shards)
+    return describe(LeafMap.open(root), tree)
+
+
+def by_hand(texts, tree, most):
+    """Keywords of every node, level by level, by counting all words of every node."""
+    leaf_N, made = texts
+    whole = Counter(word for text in made for word in text.split())
+    every, found = sum(whole.values()), []
+    assert every > words.FEW
+    for level, nodes in enumerate(tree.counts):
+        node_N = tree.paths()[leaf_N, level]
+        for node in range(nodes):
+            own = Counter(word for row in np.flatnonzero(node_N == node) for word in made[row].split())
+            of = sum(own.values())
+            scored = [(score(own[word], of, whole[word] - own[word], every - of), word) for word in own]
+            held = [(-value, word) for value, word in scored if value > 1 and whole[word] >= words.FEWEST]
+            found.append([word for _, word in sorted(held)[:most]])
+    return found
+
+
+@pytest.mark.parametrize(("shards", "rows"), [(1, 50_000), (4, 50_000), (4, 40)])
+def test_keywords_equal_those_of_counting_everything(shards, rows, tmp_path, write_map, texts, tree, monkeypatch):
+    """However many shards there are, and parts in which words are read."""
+    monkeypatch.setattr("rayhier.index.describe.ROWS_A_BUCKET", rows)
+    found = described(tmp_path, write_map, texts, tree, shards)
+    assert found["keywords"].to_pylist() == by_hand(texts, tree, KEYWORDS)
+
+
+def test_shards_change_nothing(tmp_path, write_map, texts, tree):
+    one, four = (described(tmp_path / str(shards), write_map, texts, tree, shards) for shards in (1, 4))
+    assert one.equals(four)
