@@ -11,7 +11,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
 from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.flat import flat
-from rayhier.search.level import LevelPart, level_of_all, reader
+from rayhier.search.level import LevelPart, level_of_all, numbers_again
 from rayhier.spec.train.retreever import Comparison
 
 
@@ -33,8 +33,9 @@ def finished(bench: Bench, one: Shortlist, seed: int) -> dict[str, Array]:
         part, query = shortlisted(bench, one, setting)
 
         def search(_query_QM: Floats, count: int) -> tuple[Floats, Ints]:
-            _, row_QT, again_QT = part.shortlist(query, one.listed)
-            assert again_QT is not None
+            assert query.again_QX is not None
+            _, row_QT = part.best(query.level_QK, one.listed)
+            again_QT = part.again(query.again_QX, row_QT)
             order_QK = np.argsort(-again_QT, axis=1, kind="stable")[:, :count]
             return np.take_along_axis(again_QT, order_QK, axis=1), np.take_along_axis(row_QT, order_QK, axis=1)
 
@@ -52,7 +53,7 @@ def shortlisted(bench: Bench, one: Shortlist, setting: Setting) -> tuple[LevelPa
         router = setting.router(one.row)
         how = comparing(router.representations.offset_L, one.similarity)
         stored_NL, stored_QL = (router.leaves(Encoded.of(x)) for x in (document_NM, query_QM))
-        part = LevelPart(how, level_of_all(how, stored_NL), row_N, reader(how, stored_NL, document_NM))
+        part = LevelPart(how, level_of_all(how, stored_NL), row_N, numbers_again(how, document_NM))
         return part, LevelQuery(how.level_of(stored_QL, how.level), query_QM)
     trained = setting.trained(one.row)
     place = [LEVEL in own.shape for own in bench.sizes(trained, query_QM[:2])].index(True)

@@ -88,7 +88,7 @@ def _whole(
             return [how.query(router, Encoded.of(x)) for x in vectors]
 
         def search(part: LevelPart = part, queries: Sequence[LevelQuery] = tuple(tree())) -> list[object]:
-            return [part.shortlist(query, LISTED) for query in queries]
+            return [_twice(part, query) for query in queries]
 
         found[f"level 5, {name}, {LISTED} finished by vectors"] = _each({**encode, "tree": tree, "search": search})
     return found
@@ -97,6 +97,11 @@ def _whole(
 def product(document_NM: Floats, query_QM: Floats, count: int) -> object:
     """The best of one matrix product of all queries and documents, which is faster than faiss' own for batches."""
     return torch.topk(torch.from_numpy(query_QM) @ torch.from_numpy(document_NM).T, count, dim=1)
+
+
+def _twice(part: LevelPart, query: LevelQuery) -> object:
+    assert query.again_QX is not None
+    return part.again(query.again_QX, part.best(query.level_QK, LISTED)[1])
 
 
 def _one_by_one(search: Callable[..., object], query_QK: Floats, count: int) -> list[object]:

@@ -4,7 +4,7 @@ Shapes: Q queries, K results, F rows fetched for them, N rows of a part.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -34,8 +34,6 @@ class Ranking:
     """Number [q] of scores computed: a document in two of the searched leaves counts twice."""
     leaves_Q: Ints
     """Number [q] of leaves searched; 0 for a system without leaves."""
-    again_QK: Floats | None = None
-    """Scores [q, k] of another kind, where results are a shortlist that is ranked by these in the end."""
 
     @cached_property
     def ids(self) -> Names:
@@ -59,42 +57,35 @@ class Ranking:
         score_QK[here_Q], row_QK[here_Q] = self.score_QK, self.row_QK
         costs = np.zeros((3, len(here_Q)), dtype=np.int64)
         costs[:, here_Q] = self.visited_Q, self.scanned_Q, self.leaves_Q
-        again_QK = None
-        if self.again_QK is not None:
-            again_QK = np.full(shape, -np.inf, dtype=np.float32)
-            again_QK[here_Q] = self.again_QK
-        return Ranking(score_QK, row_QK, self.documents, costs[0], costs[1], costs[2], again_QK)
-
-    def finished(self, k: int) -> "Ranking":
-        """Rank a shortlist by its scores of the other kind: the best k, ties by id; as it is without such scores."""
-        if self.again_QK is None:
-            return self
-        place_QK = ordered(self.again_QK, self.row_QK, by_name(self.documents[ID]))[:, :k]
-        return replace(self, score_QK=at(self.again_QK, place_QK), row_QK=at(self.row_QK, place_QK), again_QK=None)
+        return Ranking(score_QK, row_QK, self.documents, *costs)
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
     """Ranking of rows of `ids` by a system without leaves, which scored `visited` documents for each query."""
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
-    return Ranking(*compact(score_QK, row_QK, ids), visited_Q, visited_Q, np.zeros(len(row_QK), dtype=np.int64))
+    return Ranking(
+        *compact(score_QK, row_QK, pa.table({ID: ids})), visited_Q, visited_Q, np.zeros(len(row_QK), dtype=np.int64)
+    )
 
 
-def compact(score_QK: Floats, row_QK: Ints, ids: pa.Array) -> tuple[Floats, Ints, pa.Table]:
-    """Reduce a ranking of rows of `ids` to the ids that occur: scores, renumbered rows, table of documents."""
+def compact(score_QK: Floats, row_QK: Ints, documents: pa.Table) -> tuple[Floats, Ints, pa.Table]:
+    """Reduce the documents of a ranking to those that occur in it: scores, renumbered rows, table of documents."""
     used, place = np.unique(row_QK, return_inverse=True)
     none = int((used < 0).sum())
-    documents = pa.table({ID: ids.take(pa.array(used[none:]))})
-    return score_QK, np.reshape(place, row_QK.shape) - none, documents
+    return score_QK, np.reshape(place, row_QK.shape) - none, documents.take(pa.array(used[none:]))
+
+
+def joined(parts: Sequence[tuple[pa.Table, Ints]]) -> tuple[pa.Table, Ints]:
+    """One table of several parts' documents, and the parts' rows of it [q, f] side by side, -1 as before."""
+    documents = pa.concat_tables([table for table, _ in parts], promote_options="default")
+    begin = np.cumsum([0, *(table.num_rows for table, _ in parts)])
+    row_QF = [np.where(row_QK >= 0, row_QK + first, -1) for (_, row_QK), first in zip(parts, begin, strict=False)]
+    return documents, np.concatenate(row_QF, axis=1)
 
 
 def merge(parts: Sequence[Ranking], k: int) -> Ranking:
     """Merge the rankings of an index's parts: the best k, each result once, ties by id; visited and scanned add up."""
-    documents = pa.concat_tables([part.documents for part in parts], promote_options="default")
-    begin = np.cumsum([0, *(part.documents.num_rows for part in parts)])
-    row_QF = np.concatenate(
-        [np.where(part.row_QK >= 0, part.row_QK + first, -1) for part, first in zip(parts, begin, strict=False)],
-        axis=1,
-    )
+    documents, row_QF = joined([(part.documents, part.row_QK) for part in parts])
     score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
     number_N = by_name(documents[ID])
     order = ordered(score_QF, row_QF, number_N)
@@ -103,28 +94,13 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
         np.sum([getattr(part, name) for part in parts], axis=0) for name in ("visited_Q", "scanned_Q")
     )
     leaves_Q = np.max([part.leaves_Q for part in parts], axis=0)
-    again = [part.again_QK for part in parts if part.again_QK is not None]
-    again_QK = carried(row_QK, row_QF, np.concatenate(again, axis=1)) if again else None
-    return Ranking(score_QK, row_QK, documents, visited_Q, scanned_Q, leaves_Q, again_QK)
+    return Ranking(score_QK, row_QK, documents, visited_Q, scanned_Q, leaves_Q)
 
 
 def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:
     """Places [q, f] of rows, best score first, ties by the rows' numbers; missing rows (-1) come last."""
     # Row -1 points to the last number, which is appended.
     return np.asarray(np.lexsort((np.append(number_N, len(number_N))[row_QF], -score_QF), axis=1))
-
-
-def carried(row_QK: Ints, row_QF: Ints, value_QF: Floats) -> Floats:
-    """Values [q, k] of the rows kept from those fetched, which have values [q, f]; -inf for missing rows (-1).
-
-    >>> carried(np.array([[7, -1]]), np.array([[5, 7]]), np.array([[0.1, 0.2]])).tolist()
-    [[0.2, -inf]]
-    """
-    order = np.argsort(row_QF, axis=1, kind="stable")
-    sorted_QF = at(row_QF, order)
-    place_QK = np.stack([np.searchsorted(own, wanted) for own, wanted in zip(sorted_QF, row_QK, strict=True)])
-    found_QK = at(at(value_QF, order), np.minimum(place_QK, row_QF.shape[1] - 1))
-    return np.where(row_QK >= 0, found_QK, -np.inf)
 
 
 def by_name(ids: pa.ChunkedArray) -> Ints:

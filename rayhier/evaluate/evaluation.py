@@ -50,7 +50,7 @@ class SeedResult:
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
     """Measures of every query, for systems without a curve."""
     points: dict[str, Point] = field(default_factory=dict)
-    """Reported point of each system with a curve: the router's at `search.beam`, a control's first to visit as much."""
+    """Reported point of each system with a curve: the router's as `search` says, a control's first to visit as much."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
@@ -70,6 +70,8 @@ class Evaluation:
     seeds: list[SeedResult]
     new_Q: Bools
     """Whether the answers of each query are answers of no train query."""
+    level: int | None = None
+    """Level of the tree that the index is searched by; None where a query visits leaves."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def evaluate(
                 work.add(seed, load_index(spec, model, index, workers))
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
-    return Evaluation(base.documents, len(queries), work.lists, work.results, new_Q)
+    return Evaluation(base.documents, len(queries), work.lists, work.results, new_Q, work.level)
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
@@ -164,6 +166,7 @@ class _Work:
         self.judge = Judge(queries, spec.evaluate.measures)
         self.k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in spec.evaluate.measures))
         self.lists: dict[str, int] = {}
+        self.level: int | None = None
         self._tuned: dict[str, int] = {}
         self.results: list[SeedResult] = []
 
@@ -175,7 +178,7 @@ class _Work:
         result.balance, result.sizes = balance(sizes), sizes.tolist()
         model, router = seed_index.model, str(self.spec.router.type)
         if (how := model.comparing) is not None:
-            listed = self.spec.search.shortlisted(self.k)
+            self.level, listed = how.level, self.spec.search.shortlisted(self.k)
             self._curve(
                 result, router, lambda: level_system(router, collection, model.tree, how, encoded, self.k, listed)
             )

@@ -48,7 +48,6 @@ def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
 
 def as_markdown(spec: JobSpec, report: Report) -> str:
     """The report as one page of markdown."""
-    router = report.router
     header = ["system", *spec.evaluate.measures, "visited"]
     rows = [
         [
@@ -73,7 +72,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         *_markdown(*table(report, spec.evaluate.visited, deepest)),
         "",
         *(["## What recall costs", "", REACHED_BY, "", *_markdown(*prices), ""] if prices[1] else []),
-        f"## All measures at beam {report.systems[router].beam:g}",
+        f"## All measures at {_searched(spec, report)}",
         "",
         *_markdown(header, rows),
         "",
@@ -96,6 +95,14 @@ def _measured(spec: JobSpec, report: Report) -> str:
         f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {trained}. {report.router}: "
         f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}."
     )
+
+
+def _searched(spec: JobSpec, report: Report) -> str:
+    """How the router's system was searched: its beam, or level and shortlist."""
+    beam = report.systems[report.router].beam
+    if report.level is None:
+        return f"beam {beam:g}"
+    return f"level {report.level}" + ("" if spec.search.finish == "none" else f", shortlist {beam:g}")
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -20,6 +20,7 @@ from rayhier.search.exact import exact
 from rayhier.search.level import LevelScan, nodes_of, stored_part
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
+from rayhier.search.shortlist import Shortlist
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -65,8 +66,8 @@ class Part:
         part._segments[ROUTER] = segment
         if how is not None:
             held = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in own])[NODES].take(pa.array(first))
-            level = stored_part(how, columns.as_stored(held), segment.vector_NM[first], first)
-            part._levels = LevelScan(how, [level], LeafScan.memory(segment), len(first))
+            level = stored_part(how, columns.as_stored(held), part.vector_NM, first)
+            part._levels = LevelScan(how, {0: level}, LeafScan.memory(segment))
         return part
 
     def count(self) -> int:
@@ -100,11 +101,11 @@ class Part:
         """The best k results of each query [q, m] among this part's rows in its leaves [q, β]."""
         return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k)
 
-    def level(self, query: LevelQuery, k: int) -> Ranking:
-        """The best k results of each query by the level, with the scores that rank them again."""
+    def level(self, query: LevelQuery, results: int) -> Shortlist:
+        """The best rows of each query by the level that hold `results` results, with the scores that rank them."""
         if self._levels is None:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
-        return self._levels.shortlist(query, k)
+        return self._levels.shortlist(query, results)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         """The best k results of each query [q, m] among all documents here; none where only second rows lie here."""

@@ -35,11 +35,12 @@ class _Row(BaseModel):
 
 
 class SystemRow(_Row):
-    """Measures of one system: the router at the spec's beam, a control at its first point that visits as much."""
+    """Measures of one system: the router as the spec searches, a control at its first point that visits as much."""
 
     visited: float
     """Distinct documents scored, as a fraction of the corpus."""
     beam: float | None = None
+    """Most leaves visited, for HNSW efSearch; in a search by a level the results on the shortlist."""
     leaves: float | None = None
     """Mean number of leaves searched for a query; absent, like `beam`, for a system without a curve."""
 
@@ -124,6 +125,8 @@ class Report(BaseModel):
     significance: list[Difference]
     lists: dict[str, int]
     """Number of lists, for each control that has lists."""
+    level: int | None = None
+    """Level of the tree that the router's system compares all documents by; absent where it visits leaves."""
     seconds: dict[str, float]
     seeds: list[int]
 
@@ -143,6 +146,7 @@ class Report(BaseModel):
             balance=MeanBalance.model_validate({**_mean([result.balance for result in seeds]), "per_seed": balances}),
             significance=differences(spec, evaluation),
             lists=evaluation.lists,
+            level=evaluation.level,
             seconds={name: _round(sum(result.seconds[name] for result in seeds)) for name in seeds[0].seconds},
             seeds=[result.seed for result in seeds],
         )

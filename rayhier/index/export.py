@@ -1,7 +1,9 @@
 """A leaf map as one faiss file that plain faiss opens: its leaves are the lists, their means the quantizer."""
 
 import contextlib
+import itertools
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,10 @@ from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.search import codecs
 from rayhier.spec import InputError
 from rayhier.storage import columns, files
-from rayhier.storage.leaf_map import LeafMap, key_of
+from rayhier.storage.leaf_map import LeafMap
 
 ROWS = ".rows.parquet"
-"""Suffix of the file that names the document of each faiss id."""
+"""Suffix of the file that names the document of each faiss id, and has the sidecars' columns."""
 ASKED, NEAREST = 100, 10
 
 
@@ -35,8 +37,9 @@ class Export:
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """Write an inner-product IVF of every row, in float16 or float32 as stored, and `PATH.rows.parquet`.
 
-    A row's id is its number; the table beside says which document (`id`), leaf and rank it is. A document in two leaves
-    is two rows. Recall is measured with `probes` lists. Raises InputError where memory is too small for it.
+    A row's id is its number; the table beside says which document (`id`), leaf and rank it is, and holds the columns of
+    sidecars. A document in two leaves is two rows. Recall is measured with `probes` lists. Raises InputError where
+    memory is too small for it.
     """
     manifest = leaf_map.manifest
     m, leaves = manifest.dimension, len(manifest.counts)
@@ -47,29 +50,37 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
         kind = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, faiss.METRIC_INNER_PRODUCT, False)
     index.is_trained = True
-    sum_LM, begin, tables = np.zeros((leaves, m)), 0, []
+    sum_LM, begin = np.zeros((leaves, m)), 0
     own: list[Floats] = []
     for shard in manifest.shards:
-        table = leaf_map.read(shard, without=["title", "text", "leaves"])
+        table = leaf_map.read(shard, ["leaf", "vector"])
         vector_NM, leaf_N = columns.matrix(table["vector"]), table["leaf"].to_numpy().astype(np.int64)
         ids = np.arange(begin, begin + len(leaf_N))
         if len(ids):
             np.add.at(sum_LM, leaf_N, vector_NM)
             own.append(vector_NM[:: -(-len(vector_NM) // ASKED)].copy())
             ivf_tools.add_preassigned(index, np.ascontiguousarray(vector_NM), leaf_N, ids)
-        tables.append(
-            pa.table(
-                [ids, table[key_of(table.column_names)], table["leaf"], table["rank"]], ["row", "id", "leaf", "rank"]
-            )
-        )
         begin += len(leaf_N)
     mean_LM = sum_LM / np.maximum(np.linalg.norm(sum_LM, axis=1, keepdims=True), 1e-12)
     quantizer.add(mean_LM.astype(np.float32))
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_parquet(path.parent, path.name + ROWS, tables, tables[0].schema)
+    tables = _rows(leaf_map)
+    first = next(tables)
+    files.write_parquet(path.parent, path.name + ROWS, itertools.chain([first], tables), first.schema)
     files.write(path, lambda temporary: codecs.write(index, temporary))
     every = np.concatenate([np.empty((0, m), np.float32), *own])
     return Export(begin, leaves, path.stat().st_size, _recall(index, every[:: max(1, len(every) // ASKED)], probes))
+
+
+def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:
+    """Number, document, leaf and rank of every row, and what sidecars hold of it, shard by shard."""
+    begin = 0
+    for shard in leaf_map.manifest.shards:
+        names = ["leaf", "rank", *shard.sidecars]
+        table = leaf_map.read(shard, [leaf_map.key(shard), *names])
+        row = pa.array(np.arange(begin, begin + table.num_rows))
+        yield table.rename_columns(["id", *names]).add_column(0, "row", row)
+        begin += table.num_rows
 
 
 def _recall(index: Any, query_QM: Floats, probes: int) -> float:

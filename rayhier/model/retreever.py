@@ -75,7 +75,8 @@ class Splits(nn.Module):
         have no gradient.
         """
         was_training = self.training
-        read_NH = vector_NM if self.trunk is None else self.eval().trunk(vector_NM)
+        self.eval()
+        read_NH = vector_NM if self.trunk is None else self.trunk(vector_NM)
         self.train(was_training)
         blocks = (slice(begin, begin + SETTLED_AT_ONCE) for begin in range(0, len(self.planes.weight), SETTLED_AT_ONCE))
         parts = [_spread(F.linear(read_NH, self.planes.weight[own], self.planes.bias[own])) for own in blocks]

@@ -37,7 +37,7 @@ class Answer:
     fraction: float
     """Distinct documents scored, as a fraction of the corpus."""
     scored: int = 0
-    """Scores computed from vectors or the deepest level: rows of leaves, or documents on a shortlist."""
+    """Scores computed from vectors or the deepest level: rows of leaves, or of a shortlist, one in each shard group."""
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:

@@ -47,8 +47,10 @@ class Comparing:
         if router.reader is not None and encoded.scores is None:
             raise InputError(f"vector: {UNREAD}")
         stored_QL = router.leaves(encoded)
-        again = {"none": None, "vectors": encoded.numpy, "level": self.level_of(stored_QL, router.levels)}
-        return LevelQuery(self.level_of(stored_QL, self.level), again[self.again])
+        again_QX = encoded.numpy if self.again == "vectors" else None
+        if self.again == "level":
+            again_QX = self.level_of(stored_QL, router.levels)
+        return LevelQuery(self.level_of(stored_QL, self.level), again_QX)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,3 @@ class LevelQuery:
 
     level_QK: Floats
     again_QX: Floats | None
-
-    def __getitem__(self, rows: slice) -> "LevelQuery":
-        return LevelQuery(self.level_QK[rows], None if self.again_QX is None else self.again_QX[rows])

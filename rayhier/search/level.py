@@ -1,21 +1,23 @@
 """Search a level of ReTreever's tree: all documents are compared by its few numbers, and the best are scored again.
 
-Shapes: Q queries, K numbers of a level, L leaves, X numbers that score again, T rows on the shortlist.
+Shapes: Q queries, K numbers of a level, L leaves, X numbers that score again, T rows considered.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.ranking import Ranking, at, carried
+from rayhier.dataset.ranking import ID, Ranking, at, by_name
 from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.flat import flat
 from rayhier.search.scan import LeafScan, RankedRows
+from rayhier.search.shortlist import Shortlist, leading
 from rayhier.spec import InputError
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
@@ -31,64 +33,82 @@ class LevelPart:
     """Documents at a level: a flat index, their rows, and what scores them again."""
 
     def __init__(
-        self, how: Comparing, level_NK: Floats, row_N: Ints, again: Callable[[Ints], Floats] | None = None
+        self,
+        how: Comparing,
+        level_NK: Floats,
+        row_N: Ints,
+        again: Callable[[Ints], Floats] | None = None,
+        lease: Lease | None = None,
     ) -> None:
-        """Index documents [n, k]; `row_N` are their rows, `again` reads numbers [a, x] of places among them."""
-        self.how, self.row_N, self._again = how, row_N, again
-        self._search = flat(level_NK, how.similarity) if len(row_N) else None
+        """Index documents [n, k]; `row_N` are their rows, ascending, `again` reads numbers [a, x] of places among them.
 
-    def shortlist(self, query: LevelQuery, count: int) -> tuple[Floats, Ints, Floats | None]:
-        """The best rows of each query by the level [q, t], best first, and the scores that rank them again [q, t]."""
-        q = len(query.level_QK)
-        if self._search is None:
-            nothing = np.zeros((q, 0), np.float32)
-            return nothing, np.zeros((q, 0), np.int64), None if query.again_QX is None else nothing
-        score_QT, place_QT = self._search(query.level_QK, count)
-        again_QT = None
-        if query.again_QX is not None and self._again is not None:
-            place_U, own_QT = np.unique(place_QT, return_inverse=True)
-            again_QT = self._compare(query.again_QX, self._again(place_U), np.reshape(own_QT, place_QT.shape))
-        return score_QT, self.row_N[place_QT], again_QT
+        Files of `lease` stay on this machine while this object lives.
+        """
+        self.how, self.row_N, self._again, self._lease = how, row_N, again, lease
+        self._search = flat(level_NK, how.similarity)
 
-    def _compare(self, query_QX: Floats, again_UX: Floats, own_QT: Ints) -> Floats:
-        """Similarities [q, t] of queries and the documents of each."""
-        found = np.empty(own_QT.shape, dtype=np.float32)
-        total_variation = self.how.again == "level" and self.how.similarity == "tv"
-        for number, (query_X, own_T) in enumerate(zip(query_QX, own_QT, strict=True)):
-            again_TX = again_UX[own_T]
-            found[number] = -0.5 * np.abs(again_TX - query_X).sum(axis=1) if total_variation else again_TX @ query_X
-        return found
+    def best(self, level_QK: Floats, count: int) -> tuple[Floats, Ints]:
+        """Similarities and rows [q, t] of the documents best for each query, at most `count`, best first."""
+        score_QT, place_QT = self._search(level_QK, count)
+        return score_QT, self.row_N[place_QT]
+
+    def again(self, query_QX: Floats, row_QT: Ints) -> Floats:
+        """Similarities [q, t] of queries [q, x] and rows [q, t] by the numbers that score again; -inf for row -1."""
+        if self._again is None:
+            raise ValueError("again: got rows, but nothing scores again; allowed: a part with what reads its numbers")
+        score_QT = np.full(row_QT.shape, -np.inf, dtype=np.float32)
+        for query_X, row_T, score_T in zip(query_QX, row_QT, score_QT, strict=True):
+            here_T = row_T >= 0
+            if here_T.any():
+                again_TX = self._again(np.searchsorted(self.row_N, row_T[here_T]))
+                score_T[here_T] = self._compare(query_X, again_TX)
+        return score_QT
+
+    def _compare(self, query_X: Floats, again_TX: Floats) -> Floats:
+        if self.how.again == "level" and self.how.similarity == "tv":
+            return np.asarray(-0.5 * np.abs(again_TX - query_X).sum(axis=1))
+        return np.asarray(again_TX @ query_X)
 
 
 def stored_part(how: Comparing, stored_NL: npt.NDArray[Any], vector_NM: npt.NDArray[Any], row_N: Ints) -> LevelPart:
     """Index documents by their leaves' stored probabilities [n, l] and their vectors [n, m]."""
-    return LevelPart(how, level_of_all(how, stored_NL), row_N, reader(how, stored_NL, vector_NM))
+    again = numbers_again(how, vector_NM if how.again == "vectors" else stored_NL)
+    return LevelPart(how, level_of_all(how, stored_NL), row_N, again)
 
 
 def level_of_all(how: Comparing, stored_NL: npt.NDArray[Any]) -> Floats:
     """What documents are compared by at the searched level [n, 2^h], computed in batches."""
-    begins = range(0, len(stored_NL), MADE_AT_ONCE)
-    parts = [how.level_of(stored_NL[begin : begin + MADE_AT_ONCE], how.level) for begin in begins]
-    return np.concatenate(parts) if parts else np.zeros((0, 2**how.level), np.float32)
+    level_NK = np.empty((len(stored_NL), 2**how.level), np.float32)
+    for begin in range(0, len(stored_NL), MADE_AT_ONCE):
+        rows = slice(begin, begin + MADE_AT_ONCE)
+        level_NK[rows] = how.level_of(stored_NL[rows], how.level)
+    return level_NK
 
 
-def reader(how: Comparing, stored_NL: Any, vector_NM: Any) -> Callable[[Ints], Floats] | None:
-    """What reads the numbers that score some documents again: their vectors, or the deepest level of the tree."""
+def numbers_again(how: Comparing, stored_NX: npt.NDArray[Any]) -> Callable[[Ints], Floats] | None:
+    """What reads the numbers that score documents again, by their places; None where nothing does.
+
+    It reads them from the documents' vectors [n, m] or, to compare by the deepest level, their leaves' stored
+    probabilities [n, l].
+    """
     match how.again:
         case "vectors":
-            return lambda rows: np.asarray(vector_NM[rows], dtype=np.float32)
+            # Reading float16 is ten times as fast with torch as with numpy.
+            return lambda places: np.asarray(torch.from_numpy(stored_NX[places]).float().numpy())
         case "level":
-            depth = stored_NL.shape[1].bit_length() - 1
-            return lambda rows: how.level_of(np.asarray(stored_NL[rows]), depth)
+            depth = stored_NX.shape[1].bit_length() - 1
+            return lambda places: how.level_of(stored_NX[places], depth)
     return None
 
 
 class LevelScan:
     """Searches a level over the segments of an index."""
 
-    def __init__(self, how: Comparing, parts: Sequence[LevelPart], leaves: LeafScan, documents: int) -> None:
-        """Search parts, one for each segment of `leaves`, which have their texts; they hold `documents` in all."""
-        self.how, self._parts, self._leaves, self._documents = how, list(parts), leaves, documents
+    def __init__(self, how: Comparing, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
+        """Search parts by the number of their segment among those of `leaves`, which have their texts."""
+        self.how, self._leaves = how, leaves
+        self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
+        self._documents = sum(len(part.row_N) for part in self._parts.values())
 
     @classmethod
     def mapped(cls, how: Comparing, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
@@ -96,42 +116,55 @@ class LevelScan:
 
         InputError where a shard has no sidecar of the leaves' probabilities, or one that another model made.
         """
-        parts = [_mapped(how, leaf_map, shard, leaves.leaves, cache_bytes) for shard in leaf_map.manifest.shards]
-        return cls(how, parts, leaves, sum(len(part.row_N) for part in parts))
+        besides = [(shard, nodes_of(leaf_map, shard)) for shard in leaf_map.manifest.shards]
+        parts = {
+            number: _mapped(how, leaf_map, shard, beside, leaves.leaves, cache_bytes)
+            for number, (shard, beside) in enumerate(besides)
+            if any(leaf in leaves.leaves for leaf in shard.leaves)
+        }
+        return cls(how, parts, leaves)
 
-    def shortlist(self, query: LevelQuery, k: int) -> Ranking:
-        """The best k results of each query by the level, ties by id, with the scores that rank them again."""
-        q, fetch = len(query.level_QK), k
+    def shortlist(self, query: LevelQuery, results: int) -> Shortlist:
+        """The best rows of each query by the level that hold `results` results; only these are scored again."""
+        fetch = results
         while True:
-            found = [part.shortlist(query, fetch) for part in self._parts]
-            rows, again_QT = _beside(found, q)
-            score_QK, row_QK, table, place_QT = self._leaves.results(rows, k)
-            if fetch >= self._documents or ((row_QK >= 0).sum(axis=1) >= min(k, self._documents)).all():
+            rows, whole = self._best(query.level_QK, fetch)
+            _, row_QK, documents, place_QT = self._leaves.results(rows, results)
+            if whole or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
             fetch *= 2  # several rows belong to one result
-        zero_Q = np.zeros(q, dtype=np.int64)
-        if query.again_QX is None:
-            return Ranking(score_QK, row_QK, table, zero_Q + self._documents, zero_Q, zero_Q)
-        again_QK = carried(row_QK, place_QT, again_QT[:, : place_QT.shape[1]])
-        return Ranking(score_QK, row_QK, table, zero_Q + self._documents, (row_QK >= 0).sum(axis=1), zero_Q, again_QK)
+        listed = rows.first(place_QT.shape[1])
+        order_QT, gone_QT = leading(listed.score_QT, place_QT, by_name(documents[ID]), results)
+        listed, place_QT = listed.at(order_QT).without(gone_QT), np.where(gone_QT, -1, at(place_QT, order_QT))
+        again_QT = None if query.again_QX is None else self._again(query.again_QX, listed)
+        return Shortlist(listed.score_QT, place_QT, documents, self._documents, again_QT)
 
     def scan(self, query: LevelQuery, k: int, listed: int) -> Ranking:
         """The best k results of each query, of the `listed` best by the level."""
         return self.shortlist(query, listed).finished(k)
 
+    def _best(self, level_QK: Floats, fetch: int) -> tuple[RankedRows, bool]:
+        """The best rows of each query, at least `fetch` where there are as many, and whether these are all rows.
 
-def _beside(found: Sequence[tuple[Floats, Ints, Floats | None]], q: int) -> tuple[RankedRows, Floats]:
-    """Rows of all segments, best first, and the scores [q, t] that rank them again, zeros where there are none."""
-    none = np.zeros((q, 0), dtype=np.float32)
-    score_QT = np.concatenate([none, *(score for score, _, _ in found)], axis=1)
-    row_QT = np.concatenate([none.astype(np.int64), *(row for _, row, _ in found)], axis=1)
-    again_QT = np.concatenate(
-        [none, *(np.zeros_like(score) if again is None else again for score, _, again in found)], axis=1
-    )
-    widths = [row.shape[1] for _, row, _ in found]
-    segment_QT = np.broadcast_to(np.repeat(np.arange(len(found)), widths), row_QT.shape)
-    order = np.argsort(-score_QT, axis=1, kind="stable")
-    return RankedRows(score_QT, segment_QT, row_QT).at(order), at(again_QT, order)
+        No segment has a better row that is missing: rows below the last one of a segment that has more are left out.
+        """
+        q = len(level_QK)
+        found, least_Q1, whole = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
+        for number, part in self._parts.items():
+            score_QT, row_QT = part.best(level_QK, fetch)
+            found.append(RankedRows(score_QT, np.full_like(row_QT, number), row_QT))
+            if len(part.row_N) > fetch:
+                least_Q1, whole = np.maximum(least_Q1, score_QT[:, -1:]), False
+        rows = RankedRows.beside(found)
+        return rows.without(rows.score_QT < least_Q1), whole
+
+    def _again(self, query_QX: Floats, rows: RankedRows) -> Floats:
+        """Scores [q, t] of rows by the numbers that score again."""
+        score_QT = np.full_like(rows.score_QT, -np.inf)
+        for number, part in self._parts.items():
+            own_QT = np.where(rows.segment_QT == number, rows.row_QT, -1)
+            score_QT = np.maximum(score_QT, part.again(query_QX, own_QT))
+        return score_QT
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
@@ -146,26 +179,14 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
     return beside
 
 
-def _mapped(how: Comparing, leaf_map: LeafMap, shard: Shard, leaves: range, limit: float) -> LevelPart:
+def _mapped(how: Comparing, leaf_map: LeafMap, shard: Shard, beside: Sidecar, leaves: range, limit: float) -> LevelPart:
     """Map what a shard's rows in a range of leaves are compared by; made once, and cached by its files' checksums."""
-    beside = nodes_of(leaf_map, shard)
     files = f"{shard.file.sha256} {beside.file.sha256} {beside.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {how} {files} {leaves}"
     lease = cache.made("levels", made_of, lambda place: _write(place, how, leaf_map, shard, leaves), limit)
-    level_NK, row_N = (np.load(lease.folder / f"{name}.npy") for name in ("level", "rows"))
-    path = lease.folder / "again.npy"
-    again = reader(how, *2 * [np.load(path, mmap_mode="r")]) if path.exists() else None
-    return MappedLevelPart(how, level_NK, row_N, again, lease)
-
-
-class MappedLevelPart(LevelPart):
-    """A part whose files stay on this machine while it lives."""
-
-    def __init__(
-        self, how: Comparing, level_NK: Floats, row_N: Ints, again: Callable[[Ints], Floats] | None, lease: Lease
-    ) -> None:
-        super().__init__(how, level_NK, row_N, again)
-        self.lease = lease
+    level_NK, row_N = (np.load(lease.folder / f"{name}.npy", mmap_mode="r") for name in ("level", "rows"))
+    again = None if how.again == "none" else numbers_again(how, np.load(lease.folder / "again.npy", mmap_mode="r"))
+    return LevelPart(how, level_NK, row_N, again, lease)
 
 
 def _write(folder: Path, how: Comparing, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Ranking, merge
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
-from rayhier.search.comparing import LevelQuery
+from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.model import Model
+from rayhier.search.shortlist import Shortlist
 
+T = TypeVar("T")
 Questions = Sequence[str] | Floats
 """Questions as texts, or as their vectors [q, m]."""
 
@@ -41,8 +43,8 @@ class Group(Protocol):
     async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k results of each query in this group's leaves; LostError where the group does not answer."""
 
-    async def level(self, query: LevelQuery, k: int) -> Ranking:
-        """The best k results of each query by a level of the tree, to be ranked again; LostError as for `scan`."""
+    async def level(self, query: LevelQuery, results: int) -> Shortlist:
+        """The group's best rows of each query by a level of the tree, which hold `results` results; LostError too."""
 
     async def answers(self) -> bool:
         """Whether the group answers now."""
@@ -58,7 +60,7 @@ class Routes:
     encode_ms: float
     route_ms: float
     level: LevelQuery | None = None
-    """What documents are compared with, where the spec searches a level; no leaf is visited then."""
+    """What documents are compared with in a search by a level, which visits no leaf."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,18 @@ class Engine:
         self._thread = ThreadPoolExecutor(1, "encode")
 
     async def search(self, questions: Questions, k: int, beam: int) -> Answers:
-        """The best k documents of each question in at most `beam` leaves; InputError where the router needs texts."""
+        """The best k documents of each question in at most `beam` leaves, or by a level where the spec says.
+
+        InputError where the router needs texts.
+        """
         began = time.perf_counter()
-        routes = await self.route(questions, beam)
+        how = self.model.comparing
+        routes = await (self.route(questions, beam) if how is None else self._compared(questions, how))
         scanning = time.perf_counter()
         ranking, lost = await (self._scan(routes, k) if routes.level is None else self._level(routes.level, k))
         scanned = time.perf_counter()
         ms = {"encode": routes.encode_ms, "route": routes.route_ms, "scan": 1e3 * (scanned - scanning)}
-        visited_QB = routes.leaves_QB if routes.level is None else routes.leaves_QB[:, :0]
-        each = answers(ranking, visited_QB, self.total)
+        each = answers(ranking, routes.leaves_QB, self.total)
         ms["total"] = 1e3 * (time.perf_counter() - began)
         return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()})
 
@@ -100,15 +105,29 @@ class Engine:
         there = await asyncio.gather(*(group.answers() for group in self.groups))
         return [group.name for group, answering in zip(self.groups, there, strict=True) if not answering]
 
+    async def _compared(self, questions: Questions, how: Comparing) -> Routes:
+        """No leaves, but what a search by a level compares documents with."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._compare, questions, how)
+
     def _route(self, questions: Questions, beam: int) -> Routes:
         began = time.perf_counter()
-        encoded = Encoded.of(questions) if isinstance(questions, np.ndarray) else self.model.encode(questions)
+        encoded = self._encode(questions)
         routing = time.perf_counter()
         leaves_QB, log_prob_QB = self.model.route(encoded, beam)
-        how = self.model.comparing
-        level = None if how is None else how.query(self.model.tree, encoded)
         done = time.perf_counter()
-        return Routes(encoded, leaves_QB, log_prob_QB, 1e3 * (routing - began), 1e3 * (done - routing), level)
+        return Routes(encoded, leaves_QB, log_prob_QB, 1e3 * (routing - began), 1e3 * (done - routing))
+
+    def _compare(self, questions: Questions, how: Comparing) -> Routes:
+        began = time.perf_counter()
+        encoded = self._encode(questions)
+        routing = time.perf_counter()
+        level = how.query(self.model.tree, encoded)
+        done = time.perf_counter()
+        no_leaves = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
+        return Routes(encoded, *no_leaves, 1e3 * (routing - began), 1e3 * (done - routing), level)
+
+    def _encode(self, questions: Questions) -> Encoded:
+        return Encoded.of(questions) if isinstance(questions, np.ndarray) else self.model.encode(questions)
 
     async def _scan(self, routes: Routes, k: int) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question over all groups, and for each question the lost groups that hold its leaves."""
@@ -118,38 +137,46 @@ class Engine:
         def scan(group: Group, need_Q: Bools) -> Awaitable[Ranking]:
             return group.scan(query_QM[need_Q], leaves_QB[need_Q], k)
 
-        parts, lost = await self._ask(scan, needs)
-        return merge(parts, k), lost
+        found, lost = await self._ask(scan, needs)
+        parts = [ranking.among(need_Q) for need_Q, ranking in found]
+        return merge([Ranking.none(len(query_QM)), *parts], k), lost
 
     async def _level(self, query: LevelQuery, k: int) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question by a level, over all groups, and the lost groups of each question."""
-        every_Q, listed = np.ones(len(query.level_QK), dtype=bool), self.model.spec.search.shortlisted(k)
-        parts, lost = await self._ask(lambda group, _: group.level(query, listed), [every_Q] * len(self.groups))
-        return merge(parts, listed).finished(k), lost
+        q, listed = len(query.level_QK), self.model.spec.search.shortlisted(k)
+        every_Q = np.ones(q, dtype=bool)
+        found, lost = await self._ask(lambda group, _: group.level(query, listed), [every_Q] * len(self.groups))
+        if not found:
+            return Ranking.none(q), lost
+        shortlists = [shortlist for _, shortlist in found]
+        scored_Q = np.sum([shortlist.scored for shortlist in shortlists], axis=0)  # each group scored its own again
+        return replace(Shortlist.merge(shortlists, listed).finished(k), scanned_Q=scored_Q), lost
 
     async def _ask(
-        self, ask: Callable[[Group, Bools], Awaitable[Ranking]], needs: Sequence[Bools]
-    ) -> tuple[list[Ranking], list[list[str]]]:
-        """Ask each group for the questions that need it; also names, for each question, the groups that are lost."""
+        self, ask: Callable[[Group, Bools], Awaitable[T]], needs: Sequence[Bools]
+    ) -> tuple[list[tuple[Bools, T]], list[list[str]]]:
+        """Ask each group for the questions that need it, and name, for each question, the groups that are lost.
 
-        async def asked(group: Group, need_Q: Bools) -> Ranking | None:
+        Returns the questions that an answer is for [q] with each answer.
+        """
+
+        async def asked(group: Group, need_Q: Bools) -> T | None:
             try:
                 return await ask(group, need_Q)
             except LostError:
                 return None
 
-        q = len(needs[0]) if needs else 0
         needed = [(group, need_Q) for group, need_Q in zip(self.groups, needs, strict=True) if need_Q.any()]
-        rankings = await asyncio.gather(*(asked(group, need_Q) for group, need_Q in needed))
-        lost: list[list[str]] = [[] for _ in range(q)]
-        parts = [Ranking.none(q)]
-        for (group, need_Q), ranking in zip(needed, rankings, strict=True):
-            if ranking is None:
-                for row in np.flatnonzero(need_Q).tolist():
-                    lost[row].append(group.name)
-            else:
-                parts.append(ranking.among(need_Q))
-        return parts, lost
+        given = await asyncio.gather(*(asked(group, need_Q) for group, need_Q in needed))
+        lost: list[list[str]] = [[] for _ in range(len(needs[0]) if needs else 0)]
+        found: list[tuple[Bools, T]] = []
+        for (group, need_Q), answer in zip(needed, given, strict=True):
+            if answer is not None:
+                found.append((need_Q, answer))
+                continue
+            for row in np.flatnonzero(need_Q).tolist():
+                lost[row].append(group.name)
+        return found, lost
 
 
 def _within(leaves_QB: Ints, leaves: range) -> Bools:

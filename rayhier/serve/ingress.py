@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from fastapi import FastAPI
@@ -15,6 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.comparing import LevelQuery
+from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs, read_token
 from rayhier.serve.engine import Engine, LostError
@@ -25,6 +27,7 @@ from rayhier.storage.leaf_map import Manifest
 
 PING_SECONDS = 2.0
 AGAIN_SECONDS = 1.0
+T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
 
@@ -53,11 +56,11 @@ class HandleGroup:
         """The best k results of each query in this group's leaves; LostError where no answer comes in time."""
         return await self._asked(lambda: self.handle.scan.remote(query_QM, leaves_QB, k))
 
-    async def level(self, query: LevelQuery, k: int) -> Ranking:
-        """The best k results of each query by a level of the tree; LostError where no answer comes in time."""
-        return await self._asked(lambda: self.handle.level.remote(query, k))
+    async def level(self, query: LevelQuery, results: int) -> Shortlist:
+        """The group's shortlist of each query by a level of the tree; LostError where no answer comes in time."""
+        return await self._asked(lambda: self.handle.level.remote(query, results))
 
-    async def _asked(self, ask: Callable[[], Awaitable[Ranking]]) -> Ranking:
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._back is not None and not self._back.done():
             raise LostError(self.name)
         try:

@@ -12,6 +12,7 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.comparing import LevelQuery
 from rayhier.search.index import open_leaves, open_levels
+from rayhier.search.shortlist import Shortlist
 from rayhier.serve.version import Version
 
 
@@ -37,11 +38,11 @@ class ShardGroup:
         """The best k results of each query in those of its leaves that this group holds."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._leaves.scan, query_QM, leaves_QB, k)
 
-    async def level(self, query: LevelQuery, k: int) -> Ranking:
-        """The best k results of each query by a level of the tree, with the scores that rank them again."""
+    async def level(self, query: LevelQuery, results: int) -> Shortlist:
+        """The shortlist of each query in this group by a level of the tree; it holds `results` results."""
         if self._levels is None:
             raise ValueError("level: got a query for an index whose spec searches leaves")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._levels.shortlist, query, k)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._levels.shortlist, query, results)
 
     async def ping(self) -> None:
         """Return at once; an answer means that this replica has loaded its shards."""

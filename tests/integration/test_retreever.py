@@ -21,7 +21,9 @@ from rayhier.index import __main__ as index
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
 from rayhier.search.comparing import LevelQuery
+from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
+from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
@@ -97,6 +99,7 @@ def test_a_tree_over_vectors_is_trained_searched_by_level_and_changed(
     (point,) = report["curves"]["retreever"]
     assert point["visited_mean"] == 1.0
     assert point["cost_mean"] < 1.0
+    assert "## All measures at level 3, shortlist 60\n" in (work / "report.md").read_text()
     there = LeafMap.open(current.artifact(work, now, "index").root)
     assert all(shard.sidecars["nodes"].maker == now.artifacts["model"] for shard in there.manifest.shards)
     capsys.readouterr()
@@ -145,10 +148,10 @@ class Near:
     async def scan(self, *_: object) -> Ranking:
         raise AssertionError("a level is searched, no leaves")
 
-    async def level(self, query: LevelQuery, k: int) -> Ranking:
+    async def level(self, query: LevelQuery, results: int) -> Shortlist:
         if self.gone:
             raise LostError(self.name)
-        return await self.shards.level(query, k)
+        return await self.shards.level(query, results)
 
     async def answers(self) -> bool:
         return not self.gone
@@ -163,9 +166,11 @@ def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClie
     return engine, groups, TestClient(api(engine, shown, args.limits, None))
 
 
-def test_a_level_is_served_as_the_searcher_finds(tree: Path) -> None:
+def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     searcher, questions = Searcher.open(tree / "work"), texts(tree, 30)
     engine, groups, client = served(tree / "work", searcher)
+    assert len(client.post("/v1/route", json={"query": "oak", "beam": 3}).json()["leaves"]) == 3
+    monkeypatch.delattr(Model, "route")
     found, whole = asyncio.run(engine.search(questions, 5, 1)), searcher.search(questions, 5)
     for served_one, one in zip(found.answers, whole, strict=True):
         assert [hit.id for hit in served_one.hits] == [hit.id for hit in one.hits]
@@ -179,6 +184,9 @@ def test_a_level_is_served_as_the_searcher_finds(tree: Path) -> None:
     part = client.post("/v1/search", json={"query": questions[0]}).json()
     assert (part["partial"], part["lost"]) == (True, ["shards-1"])
     assert 0 < part["visited"]["documents"] < 240
+    groups[0].gone = groups[2].gone = True
+    none = client.post("/v1/search", json={"query": questions[0]}).json()
+    assert (none["results"], none["visited"]["documents"], len(none["lost"])) == ([], 0, 3)
 
 
 def test_a_tree_over_tokens_refuses_bare_vectors(

@@ -13,10 +13,14 @@ from safetensors.torch import save_file
 from rayhier.dataset.documents import load_documents
 from rayhier.dataset.holdout import Holdout
 from rayhier.evaluate.evaluation import evaluate
+from rayhier.evaluate.output import as_markdown
+from rayhier.evaluate.report import Report
 from rayhier.evaluate.workers import LocalWorkers
+from rayhier.index.assign import Assigner
 from rayhier.model.ehi import EhiRouter
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import DENSE
+from rayhier.model.retreever import RetreeverRouter, at_level
 from rayhier.model.router import route_all, save_router
 from rayhier.spec import JobSpec
 from rayhier.storage import columns, files, schemas
@@ -90,15 +94,19 @@ def published(tmp_path_factory, write_map):
         corpus.add(f"judgements/{split}.parquet", pa.table(lists, schema=schemas.JUDGEMENTS))
     router = EhiRouter(M, L, 1, "none")
     router.warm_start(torch.from_numpy(unit(2, L, M)))
-    save_router(router, model.folder / "a" / "router")
-    (model.folder / "a" / "encoder" / DENSE).mkdir(parents=True)
-    save_file({"linear.weight": torch.eye(M)}, model.folder / "a" / "encoder" / DENSE / "model.safetensors")
-    files.write_json(model.folder / "a" / "metrics.json", [{"epoch": 0.0, "dev": 0.5}])
+    _write_model(model.folder / "a", router)
     _write_index(index.folder / "a", router, texts, write_map)
     return {
         name: made.open(name)
         for name, made in zip(("corpus", "vectors", "model", "index"), (corpus, vectors, model, index), strict=True)
     }
+
+
+def _write_model(root, router):
+    save_router(router, root / "router")
+    (root / "encoder" / DENSE).mkdir(parents=True)
+    save_file({"linear.weight": torch.eye(M)}, root / "encoder" / DENSE / "model.safetensors")
+    files.write_json(root / "metrics.json", [{"epoch": 0.0, "dev": 0.5}])
 
 
 def _write_index(root, router, texts, write_map):
@@ -168,3 +176,69 @@ def test_documents_know_what_they_are_results_for(published):
     ids, parents = pa.array(documents.ids), pa.array(documents.results)
     held = Holdout.of(ids, parents, documents.vector_NM, 5)
     assert held.results == [name.partition("#")[0] for name in held.ids]
+
+
+LEVEL, LISTED = 2, 20
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory, write_map):
+    """A tree whose second level is searched, and its index in five shards."""
+    torch.manual_seed(0)
+    router = RetreeverRouter(M, 4, "linear", "ancestors", "product", 0.0, "tv")
+    router.splits.scale(torch.from_numpy(VECTORS))
+    router.eval().requires_grad_(requires_grad=False)
+    model, index = (Files(tmp_path_factory.mktemp(name)) for name in "mi")
+    _write_model(model.folder / "a", router)
+    texts = pa.table([IDS, IDS, IDS, PARENT], schema=schemas.documents({}, passages=True))
+    write_map(index.folder / "a", Assigner(router, by_level("none"), "f")(texts, Encoded.of(VECTORS)), 16, 5, model="f")
+    return model.open("model"), index.open("index"), router
+
+
+def by_level(finish):
+    listed = {} if finish == "none" else {"shortlist": LISTED}
+    search = {"k": 10, "how": "level", "level": LEVEL, "finish": finish, **listed}
+    measures = {"measures": ["R@10"], "baselines": []}
+    router = {"type": "retreever", "depth": 4}
+    index = {"vectors": "float32"}
+    return JobSpec.model_validate({**SPEC, "router": router, "search": search, "evaluate": measures, "index": index})
+
+
+@pytest.mark.parametrize("finish", ["level", "vectors"])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_a_level_finds_and_costs_the_same_with_any_number_of_workers(published, tree, finish, workers):
+    model, index, router = tree
+    found = evaluate(
+        by_level(finish), published["corpus"], published["vectors"], {0: (model, index)}, LocalWorkers(workers)
+    )
+    (result,), scored = found.seeds, []
+    query_QL, document_NL = (router.leaves(Encoded.of(x)) for x in (QUERIES, VECTORS))
+    coarse, finest = (
+        -0.5 * np.abs(at_level(query_QL, level)[:, None] - at_level(document_NL, level)).sum(axis=2)
+        for level in (LEVEL, 4)
+    )
+    last = finest if finish == "level" else QUERIES @ VECTORS.T
+    for number in range(Q):
+        rows = np.argsort(-coarse[number], kind="stable")
+        parents = [PARENT[row] for row in rows]
+        end = next(end for end in range(N) if len(set(parents[:end])) == LISTED)
+        best = {}
+        for row in rows[:end]:
+            best[PARENT[row]] = max(best.get(PARENT[row], -np.inf), last[number, row])
+        run = result.runs["retreever"][f"q{number}"]
+        assert list(run) == sorted(best, key=lambda name: -best[name])[:10]
+        assert list(run.values()) == pytest.approx(sorted(best.values(), reverse=True)[:10], abs=1e-6)
+        scored.append(end)
+    (point,) = result.curves["retreever"]
+    row = 2.0 if finish == "level" else 1.0  # the deepest level has twice the numbers of a vector
+    assert point.cost_mean * N == pytest.approx(15 + N * 2**LEVEL / M + row * np.mean(scored))
+    assert (point.beam, point.visited_mean) == (LISTED, 1.0)
+
+
+@pytest.mark.parametrize(("finish", "said"), [("level", ", shortlist 20"), ("none", "")])
+def test_the_report_says_level_and_shortlist(published, tree, finish, said):
+    spec = by_level(finish)
+    found = evaluate(spec, published["corpus"], published["vectors"], {0: tree[:2]})
+    report = Report.of(spec, found)
+    assert report.level == LEVEL
+    assert f"## All measures at level 2{said}\n" in as_markdown(spec, report)

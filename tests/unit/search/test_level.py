@@ -1,5 +1,9 @@
 """A search by a level of the tree against brute force over every document."""
 
+import asyncio
+from dataclasses import dataclass
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +15,7 @@ from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.comparing import Comparing
 from rayhier.search.level import LevelScan
 from rayhier.search.scan import LeafScan
+from rayhier.serve.engine import Engine
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
@@ -107,3 +112,120 @@ def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router
     none = LeafMap.open(tmp_path / "none")
     with pytest.raises(InputError, match=r"has no sidecar 'nodes', which levels of a tree are read from"):
         LevelScan.mapped(how, none, LeafScan.mapped(none), 1e9)
+
+
+PARENTS, PASSAGES = 40, 30
+
+
+@pytest.fixture
+def passages(tmp_path, router, write_map):
+    """Forty documents of thirty passages in six shards; all passages of two documents are about the first question."""
+    vectors = unit(0, PARENTS * PASSAGES)
+    vectors[: 2 * PASSAGES] += 0.8 * unit(1, Q)[0]
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
+    parents = np.repeat([f"D{n:02d}" for n in range(PARENTS)], PASSAGES)
+    ids = [f"{parent}#{n % PASSAGES:02d}" for n, parent in enumerate(parents)]
+    documents = pa.table([ids, ids, ids, parents], schema=schemas.documents({}, passages=True))
+    write_map(tmp_path, Assigner(router, spec(), "m")(documents, Encoded.of(vectors)), 2**D, 6)
+    return LeafMap.open(tmp_path), vectors
+
+
+def by_hand(how, router, vectors, queries, listed):
+    """Each question's documents with their scores: the best rows of the level that hold `listed` documents count."""
+    query, stored_NL = how.query(router, Encoded.of(queries)), router.leaves(Encoded.of(vectors))
+
+    def compare(query_QX, document_NX, tv):
+        return -0.5 * np.abs(query_QX[:, None] - document_NX).sum(axis=2) if tv else query_QX @ document_NX.T
+
+    tv = how.similarity == "tv"
+    coarse = compare(query.level_QK, how.level_of(stored_NL, how.level), tv)
+    last = coarse
+    if how.again == "vectors":
+        last = queries @ vectors.T
+    elif how.again == "level":
+        last = compare(query.again_QX, how.level_of(stored_NL, D), tv)
+    for own, scores in zip(coarse, last, strict=True):
+        found, rows = {}, 0
+        for row in np.argsort(-own, kind="stable"):
+            if len(found) == listed:
+                break
+            name, rows = f"D{row // PASSAGES:02d}", rows + 1
+            found[name] = max(found.get(name, -np.inf), scores[row])
+        yield found, rows
+
+
+@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
+@pytest.mark.parametrize("listed", [4, 12])
+def test_documents_in_passages_are_found_by_their_best(passages, router, finish, listed):
+    there, vectors = passages
+    how, queries = Comparing.of(spec(level=3, finish=finish).search, router), unit(1, Q)
+    k = listed if finish == "none" else 4
+    query = how.query(router, Encoded.of(queries))
+    found = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9).scan(query, k, listed)
+    wanted = list(by_hand(how, router, vectors, queries, listed))
+    for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
+        assert own == sorted(documents, key=lambda name: -documents[name])[:k]
+        np.testing.assert_allclose(scores, [documents[name] for name in own], atol=1e-5)
+    assert found.scanned_Q.tolist() == [0 if finish == "none" else rows for _, rows in wanted]
+    assert (found.visited_Q == len(vectors)).all()
+
+
+@dataclass
+class Near:
+    """A shard group in this process."""
+
+    levels: LevelScan
+    name = "near"
+
+    async def level(self, query, results):
+        return self.levels.shortlist(query, results)
+
+
+@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
+def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
+    there, _ = passages
+    asked = spec(level=3, finish=finish, k=4, **({} if finish == "none" else {"shortlist": 12}))
+    how, queries = Comparing.of(asked.search, router), unit(1, Q)
+
+    def levels(leaves):
+        return LevelScan.mapped(how, there, LeafScan.mapped(there, leaves=leaves), 1e9)
+
+    groups = [levels(range(7)), levels(range(7, 20)), levels(range(20, 2**D))]
+    model = SimpleNamespace(comparing=how, tree=router, spec=asked)
+    served = asyncio.run(Engine(model, [Near(one) for one in groups], len(there.manifest.counts)).search(queries, 4, 1))
+    query = how.query(router, Encoded.of(queries))
+    whole = levels(range(2**D)).scan(query, 4, 12)
+    for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):
+        assert [hit.id for hit in answer.hits] == own
+        np.testing.assert_allclose([hit.score for hit in answer.hits], scores, atol=1e-6)
+    assert {answer.documents for answer in served.answers} == {there.manifest.documents}
+    # Each group scored its own shortlist again.
+    scored = sum(one.shortlist(query, 12).scored for one in groups)
+    assert [answer.scored for answer in served.answers] == scored.tolist()
+    assert (scored > whole.scanned_Q).all() or finish == "none"
+
+
+def test_only_one_shortlist_is_scored_again(there, router, monkeypatch):
+    scored = []
+    how = Comparing.of(spec(level=3).search, router)
+    scan = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9)
+    for part in scan._parts.values():
+        monkeypatch.setattr(part, "_again", lambda rows, again=part._again: scored.append(len(rows)) or again(rows))
+    assert scan.scan(how.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
+    assert sum(scored) == 40
+
+
+def test_a_group_reads_only_shards_that_hold_its_leaves(there, router, monkeypatch):
+    how, read, own = Comparing.of(spec(level=1).search, router), [], LeafMap.read
+    leaves = LeafScan.mapped(there, leaves=range(*there.manifest.shards[1].leaves[:2]))
+    monkeypatch.setattr(LeafMap, "read", lambda self, shard, *given: read.append(shard) or own(self, shard, *given))
+    LevelScan.mapped(how, there, leaves, 1e9)
+    assert read == [there.manifest.shards[1]]
+
+
+def test_a_range_without_documents(there, router):
+    how = Comparing.of(spec(level=3).search, router)
+    empty = LevelScan.mapped(how, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
+    found = empty.scan(how.query(router, Encoded.of(unit(1, Q))), K, 40)
+    assert ids(found) == [[]] * Q
+    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q

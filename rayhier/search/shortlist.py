@@ -1,0 +1,74 @@
+"""The shortlist of a search by a level: the best rows of each query, ranked in the end by scores of another kind.
+
+Shapes: Q queries, T rows of a shortlist, K results, F rows of several shortlists.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.ranking import ID, Ranking, at, by_name, compact, joined, once, ordered, repeated
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """The best rows of each query by a level, best first: as many as hold some number of results.
+
+    Where the corpus is cut into passages, several rows may belong to one result.
+    """
+
+    score_QT: Floats
+    """Similarities [q, t] at the level; -inf where a query has fewer rows."""
+    row_QT: Ints
+    """Rows [q, t] of `documents`, where equal ids belong to one result; -1 where a query has fewer."""
+    documents: pa.Table
+    """Column `id`, and the further columns that the search was asked to return."""
+    compared: int
+    """Number of documents that each query was compared with."""
+    again_QT: Floats | None = None
+    """Scores [q, t] that rank the results; None where those at the level do."""
+
+    @property
+    def scored(self) -> Ints:
+        """Number [q] of rows that were scored again."""
+        listed_Q = np.asarray((self.row_QT >= 0).sum(axis=1))
+        return listed_Q if self.again_QT is not None else np.zeros_like(listed_Q)
+
+    @classmethod
+    def merge(cls, parts: "Sequence[Shortlist]", results: int) -> "Shortlist":
+        """Join the shortlists of an index's parts, which hold `results` each, to one that holds as many."""
+        documents, row_QF = joined([(part.documents, part.row_QT) for part in parts])
+        score_QF = np.concatenate([part.score_QT for part in parts], axis=1)
+        place_QT, gone_QT = leading(score_QF, row_QF, by_name(documents[ID]), results)
+        score_QT = np.where(gone_QT, -np.inf, at(score_QF, place_QT))
+        row_QT = np.where(gone_QT, -1, at(row_QF, place_QT))
+        again = [part.again_QT for part in parts if part.again_QT is not None]
+        again_QT = np.where(gone_QT, -np.inf, at(np.concatenate(again, axis=1), place_QT)) if again else None
+        return cls(score_QT, row_QT, documents, sum(part.compared for part in parts), again_QT)
+
+    def finished(self, k: int) -> Ranking:
+        """The best k results, each by its best row, ties by id."""
+        score_QT, number_N = self.score_QT if self.again_QT is None else self.again_QT, by_name(self.documents[ID])
+        order_QT = ordered(score_QT, self.row_QT, number_N)
+        best = once(at(score_QT, order_QT), at(self.row_QT, order_QT), number_N, k)
+        zero_Q = np.zeros(len(self.row_QT), dtype=np.int64)
+        return Ranking(*compact(*best, self.documents), zero_Q + self.compared, self.scored, zero_Q)
+
+
+def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:
+    """Places [q, t] of the best rows, as many as hold `results` results, and where a query has fewer of them [q, t].
+
+    Rows [q, f] with equal numbers [n] belong to one result; -1 is no row. Ties by the numbers.
+
+    >>> leading(np.array([[0.1, 0.4, 0.2, 0.3]]), np.array([[0, 1, 2, 3]]), np.array([0, 1, 2, 1]), 2)
+    (array([[1, 3, 2]]), array([[False, False, False]]))
+    """
+    order_QF = ordered(score_QF, row_QF, number_N)
+    result_QF = np.append(number_N, -1)[at(row_QF, order_QF)]
+    new_QF = (result_QF >= 0) & ~repeated(result_QF)
+    kept_QF = (result_QF >= 0) & (np.cumsum(new_QF, axis=1) - new_QF < results)
+    most = int(kept_QF.sum(axis=1).max(initial=0))
+    return order_QF[:, :most], ~kept_QF[:, :most]
