@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from benchmarks.retreever.bench import Bench, Row, training
+from benchmarks.retreever.bench import Bench, Row, resolved, training
 from benchmarks.retreever.findings import Sized
 from benchmarks.retreever.kept import Array, kept
 from benchmarks.retreever.tokens import TokenStore
@@ -35,7 +35,7 @@ class Attended:
         own = self.setting
 
         def run(name: str, phase: Phase) -> None:
-            train(phase, own.path(name, spec.model_dump(), router.model_dump()))
+            train(phase, own.path(name, resolved(spec, router.splits), router.model_dump()))
 
         return grow(own.tower, own.examples, router, spec, own.seed, own.measure, run, self.store.read).eval()
 

@@ -92,9 +92,10 @@ class Setting:
             case "tree" | "no tree":
                 started = ["at directions"] if row.kind == "no tree" else []
                 dropping = ["measured without"] if row.router.keys() & {"dropout", "propagation", "splits"} else []
-                return [row.kind, row.router, row.rate, spec.model_dump(), passes, *started, *dropping]
+                own = resolved(spec, str(row.router.get("splits", "linear")))
+                return [row.kind, row.router, row.rate, own, passes, *started, *dropping]
             case "linear" | "matryoshka":
-                held = [spec.anchor] if row.anchored else []
+                held = [spec.held("linear")] if row.anchored else []
                 return [row.kind, row.begin, row.rate, spec.batch_size, spec.documents, passes, *held]
         return [row.kind, row.router, spec.similarity]
 
@@ -139,7 +140,7 @@ class Setting:
             self.seed,
             self.measure,
             read=asking_too(from_tower(self.tower)),
-            anchored=row.anchored or row.kind == "no tree",
+            anchor=spec.held("linear") if row.anchored or row.kind == "no tree" else 0.0,
             schedule=every,
             rate=row.rate,
         )
@@ -150,6 +151,11 @@ class Setting:
 def training(row: Row) -> RetreeverTraining:
     """Settings of a row's training."""
     return RetreeverTraining.model_validate({"type": "retreever", "measure_every": MEASURED_EVERY, **row.train})
+
+
+def resolved(spec: RetreeverTraining, splits: str) -> dict[str, Any]:
+    """Settings of a training of splits of a kind, with the anchor that they get."""
+    return spec.model_dump() | {"anchor": spec.held(splits)}
 
 
 def fixed(row: Row, setting: Setting) -> FixedTree:

@@ -27,7 +27,7 @@ NO_TREE = Row("no tree, softmax of 1,024 outputs", "no tree")
 SHIPPED = Row("tree, as shipped (Matryoshka)")
 CONSTANT = Row("tree, constant", train={"schedule": "constant"})
 STOCHASTIC = Row("tree, stochastic", train={"schedule": "stochastic"})
-MLP = Row("tree, MLP splits", router={"splits": "mlp"})
+MLP = Row("tree, MLP splits", train={"router_lr": 1e-3}, router={"splits": "mlp"})
 KMEANS = Row("hierarchical k-means", "k-means", {"similarity": "tv"})
 MIXTURES = Row("Gaussian mixtures", "mixtures", {"similarity": "tv"})
 CORE = [

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from rayhier.spec.router.common import Reads, Routing
 
+Splits = Literal["linear", "mlp", "attention"]
 Aggregation = Literal["shared", "linear", "ancestors"]
 DEEPEST_ATTENTION = 12
 """Depth up to which the outputs of attention, 512 numbers a split, of a batch of texts fit in memory."""
@@ -20,7 +21,7 @@ class RetreeverRouting(Routing):
     type: Literal["retreever"]
     depth: Annotated[int, Field(ge=1, le=16)] = 10
     """Levels below the root, D. The tree has 2^D leaves."""
-    splits: Literal["linear", "mlp", "attention"] = "linear"
+    splits: Splits = "linear"
     """How an inner node splits texts. `linear`: by a hyperplane over their vectors. `mlp`: over 128 hidden units that
     all nodes share. `attention`: by attention to the vectors of their tokens, as in the paper; slow without a GPU."""
     aggregation: Aggregation = "ancestors"

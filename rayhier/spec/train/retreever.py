@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rayhier.spec.router.retreever import Splits
 from rayhier.spec.section import Rate, Weight
 from rayhier.spec.train.common import MEASUREMENTS, Training
 from rayhier.spec.train.contrast import ContrastTraining
@@ -16,7 +17,9 @@ STEPS, FEWEST = 3_000, 5
 """Steps, and passes, that automatic epochs make at least."""
 Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
 Comparison = Literal["tv", "cosine"]
-STARTS = {
+ANCHOR = 1_000.0
+"""Weight of the anchor of linear splits where it is automatic."""
+STARTS: dict[Splits, tuple[str, ...]] = {
     "linear": ("auto", "random", "mrl", "kmeans"),
     "mlp": ("auto", "random", "mrl"),
     "attention": ("auto", "random"),
@@ -49,10 +52,11 @@ class RetreeverTraining(Training):
     documents: Weight = 1.0
     """Documents that ask beside the judged queries, each for one of its three nearest, as a multiple of the judged
     pairs (ours). 0: none."""
-    anchor: Weight = 1000.0
+    anchor: Weight | Literal["auto"] = "auto"
     """Weight of the mean squared differences, within a batch, between cosines of the deepest level and of the encoder's
     vectors, among queries, among documents and between both: the tree keeps what the encoder knows and these pairs do
-    not tell (ours). 0: none; `tv` has none."""
+    not tell (ours). 0: none; `tv` has none. `auto`: 1,000 for linear splits; others cannot hold these cosines, and have
+    none."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
     """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained first, the most
     important nearest to the root (ours). `kmeans`: from one half of a node's documents to the other. `auto`: mrl, for
@@ -94,6 +98,14 @@ class RetreeverTraining(Training):
             start if self.scale == "auto" else self.scale,
             most if self.most_scale == "auto" else self.most_scale,
         )
+
+    def held(self, splits: str) -> float:
+        """Weight of the anchor of a tree with splits of a kind."""
+        if self.similarity == "tv":
+            return 0.0
+        if self.anchor != "auto":
+            return self.anchor
+        return ANCHOR if splits == "linear" else 0.0
 
     @property
     def contrast(self) -> ContrastTraining:

@@ -57,9 +57,7 @@ def grow(
         begin_MM = principal(document_NM, seed) if group.rank == 0 else torch.eye(dimension)
         adapter = Adapter(begin_MM, sizes(dimension))
         every: Schedule = "matryoshka"
-        phase = Matching(
-            adapter, tower, examples, spec, seed, measure, read=read, anchored=False, schedule=every, rate=ADAPTER_RATE
-        )
+        phase = Matching(adapter, tower, examples, spec, seed, measure, read=read, schedule=every, rate=ADAPTER_RATE)
         run("adapter", phase)
         direction_DM = adapter.weight.detach().cpu()
     with torch.random.fork_rng(devices=[]):
@@ -78,7 +76,16 @@ def grow(
         _start(made, spec, document_NM, direction_DM, seed, read)
     at_once = READ if router.splits == "attention" else AT_ONCE
     phase = Matching(
-        made.representations, tower, examples, spec, seed, measure, read=read, vectors=vectors, at_once=at_once
+        made.representations,
+        tower,
+        examples,
+        spec,
+        seed,
+        measure,
+        read=read,
+        vectors=vectors,
+        anchor=spec.held(router.splits),
+        at_once=at_once,
     )
     run("tree", phase)
     _keep_cells(made, document_NM, phase)

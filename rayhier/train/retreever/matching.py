@@ -64,7 +64,7 @@ class Matching:
         *,
         read: Read | None = None,
         vectors: Read | None = None,
-        anchored: bool = True,
+        anchor: float = 0.0,
         at_once: int = AT_ONCE,
         schedule: Schedule | None = None,
         rate: float | None = None,
@@ -72,15 +72,14 @@ class Matching:
         """Train by what `read` reads, by default the tower's vectors; schedule and rate default to the spec's.
 
         `at_once` is the number of texts that are read at a time, without gradient. `vectors` reads the encoder's
-        vectors, where `read` reads tokens; `anchored` tells whether the spec's anchor holds the deepest size to them.
+        vectors, where `read` reads tokens; `anchor` is the weight that holds the cosines of the deepest size to theirs.
         """
         self.representations, self.tower = representations.to(tower.device).eval(), tower
         self.examples, self.known, self.seed = examples, examples.known(), seed
         self.spec, self.schedule, self.dev = spec, schedule or spec.schedule, measure
         self.read: Read = read or from_tower(tower)
         self.vectors: Read = vectors or self.read
-        self.anchor = spec.anchor if anchored and representations.similarity == "cosine" else 0.0
-        self.at_once = at_once
+        self.anchor, self.at_once = anchor, at_once
         self.scale = Scale(*spec.scales(representations.similarity)).to(tower.device)
         modules, rate = {"representations": representations, "scale": self.scale}, rate or spec.router_lr
         self.learner = Learner(modules, (rate, rate), group, DESCENT)

@@ -55,21 +55,16 @@ def made_tree(examples: Examples, similarity: Comparison) -> TreeLevels:
     return levels
 
 
-def matching(
-    examples: Examples, tower: HeadTower, anchor: float, similarity: Comparison = "cosine", *, anchored: bool = True
-) -> Matching:
-    spec = RetreeverTraining(type="retreever", similarity=similarity)
-    spec = spec.model_copy(update={"anchor": anchor})
+def matching(examples: Examples, tower: HeadTower, anchor: float) -> Matching:
+    spec = RetreeverTraining(type="retreever")
     documents = Documents([f"d{n}" for n in range(N)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
     measure = SizesMeasure(dev, documents)
-    return Matching(made_tree(examples, similarity), tower, examples, spec, 0, measure, anchored=anchored)
+    return Matching(made_tree(examples, "cosine"), tower, examples, spec, 0, measure, anchor=anchor)
 
 
-def loss(
-    examples: Examples, tower: HeadTower, anchor: float, similarity: Comparison = "cosine", *, anchored: bool = True
-) -> float:
-    return matching(examples, tower, anchor, similarity, anchored=anchored).loss(ROWS, 0.0, 0.5).item()
+def loss(examples: Examples, tower: HeadTower, anchor: float) -> float:
+    return matching(examples, tower, anchor).loss(ROWS, 0.0, 0.5).item()
 
 
 def cosine(first: Values, second: Values) -> float:
@@ -115,12 +110,11 @@ def test_the_anchor_is_the_mean_squared_difference_of_cosines(
     assert added == pytest.approx(anchor * wanted, rel=1e-4)
 
 
-def test_total_variation_has_no_anchor(examples: Examples, tower: HeadTower) -> None:
-    assert loss(examples, tower, 300.0, "tv") == loss(examples, tower, 0.0, "tv")
-
-
-def test_what_is_not_anchored_has_none(examples: Examples, tower: HeadTower) -> None:
-    assert loss(examples, tower, 300.0, anchored=False) == loss(examples, tower, 0.0)
+def test_linear_splits_are_anchored_unless_the_spec_says_otherwise() -> None:
+    own = RetreeverTraining(type="retreever")
+    assert [own.held(splits) for splits in ("linear", "mlp", "attention")] == [1_000, 0, 0]
+    assert RetreeverTraining(type="retreever", anchor=7).held("mlp") == 7
+    assert RetreeverTraining(type="retreever", similarity="tv").held("linear") == 0
 
 
 def test_a_state_measures_the_same_twice(examples: Examples, tower: HeadTower) -> None:
