@@ -15,6 +15,7 @@ from benchmarks.retreever.rows import (
     KMEANS,
     LINEAR,
     MIXTURES,
+    MLP,
     NO_TREE,
     SHIPPED,
     STOCHASTIC,
@@ -58,10 +59,11 @@ def of(found: Findings) -> Iterator[Goal]:
         points = told.difference(SHIPPED.name, UNTOUCHED.name, RECALL).difference
         yield f"1,024 numbers over the untouched encoder, {RECALL}, points", points, 6.0
     for measure in (RECALL, NDCG):
-        adapters = (told.coarse(row.name, measure).mean() for row in told.rows if row.kind == "matryoshka")
-        ratio = told.coarse(SHIPPED.name, measure).mean() / max(adapters)
-        yield f"mean of 4 to 32 numbers over the best MRL adapter, {measure}", float(ratio), 0.90
-        yield f"mean of 4 to 32 numbers over the best MRL adapter, {measure} (the stretch)", float(ratio), 1.0
+        best = max(told.coarse(row.name, measure).mean() for row in told.rows if row.kind == "matryoshka")
+        for name in (SHIPPED.name, MLP.name):
+            ratio = told.coarse(name, measure).mean() / best
+            yield f"{name}: mean of 4 to 32 numbers over the best MRL adapter, {measure}", float(ratio), 0.90
+            yield f"{name}: 4 to 32 numbers over the best MRL adapter, {measure} (the stretch)", float(ratio), 1.0
     pairs = {
         "": (STOCHASTIC.name, CONSTANT.name),
         " from a random start, one seed": (FROM_RANDOM["stochastic"].name, FROM_RANDOM["constant"].name),
@@ -116,7 +118,9 @@ def attention(found: Findings) -> Iterator[Goal]:
     """Attention beside the Matryoshka adapter of as many steps, as the paper claims it for few numbers."""
     if found.attending is None:
         return
-    tree, adapter = (
-        found.attending.coarse(name, RECALL).mean() for name in (ATTENDING.name, BESIDE_ATTENDING[-1].name)
-    )
-    yield "mean of 4 to 32 numbers, attention over the MRL adapter, as many steps, R@10", float(tree / adapter), 1.0
+    for measure in (RECALL, NDCG):
+        tree, adapter = (
+            found.attending.coarse(name, measure).mean() for name in (ATTENDING.name, BESIDE_ATTENDING[-1].name)
+        )
+        title = f"attention, mean of 4 to 32 numbers over the MRL adapter of as many steps, {measure}"
+        yield title, float(tree / adapter), 1.0
