@@ -47,11 +47,11 @@ of as many steps finds, and with 256 numbers more than the encoder's own 384, si
 pass over every token for each split. *Schedules*: the leaves alone (constant) are as good at 1,024 numbers and useless
 at few; stochastic is 1.6 to 2.3 times as good there; all levels at once is better than both. *Leaves*: these trees are
 no good inverted lists. Their distributions are flat by design, and a leaf of hierarchical k-means, or a list of plain
-k-means, holds three times as many answers; search by a level instead. *Ancestors*: documents are more alike the deeper
+k-means, holds nearly three times as many answers, or more; search by a level instead. *Ancestors*: documents are more alike the deeper
 their common ancestor in a tree trained by total variation. In the shipped one they are only in the same leaf, as its
-splits are directions in the order of what they tell, each a small part of a cosine. *Time*: 32 numbers are scanned 40
-times as fast as 1,024, and alone 13 times as fast as 384; in batches a matrix product of the 384 is only 3.7 times as
-slow. Of a whole question, encoding it takes most.
+splits are directions in the order of what they tell, each a small part of a cosine. *Time*: 32 numbers are scanned
+over 30 times as fast as 1,024, and alone a dozen times as fast as 384; in batches a matrix product of the 384 is less
+than four times as slow. Of a whole question, encoding it takes most.
 """.splitlines()
 
 
