@@ -124,13 +124,16 @@ class LevelScan:
         }
         return cls(how, parts, leaves)
 
-    def shortlist(self, query: LevelQuery, results: int) -> Shortlist:
-        """The best rows of each query by the level that hold `results` results; only these are scored again."""
+    def shortlist(self, query: LevelQuery, results: int, *, whole: bool = False) -> Shortlist:
+        """The best rows of each query by the level that hold `results` results; only these are scored again.
+
+        If `whole`, their documents have their own `doc_id` and their `vector` too.
+        """
         fetch = results
         while True:
-            rows, whole = self._best(query.level_QK, fetch)
-            _, row_QK, documents, place_QT = self._leaves.results(rows, results)
-            if whole or ((row_QK >= 0).sum(axis=1) >= results).all():
+            rows, complete = self._best(query.level_QK, fetch)
+            _, row_QK, documents, place_QT = self._leaves.results(rows, results, whole=whole)
+            if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
             fetch *= 2  # several rows belong to one result
         listed = rows.first(place_QT.shape[1])
@@ -139,9 +142,9 @@ class LevelScan:
         again_QT = None if query.again_QX is None else self._again(query.again_QX, listed)
         return Shortlist(listed.score_QT, place_QT, documents, self._documents, again_QT)
 
-    def scan(self, query: LevelQuery, k: int, listed: int) -> Ranking:
+    def scan(self, query: LevelQuery, k: int, listed: int, *, whole: bool = False) -> Ranking:
         """The best k results of each query, of the `listed` best by the level."""
-        return self.shortlist(query, listed).finished(k)
+        return self.shortlist(query, listed, whole=whole).finished(k)
 
     def _best(self, level_QK: Floats, fetch: int) -> tuple[RankedRows, bool]:
         """The best rows of each query, at least `fetch` where there are as many, and whether these are all rows.
