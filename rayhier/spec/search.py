@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from rayhier.spec.section import Section
+from rayhier.spec.section import Section, UnusedKeysError
 
 ROWS_A_RESULT = 10
 """Rows that the leaves of an automatic beam hold for each result."""
@@ -84,12 +84,13 @@ class AxnRerank(Rounds):
     lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
     """Share of the search's own query vector in that of `lstsq`, λ."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
         if self.fit == "ridge":
-            self.refuse("lam", where="only where fit is lstsq")
+            if self.lam:
+                raise UnusedKeysError(["lambda"], "only where fit is lstsq")
         else:
             self.refuse("mu", where="only where fit is ridge")
         return self
