@@ -7,6 +7,7 @@ import importlib.util
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage_cost
@@ -111,6 +112,11 @@ class Plan:
                 found.append(step)
         return found
 
+    @cached_property
+    def work(self) -> Work:
+        """Amounts that the job processes, exact or estimated."""
+        return _work(self)
+
     @property
     def report(self) -> Artifact | None:
         """The published evaluation; None where it is not published yet or the corpus has no judgements."""
@@ -169,7 +175,7 @@ class _Steps:
     """Build the steps of a plan. A step's folder is named by the hash of its settings and its inputs' fingerprints."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.spec, self.work = plan, plan.spec, _work(plan)
+        self.plan, self.spec, self.work = plan, plan.spec, plan.work
         self.leaves = _leaves(plan.spec)
 
     def all(self) -> list[Step]:
@@ -342,6 +348,7 @@ def _work(plan: Plan) -> Work:
         dimension=plan.model.dimension,
         generated=generated,
         generator=generator,
+        reader=0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path),
     )
 
 

@@ -74,18 +74,24 @@ class Setting:
     """Scores [q, n] of another scorer than the cross-encoder."""
     _kept: dict[object, object] = field(default_factory=dict)
 
+    scores: Values | None = None
+    """Scores [q, n] of the queries; None: the truth."""
+    held: Floats | None = None
+    """Scores [h, n] of the held-out queries; None: the truth."""
+
     def __post_init__(self) -> None:
         self.base_QN = self.world.base(self.queries).astype(np.float64)
-        self.score_QN = self._truth(self.queries) + self.beside * self.base_QN
+        score_QN = self._truth(self.queries) if self.scores is None else self.scores
+        self.score_QN = score_QN + self.beside * self.base_QN
         self.words_QN = np.stack([self.world.words.scores(text) for text in self.queries.texts]).astype(np.float64)
 
     def _truth(self, queries: Queries) -> Floats:
         return self.black_box(queries) if self.black_box else self.world.known(queries)
 
     @property
-    def held_score_HN(self) -> Floats:
+    def held_scores(self) -> Floats:
         """Scores of the held-out queries, from which systems learn."""
-        return self._once("held", lambda: self._truth(self.world.held))  # type: ignore[return-value]
+        return self._once("held", lambda: self._truth(self.world.held) if self.held is None else self.held)  # type: ignore[return-value]
 
     def _once(self, key: object, make: Callable[[], object]) -> object:
         if key not in self._kept:
@@ -98,7 +104,7 @@ class Setting:
         for query in range(len(self.queries)):
             pool = np.arange(self.base_QN.shape[1]) if self.pool is None else self.pool(query)
             pools.append(pool)
-            asked.append(self._asked(row, query, pool))
+            asked.append(self.asked(row, query, pool))
         spending = Spending(budget, min(row.rounds if row.fit not in ("none", "exact") else 1, budget))
 
         def score(query_N: Ints, row_N: Ints) -> Values:
@@ -108,7 +114,8 @@ class Setting:
         spent = spending(score, asked)
         return [pool[own.row_P] for pool, own in zip(pools, spent, strict=True)], [own.calls for own in spent]
 
-    def _asked(self, row: Row, query: int, pool: Ints) -> Asked:
+    def asked(self, row: Row, query: int, pool: Ints) -> Asked:
+        """One query's pool as a row knows it: the first round's order, and the fit."""
         base_P, words_P = self.base_QN[query, pool], self.words_QN[query, pool]
         both_P = base_P + LEXICAL * words_P / max(float(words_P.max(initial=0)), 1e-9)
         first_P = {"base": base_P, "bm25": words_P, "both": both_P}[row.first]
@@ -146,11 +153,11 @@ class Setting:
 
     def _learn(self, row: Row, left_out: int | None) -> "Learned":
         held, item_NM = self.world.held, self.world.documents.vector_NM
-        matrix = sampled(row.offline, self.held_score_HN, held.vector_QM @ item_NM.T, left_out)
+        matrix = sampled(row.offline, self.held_scores, held.vector_QM @ item_NM.T, left_out)
         if matrix is None:
             # Matched by the truth of held-out queries' first hundred, which any user has after a day.
             top_HK = np.argsort(-(held.vector_QM @ item_NM.T), axis=1)[:, :100]
-            score_X = np.take_along_axis(self.held_score_HN, top_HK, axis=1).reshape(-1).astype(np.float64)
+            score_X = np.take_along_axis(self.held_scores, top_HK, axis=1).reshape(-1).astype(np.float64)
             base_X = np.take_along_axis(held.vector_QM @ item_NM.T, top_HK, axis=1).reshape(-1).astype(np.float64)
             return Learned(item_NM, matching=Matching.of(score_X, base_X))
         base_X = base_scores(matrix, held.vector_QM, item_NM)
@@ -166,7 +173,7 @@ class Setting:
                 return Learned(_mapped(head, item_NM), bias_N, slope, matching, head)
             case "anchors":
                 rows = np.unique(matrix.query_X)
-                vector_NM = np.ascontiguousarray(self.held_score_HN[rows].T.astype(np.float64))
+                vector_NM = np.ascontiguousarray(self.held_scores[rows].T.astype(np.float64))
                 matching = Matching(0.0, 1.0)
             case _:
                 vector_NM = item_NM
@@ -186,8 +193,9 @@ class Learned:
     def query(self, query_M: Floats) -> Floats:
         """The query's vector in the space of the documents' vectors; zeros where these are anchors' scores."""
         if self.head is not None:
-            return _mapped(self.head, query_M[None])[0]
-        return query_M if len(query_M) == self.vector_NM.shape[1] else np.zeros(self.vector_NM.shape[1])
+            return np.asarray(_mapped(self.head, query_M[None])[0])
+        wide = self.vector_NM.shape[1]
+        return query_M if len(query_M) == wide else np.zeros(wide, np.float32)
 
 
 def sampled(offline: Offline | None, score_HN: Floats, base_HN: Floats, left_out: int | None) -> Matrix | None:
@@ -217,7 +225,7 @@ def distilled(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> ResidualHead
             own = head(item[matrix.item_X[rows]]) @ head(query[matrix.query_X[rows[:1]]])[0]
             loss = -(target * (20 * own).log_softmax(0)).sum()
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
     return head.eval()
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.axn.truth import Truth
+from benchmarks.cache import keep, key
 from benchmarks.collection import ROOT, folder
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
@@ -90,6 +91,26 @@ class World:
     def known(self, queries: Queries) -> Floats:
         """Scores [q, n] of all documents for queries whose truth is kept or now made."""
         return np.stack([self.truth.scores(name, text) for name, text in zip(queries.ids, queries.texts, strict=True)])
+
+    def best_scores(self, queries: Queries, best_QK: Ints) -> Floats:
+        """Scores [q, k] of some documents of every query; those that the truth lacks are read and kept."""
+        found = []
+        for name, text, row_K in zip(queries.ids, queries.texts, best_QK, strict=True):
+            known = self.truth.known(name)
+            if len(known) == len(self.texts):
+                found.append(known[row_K])
+                continue
+            path = self.scores / "best" / f"{name}-{key(row_K.tolist())}.npz"
+            if not path.is_file():
+                read = self.truth.scorer([text] * len(row_K), [self.texts[row] for row in row_K.tolist()])
+                keep(path, {"scores": read})
+            with np.load(path) as held:
+                found.append(held["scores"])
+        return np.stack(found)
+
+    def fresh_scorer(self, queries: list[str], items: list[str]) -> Floats:
+        """Scores [n] of pairs, read anew."""
+        return self.truth.scorer(queries, items)
 
     def base(self, queries: Queries) -> Floats:
         """Base scores [q, n] of all documents."""
