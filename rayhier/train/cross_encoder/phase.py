@@ -65,9 +65,8 @@ class Reading:
         total = 0.0
         self.model.train()
         for step, rows in enumerate(steps):
-            seed = [self.training.seed, epoch, step]
             done = (epoch + (step + 0.5) / len(steps)) / self.epochs
-            total += self._step(rows, np.random.default_rng(seed), done)
+            total += self._step(rows, [self.training.seed, epoch, step], done)
         self.model.eval()
         return {"loss_total": total / max(1, len(own))}
 
@@ -88,12 +87,12 @@ class Reading:
             begin += len(one)
         return generator.permutation(np.concatenate(chosen))
 
-    def _step(self, row_G: Ints, generator: np.random.Generator, done: float) -> float:
+    def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
         """Take one step on groups by their rows; returns the sum of the groups' losses on all workers."""
         workers = self.learner.group
         own = workers.shares(row_G)[workers.rank]
-        torch.manual_seed(int(generator.integers(2**31)) + workers.rank)
-        groups = self._drawn(own, generator)
+        torch.manual_seed(int(np.random.default_rng([*seed, workers.rank]).integers(2**31)))  # for dropout
+        groups = self._drawn(own, seed)
         losses: list[float] = []
 
         def backward() -> None:
@@ -108,11 +107,13 @@ class Reading:
         self.learner.step(torch.zeros((), requires_grad=True), done, backward)
         return float(workers.sum(sum(losses)))
 
-    def _drawn(self, row_G: Ints, generator: np.random.Generator) -> list[Group]:
+    def _drawn(self, row_G: Ints, seed: list[int]) -> list[Group]:
+        """Groups of rows over all corpora; what is drawn for a row does not depend on who draws it."""
         groups, begin = [], 0
         for one in self.corpora:
-            here = row_G[(row_G >= begin) & (row_G < begin + len(one))] - begin
-            groups += one.draw(here, generator) if len(here) else []
+            here = row_G[(row_G >= begin) & (row_G < begin + len(one))]
+            for row in here.tolist():
+                groups += one.draw(np.array([row - begin]), np.random.default_rng([*seed, row]))
             begin += len(one)
         return groups
 
