@@ -36,9 +36,15 @@ class World:
     cross_encoder: Artifact
     scores: Path
     """Folder of the truth."""
+    tests: int = TESTED
+    """Test queries whose truth is used."""
+    keeps: int = HELD
+    """Held-out train queries whose truth is used."""
 
     @classmethod
-    def make(cls, workdir: Path, name: str = "scifact", more: tuple[str, ...] = ()) -> "World":
+    def make(
+        cls, workdir: Path, name: str = "scifact", more: tuple[str, ...] = (), tests: int = TESTED, keeps: int = HELD
+    ) -> "World":
         """Run the shipped spec up to the cross-encoder where that is missing, and open what it published."""
         overrides = [f"workdir={workdir.absolute()}", f"corpus.path={folder(name).absolute()}", *more]
         plan = make_plan(load(SPEC, overrides))
@@ -47,7 +53,7 @@ class World:
             Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors", "cross_encoder")
         )
         kept = workdir / "truth" / f"{reads.folder.name}-{corpus.folder.name}-{Settings.read(reads).precision}"
-        return cls(plan, corpus, vectors, reads, kept)
+        return cls(plan, corpus, vectors, reads, kept, tests, keeps)
 
     @cached_property
     def documents(self) -> Documents:
@@ -80,13 +86,13 @@ class World:
     def tested(self) -> Queries:
         """The test queries whose truth is known: the first by a hash of their ids."""
         queries = self.queries("test")
-        return queries.some(np.isin(queries.ids, held_queries(queries.ids, TESTED)))
+        return queries.some(np.isin(queries.ids, held_queries(queries.ids, self.tests)))
 
     @cached_property
     def held(self) -> Queries:
         """Train queries that nothing learned from; settings are chosen on them, and they are ADACUR's anchors."""
         queries = self.queries("train")
-        return queries.some(np.isin(queries.ids, held_queries(queries.ids, HELD)))
+        return queries.some(np.isin(queries.ids, held_queries(queries.ids, self.keeps)))
 
     def known(self, queries: Queries) -> Floats:
         """Scores [q, n] of all documents for queries whose truth is kept or now made."""

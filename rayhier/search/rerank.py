@@ -5,7 +5,7 @@ The search's pool of documents is what may be read; the scan's own score is the 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import document_texts
+from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.factors import Factors
 from rayhier.scores.fits import Fit, Fixed, LeastSquares, Matching, Ridge
@@ -88,8 +89,10 @@ class Reranker:
         The results that were read come first, by score; scores of the others are estimates below these. `budget`
         overrides the spec's. ScorerError where the cross-encoder fails.
         """
-        table, bodies = found.documents, document_texts(found.documents)
-        vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
+        table = found.documents
+        if not table.num_rows:
+            return replace(found, calls_Q=np.zeros(len(texts), np.int64))
+        bodies, vector_NM = document_texts(table), columns.matrix(table[VECTOR])
         ids = table[DOC_ID].combine_chunks()
         pools = [rows[rows >= 0] for rows in found.row_QK]
         bases = [score_P[: len(row_P)].astype(np.float64) for score_P, row_P in zip(found.score_QK, pools, strict=True)]
@@ -100,9 +103,9 @@ class Reranker:
 
         def score(query_N: Ints, row_N: Ints) -> Values:
             document_N = [int(pools[query][row]) for query, row in zip(query_N, row_N, strict=True)]
-            read = self.read([texts[query] for query in query_N], [bodies[row] for row in document_N])
+            read = np.asarray(self.read([texts[query] for query in query_N], [bodies[row] for row in document_N]))
             base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
-            return np.asarray(read, dtype=np.float64) + self.beside * base_N
+            return read + self.beside * base_N if read.shape == base_N.shape else read
 
         calls = self.spec.budget if budget is None else budget
         spending = Spending(calls, min(self.spec.rounds, calls), self.seconds)
@@ -119,7 +122,9 @@ class Reranker:
     def _asked(self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values) -> Asked:
         """One query's pool: what orders its first round, and how scores explain others."""
         first_P = base_P
-        if self.words is not None and len(ids):
+        if self.spec.first == "random":
+            first_P = np.random.default_rng(hash_ids([text])).random(len(ids))
+        elif self.words is not None and len(ids):
             score_P = self.words.scores(text, ids).astype(np.float64)
             first_P = score_P if self.spec.first == "bm25" else base_P + LEXICAL * score_P / max(score_P.max(), 1e-9)
         return Asked(first_P, self._fit(query_M, ids, vector_PM, base_P, first_P))

@@ -31,5 +31,5 @@ def open_reranker(spec: JobSpec, found: Mapping[str, Artifact], leaf_map: LeafMa
         Settings.read(published).beside,
         None if factors is None else Factors.open(factors, leaf_map.manifest.model),
         Anchors.open(found["scores"]) if isinstance(rerank, AdacurRerank) else None,
-        None if rerank.first == "base" else IndexedWords.of(leaf_map),
+        IndexedWords.of(leaf_map) if rerank.first in ("bm25", "both") else None,
     )

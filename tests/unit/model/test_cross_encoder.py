@@ -166,7 +166,7 @@ def test_other_weights_than_expected_are_refused(folder):
 
 
 def test_a_model_without_a_head_is_refused_unless_it_trains(tiny_model):
-    with pytest.raises(InputError, match="lacks .* tensors of a cross-encoder, the first: classifier"):
+    with pytest.raises(InputError, match=r"lacks .* tensors of a cross-encoder, the first: classifier"):
         load_cross_encoder(tiny_model, "cls")
 
 
