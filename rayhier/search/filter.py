@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools
 from rayhier.spec.filter import And, Bound, Comparison, Exists, Filter, Not, OneOf, Or
 
-KEPT_FILTERS = 4
-"""Filters whose rows a segment remembers."""
 FUNCTIONS: dict[Comparison, str] = {"gt": "greater", "gte": "greater_equal", "lt": "less", "lte": "less_equal"}
 
 

@@ -8,9 +8,9 @@ are read whole; they are the second smallest.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -23,7 +23,9 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import ID
 from rayhier.search import codecs
+from rayhier.search.filter import matching
 from rayhier.search.lists import LeafLists, Places
+from rayhier.spec.filter import Filter
 from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
@@ -33,6 +35,8 @@ LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
 FORMAT = 2
 INNER = ("doc_id", "parent", "rank", "leaves", "log_prob", "vector")
 """Columns of a leaf map that no result shows."""
+KEPT_FILTERS = 4
+"""Filters whose rows a segment remembers."""
 
 
 class Segment(Protocol):
@@ -45,6 +49,9 @@ class Segment(Protocol):
     @property
     def holds_passages(self) -> bool:
         """Whether several rows may belong to one result."""
+
+    def matching(self, wanted: Filter) -> LeafLists:
+        """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
 
     def take(self, rows: Ints) -> pa.Table:
         """Column `id`, and the other columns that results show, of some rows."""
@@ -68,6 +75,14 @@ class MemorySegment:
         """Make a segment of vectors [n, m], each in a leaf, and the ids of their results."""
         lists = LeafLists.build(vector_NM, leaf_N, leaves, copies)
         return cls(lists, vector_NM, pa.table({ID: ids}), holds_passages=copies is not None)
+
+    def matching(self, wanted: Filter) -> LeafLists:
+        """Inverted lists in which only the rows that a filter over the table's columns lets through are scanned."""
+        return self._matching(wanted)
+
+    @cached_property
+    def _matching(self) -> Callable[[Filter], LeafLists]:
+        return _remembered(self.lists, self.table)
 
     def take(self, rows: Ints) -> pa.Table:
         """Column `id`, and the other columns that results show, of some rows."""
@@ -139,6 +154,14 @@ class MappedSegment:
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
         return LeafLists(index, size_L, copies, place=Places(leaf_L))
 
+    def matching(self, wanted: Filter) -> LeafLists:
+        """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
+        return self._matching(wanted)
+
+    @cached_property
+    def _matching(self) -> Callable[[Filter], LeafLists]:
+        return _remembered(self.lists, self.table)
+
     def take(self, rows: Ints) -> pa.Table:
         """Column `id`, leaf, title, text and the corpus's declared fields of some rows."""
         return self._shown.take(pa.array(rows))
@@ -157,6 +180,11 @@ class MappedSegment:
         """Map the array of this name; None where the segment has none."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
+
+
+def _remembered(lists: LeafLists, table: pa.Table) -> Callable[[Filter], LeafLists]:
+    """What a filter lets through of lists whose rows are those of a table; the last few are remembered."""
+    return lru_cache(KEPT_FILTERS)(lambda wanted: lists.where(matching(table, wanted)))
 
 
 def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
