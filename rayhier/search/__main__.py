@@ -22,17 +22,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("question", help="the question, as text")
     parser.add_argument("-k", type=_count, default=10, help="number of results (default 10)")
     parser.add_argument("--beam", type=_count, default=None, help="most leaves to visit (default: the spec's)")
+    parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     given = parser.parse_args(arguments)
     try:
         from rayhier.corpus.check import encodes
         from rayhier.search.searcher import Searcher
+        from rayhier.spec.filter import parse_json
 
         if not encodes(given.question):
             raise InputError("question: got bytes that are not UTF-8; allowed: any text")
         if not given.question.strip():
             raise InputError("question: got no words; allowed: one or more")
         searcher = Searcher.open(locate(given.workdir))
-        answer = searcher.search([given.question], given.k, given.beam)[0]
+        wanted = None
+        if given.filter is not None:
+            wanted = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
+        answer = searcher.search([given.question], given.k, given.beam, wanted)[0]
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -42,15 +47,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:LINE_WIDTH]}")
         if line := fields_line(hit.fields):
             print(f"{'':5}{line[:LINE_WIDTH]}")
+    matching = "" if wanted is None else " that match"
+    if wanted is not None and not answer.enough:
+        every = searcher.levels is not None or len(answer.leaves) == searcher.model.router.n_leaves
+        where = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
+        print(f"only {len(answer.hits)} of {given.k} documents match{where}")
     if searcher.levels is not None:
         how = searcher.levels.how
         again = "" if how.again == "none" else f", {answer.scored:,} of them again by {AGAIN[how.again]}"
         level = f"{2**how.level} numbers, level {how.level} of the tree"
-        print(f"compared all {answer.documents:,} documents by {level}{again}")
+        print(f"compared all {answer.documents:,} documents{matching} by {level}{again}")
         return 0
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     where = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
-    print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in {where}")
+    print(f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {where}")
     return 0
 
 

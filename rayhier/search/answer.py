@@ -38,10 +38,12 @@ class Answer:
     """Distinct documents scored, as a fraction of the corpus."""
     scored: int = 0
     """Scores computed from vectors or the deepest level: rows of leaves, or of a shortlist, one in each shard group."""
+    enough: bool = True
+    """Whether `k` documents were found; false where the leaves that were visited hold fewer that match."""
 
 
-def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:
-    """Each query's answer, with the leaves [q, β] that it visited, -1 for none; the corpus has `total` documents."""
+def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:
+    """Each query's answer to a search for k documents, of the corpus's `total`; leaves [q, β] visited, -1 for none."""
     documents = ranking.documents.to_pylist()
     return [
         Answer(
@@ -50,6 +52,7 @@ def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:
             visited,
             visited / max(1, total),
             scored,
+            sum(row >= 0 for row in rows) >= k,
         )
         for rows, scores, leaves, visited, scored in zip(
             ranking.row_QK.tolist(),

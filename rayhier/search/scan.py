@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Ranking, at, by_name, once, repeated
+from rayhier.dataset.ranking import ID, Ranking, at, by_name, once, padded, repeated
 from rayhier.search import codecs
 from rayhier.search.lists import Places
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
@@ -82,7 +82,7 @@ class LeafScan:
             more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, wanted)
             score_AK, row_AK, documents, _ = self.results(more.rows, k)
             begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
-            score_QK, row_QK = _widen(score_QK, width, -np.inf), _widen(row_QK, width, -1)
+            score_QK, row_QK = padded(score_QK, width, -np.inf), padded(row_QK, width, -1)
             score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
             tables.append(documents)
             short_A = short_A[~more.whole_Q & _lacks(row_AK, k)]
@@ -285,9 +285,3 @@ class _Best:
 def _lacks(row_QK: Ints, k: int) -> Bools:
     """Whether a query has fewer than k rows."""
     return np.asarray((row_QK >= 0).sum(axis=1) < k)
-
-
-def _widen(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
-    """Pad an array on the right to at least `width` columns."""
-    missing = max(0, width - value_QK.shape[1])
-    return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling) if missing else value_QK

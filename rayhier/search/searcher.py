@@ -2,8 +2,8 @@
 
 import contextlib
 import weakref
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from rayhier.search.index import open_leaves, open_levels, reading_leaf_map
 from rayhier.search.level import LevelScan
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
+from rayhier.search.widen import Widening
 from rayhier.spec import InputError
+from rayhier.spec.filter import Filter, parse
 from rayhier.storage import current
 from rayhier.storage.leaf_map import Manifest
 from rayhier.storage.paths import Location
@@ -49,30 +51,56 @@ class Searcher:
             levels = open_levels(model, leaf_map, leaves)
             return cls(model, leaves, leaf_map.manifest, pins.pop_all(), levels)
 
-    def search(self, queries: Sequence[str], k: int | None = None, beam: int | None = None) -> list[Answer]:
+    def search(
+        self,
+        queries: Sequence[str],
+        k: int | None = None,
+        beam: int | None = None,
+        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
+    ) -> list[Answer]:
         """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's.
 
-        InputError where a beam is given, but `search.how` is level.
+        With a filter, parsed or as JSON, of those that it lets through; a query then visits more leaves until there are
+        `k`, or until it has visited `search.widest`. InputError where the filter is none over the corpus's declared
+        fields, or a beam is given, but `search.how` is level.
         """
         search = self.model.spec.search
         if beam is not None and self.levels is not None:
             raise InputError(f"beam: got {beam}, but search.how is level, which visits no leaves; allowed: none")
         visits = beam or search.leaves_visited(len(self.manifest.counts), self.manifest.rows)
-        return self.search_encoded(self.model.encode(queries), k or search.k, visits)
+        return self.search_encoded(self.model.encode(queries), k or search.k, visits, self._wanted(filter))
 
-    def search_vectors(self, query_QM: Floats, k: int, beam: int) -> list[Answer]:
+    def search_vectors(
+        self,
+        query_QM: Floats,
+        k: int,
+        beam: int,
+        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> list[Answer]:
         """The best `k` documents of each trained query vector [q, m] in the leaves that it visits, at most `beam`.
 
-        InputError where the router reads tokens.
+        With a filter as in `search`. InputError where the router reads tokens.
         """
-        return self.search_encoded(Encoded.of(query_QM), k, beam)
+        return self.search_encoded(Encoded.of(query_QM), k, beam, self._wanted(filter))
 
-    def search_encoded(self, encoded: Encoded, k: int, beam: int) -> list[Answer]:
-        """The best `k` documents of each encoded query in at most `beam` leaves, or by a level where the spec says."""
+    def search_encoded(self, encoded: Encoded, k: int, beam: int, wanted: Filter | None = None) -> list[Answer]:
+        """The best `k` documents of each encoded query in at most `beam` leaves, or by a level where the spec says.
+
+        With a filter as in `search`.
+        """
+        total = self.manifest.documents
         if self.levels is not None:
             query = self.levels.how.query(self.model.tree, encoded)
-            ranking = self.levels.scan(query, k, self.model.spec.search.shortlisted(k))
-            return answers(ranking, np.zeros((len(encoded), 0), np.int64), self.manifest.documents)
-        leaves_QB, _ = self.model.route(encoded, beam)
-        ranking = self.leaves.scan(encoded.numpy, leaves_QB, k)
-        return answers(ranking, leaves_QB, self.manifest.documents)
+            ranking = self.levels.scan(query, k, self.model.spec.search.shortlisted(k), wanted)
+            return answers(ranking, np.zeros((len(encoded), 0), np.int64), total, k)
+        most = beam if wanted is None else self.model.spec.search.leaves_widened(self.model.router.n_leaves)
+        widening = Widening(self.model.route(encoded, beam)[0], k, beam, most)
+        while True:
+            asked = encoded[widening.asked_A]
+            widening.put(self.leaves.scan(asked.numpy, widening.leaves, k, wanted))
+            if widening.done:
+                return answers(widening.ranking, widening.leaves_QB, total, k)
+            widening.visit(self.model.widen(encoded[widening.asked_A], widening.wider))
+
+    def _wanted(self, given: Filter | Mapping[str, Any] | None) -> Filter | None:
+        return parse(given, self.model.spec.corpus.field_types) if isinstance(given, Mapping) else given

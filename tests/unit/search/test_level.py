@@ -178,8 +178,8 @@ class Near:
     levels: LevelScan
     name = "near"
 
-    async def level(self, query, results):
-        return self.levels.shortlist(query, results)
+    async def level(self, query, results, wanted):
+        return self.levels.shortlist(query, results, wanted)
 
 
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
