@@ -14,7 +14,7 @@ from rayhier.search.index import open_leaves, open_levels, reading_leaf_map
 from rayhier.search.level import LevelScan
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
-from rayhier.search.widen import Widening
+from rayhier.search.widen import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter, parse
 from rayhier.storage import current
@@ -60,8 +60,8 @@ class Searcher:
     ) -> list[Answer]:
         """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's.
 
-        With a filter, parsed or as JSON, of those that it lets through; a query then visits more leaves until there are
-        `k`, or until it has visited `search.widest`. InputError where the filter is none over the corpus's declared
+        With a filter, parsed or as JSON, of those that it lets through; a query then visits more leaves until enough
+        match, or until it has visited `search.widest`. InputError where the filter is none over the corpus's declared
         fields, or a beam is given, but `search.how` is level.
         """
         search = self.model.spec.search
@@ -93,8 +93,9 @@ class Searcher:
             query = self.levels.how.query(self.model.tree, encoded)
             ranking = self.levels.scan(query, k, self.model.spec.search.shortlisted(k), wanted)
             return answers(ranking, np.zeros((len(encoded), 0), np.int64), total, k)
-        most = beam if wanted is None else self.model.spec.search.leaves_widened(self.model.router.n_leaves)
-        widening = Widening(self.model.route(encoded, beam)[0], k, beam, most)
+        leaves = self.model.router.n_leaves
+        most = beam if wanted is None else self.model.spec.search.leaves_widened(leaves)
+        widening = Widening(self.model.route(encoded, beam)[0], Goal.of(k, beam, leaves, self.manifest.rows, most))
         while True:
             asked = encoded[widening.asked_A]
             widening.put(self.leaves.scan(asked.numpy, widening.leaves, k, wanted))

@@ -1,8 +1,11 @@
-"""Widen a filtered search: queries that lack results visit twice as many leaves, until k match or a limit is met.
+"""Widen a filtered search: a query visits twice as many leaves, until k and enough documents match or a limit is met.
+
+Enough are as many as the query's first leaves hold on average: a filter changes which documents are scored, not how
+many. With k alone it would be content with the first k that it meets; those nearest lie in further leaves.
 
 Whoever searches asks what to scan next, scans it, and puts the results:
 
-    widening = Widening(leaves_QB, k, beam, widest)
+    widening = Widening(leaves_QB, Goal.of(k, beam, leaves, rows, widest))
     while True:
         widening.put(scan(queries[widening.asked_A], widening.leaves))
         if widening.done:
@@ -16,6 +19,9 @@ is counted once. Its earlier scans add to `scanned`; together they cost about as
 Shapes: Q queries, A queries that are searched again, B leaves visited, K results.
 """
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 import pyarrow as pa
 
@@ -23,15 +29,38 @@ from rayhier.arrays import Bools, Ints
 from rayhier.dataset.ranking import Ranking, at, padded, repeated
 
 
+@dataclass(frozen=True)
+class Goal:
+    """What a filtered search looks for, and how far it goes."""
+
+    k: int
+    """Results."""
+    beam: int
+    """Leaves that a query visits at first."""
+    matching: int
+    """Documents that must have been scored."""
+    widest: int
+    """Most leaves that a query visits, where these are more than `beam`."""
+
+    @classmethod
+    def of(cls, k: int, beam: int, leaves: int, rows: int, widest: int) -> Self:
+        """Score as many documents as `beam` of an index's leaves hold on average, but at least k.
+
+        >>> Goal.of(k=10, beam=4, leaves=100, rows=1000, widest=100).matching
+        40
+        """
+        return cls(k, beam, max(k, round(beam * rows / leaves)), widest)
+
+
 class Widening:
     """A search of q queries in progress: what each has found, in which leaves, and which are searched again."""
 
-    def __init__(self, leaves_QB: Ints, k: int, beam: int, widest: int) -> None:
-        """Begin with leaves [q, β], at most `beam` a query; a query visits `widest` at most, or `beam` if more."""
-        self.leaves_QB, self.beam = leaves_QB, beam
+    def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
+        """Begin with leaves [q, β], at most `beam` of the goal a query."""
+        self.leaves_QB, self.beam = leaves_QB, goal.beam
         self.asked_A: Ints = np.arange(len(leaves_QB))
         """Queries to scan next."""
-        self._k, self._widest = k, widest
+        self._goal = goal
         self._found: Ranking | None = None
 
     @property
@@ -46,19 +75,20 @@ class Widening:
 
     @property
     def done(self) -> bool:
-        """Whether no query is left that lacks results and may visit further leaves."""
-        return not len(self.asked_A) or self.beam >= self._widest
+        """Whether no query is left that lacks documents and may visit further leaves."""
+        return not len(self.asked_A) or self.beam >= self._goal.widest
 
     def put(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
         """Take the results of the queries that were asked; those marked as stopped visit no further leaves."""
         self._found = ranking if self._found is None else _replaced(self._found, self.asked_A, ranking)
-        lacking_A = (ranking.row_QK >= 0).sum(axis=1) < self._k
+        few_A = (ranking.row_QK >= 0).sum(axis=1) < self._goal.k
+        lacking_A = few_A | (ranking.visited_Q < self._goal.matching)
         self.asked_A = self.asked_A[lacking_A if stopped_A is None else lacking_A & ~stopped_A]
 
     @property
     def wider(self) -> int:
         """Leaves that the queries asked next visit."""
-        return max(self.beam, min(2 * self.beam, self._widest))
+        return max(self.beam, min(2 * self.beam, self._goal.widest))
 
     def visit(self, leaves_AB: Ints) -> None:
         """Have the queries that are asked visit these leaves [a, β], `wider` a query, beside their earlier ones."""

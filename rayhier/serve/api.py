@@ -50,7 +50,7 @@ class Backend(Protocol):
     def search(self, questions: Questions, k: int, beam: int, wanted: Filter | None) -> Awaitable[Answers]:
         """The best `k` documents of each question in the leaves that it visits, at most `beam`.
 
-        With a filter, of those that it lets through, and in as many leaves as hold `k`.
+        With a filter, of those that it lets through, and in as many leaves as hold enough of them.
         """
 
     def route(self, questions: Questions, beam: int) -> Awaitable[Routes]:

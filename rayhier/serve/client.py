@@ -45,7 +45,7 @@ class Client:
     ) -> SearchResponse:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
 
-        With a filter over the declared fields, in as many leaves as hold `k` that match.
+        With a filter over the declared fields, in as many leaves as hold enough documents that match.
         """
         body: dict[str, Any] = {
             _kind(question, "query", "vector"): _plain(question),

@@ -19,7 +19,7 @@ from rayhier.search.answer import Answer, answers
 from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.model import Model
 from rayhier.search.shortlist import Shortlist
-from rayhier.search.widen import Widening
+from rayhier.search.widen import Goal, Widening
 from rayhier.spec.filter import Filter
 
 T = TypeVar("T")
@@ -78,17 +78,18 @@ class Answers:
 
 
 class Engine:
-    """Answers questions by a model in this process and shard groups elsewhere; the corpus has `total` documents."""
+    """Answers questions by a model in this process and shard groups elsewhere."""
 
-    def __init__(self, model: Model, groups: Sequence[Group], total: int) -> None:
-        self.model, self.groups, self.total = model, groups, total
+    def __init__(self, model: Model, groups: Sequence[Group], total: int, rows: int | None = None) -> None:
+        """Take groups that hold `total` documents together, and as many rows where these are not more."""
+        self.model, self.groups, self.total, self.rows = model, groups, total, rows or total
         # torch stays off the replica's loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
 
     async def search(self, questions: Questions, k: int, beam: int, wanted: Filter | None = None) -> Answers:
         """The best k documents of each question in at most `beam` leaves, or by a level where the spec says.
 
-        With a filter, of those that it lets through; a question then visits more leaves until there are k, or until it
+        With a filter, of those that it lets through; a question then visits more leaves until enough match, or until it
         has visited `search.widest`. InputError where the router needs texts.
         """
         began = time.perf_counter()
@@ -144,10 +145,12 @@ class Engine:
     ) -> tuple[Ranking, Ints, list[list[str]]]:
         """The best k of each question, the leaves [q, β] that it visited, and the lost groups that hold some of them.
 
-        With a filter, questions that lack results visit more leaves; not those that lack a group.
+        With a filter, questions for which too few match visit more leaves; not those that lack a group.
         """
-        most = beam if wanted is None else self.model.spec.search.leaves_widened(self.model.router.n_leaves)
-        widening, lost = Widening(routes.leaves_QB, k, beam, most), list[list[str]]([[]] * len(routes.encoded))
+        leaves = self.model.router.n_leaves
+        most = beam if wanted is None else self.model.spec.search.leaves_widened(leaves)
+        widening = Widening(routes.leaves_QB, Goal.of(k, beam, leaves, self.rows, most))
+        lost: list[list[str]] = [[] for _ in range(len(routes.encoded))]
         while True:
             asked = routes.encoded[widening.asked_A]
             ranking, gone = await self._scan(asked.numpy, widening.leaves, k, wanted)

@@ -105,7 +105,7 @@ class Ingress:
         ]
         _ = model.search_router
         self._index = describe(version, manifest, args, [part.name for part in parts])
-        self._engine = Engine(model, groups, self._index.documents)
+        self._engine = Engine(model, groups, manifest.documents, manifest.rows)
 
     def __del__(self) -> None:
         """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""

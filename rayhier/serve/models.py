@@ -32,7 +32,7 @@ Count = Annotated[int, Field(ge=1)]
 FilterBody = Annotated[
     dict[str, Any],
     Field(
-        description="Only documents whose declared fields are like this; more leaves are visited until k match. "
+        description="Only documents whose declared fields are like this; more leaves are visited until enough match. "
         "`GET /v1/index` names the fields.",
         examples=[{"year": {"gte": 2019, "lt": 2022}, "or": [{"lang": {"in": ["en", "de"]}}, {"not": {"open": True}}]}],
     ),

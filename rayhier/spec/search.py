@@ -54,7 +54,8 @@ class SearchSpec(Section):
     """Leaves a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all leaves,
     at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's own probabilities."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
-    """Most leaves that a query with a filter visits: twice as many at a time, until `k` documents match."""
+    """Most leaves that a query with a filter visits: twice as many at a time, until as many documents match as its beam
+    holds without a filter, and `k` at least."""
     codec: Codec | Literal["auto"] = "auto"
     """How faiss stores the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` and `rabitq` an
     eighth of a byte. After a lossy codec the best rows are scored again by the stored vectors. `auto`: the precision

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.widen import Widening
+from rayhier.search.widen import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound, Not, OneOf
 
@@ -23,11 +23,11 @@ NONE = OneOf("doc_id", ("nobody",))
 
 def by_hand(vectors, leaf_of, row, k, beam, most):
     """Leaves visited, documents scored in the last scan, ids, rows scored in all scans."""
-    order, scored = np.argsort(-(vectors[:L] @ vectors[row])), 0
+    order, scored, enough = np.argsort(-(vectors[:L] @ vectors[row])), 0, round(beam * N / L)
     while True:
         members = [n for n in KEPT if leaf_of[n] in order[:beam]]
         scored += len(members)
-        if len(members) >= k or beam >= most:
+        if len(members) >= max(k, enough) or beam >= most:
             best = sorted(members, key=lambda n: -(vectors[n] @ vectors[row]))[:k]
             return order[:beam].tolist(), len(members), [f"d{n}" for n in best], scored
         beam = min(2 * beam, most)
@@ -64,12 +64,12 @@ def test_without_a_filter_no_beam_widens(searcher):
 
 
 def test_each_query_widens_alone(searcher, leaf_of):
-    """One query has its document in its first leaf, the other nowhere near."""
-    first, last = searcher.search(["2", "20"], 1, 1, OneOf("doc_id", ("d2",)))
-    assert first.leaves == [leaf_of[2]]
-    assert [hit.id for hit in last.hits] == ["d2"]
-    assert leaf_of[2] in last.leaves
-    assert len(last.leaves) > 1
+    """One query has more than ten documents that match in its first leaf, the other none."""
+    first, last = searcher.search(["3", "4"], 1, 1, OneOf("leaf", (3,)))
+    assert (first.leaves, first.documents) == ([3], (leaf_of == 3).sum())
+    assert (leaf_of == 3).sum() > N / L
+    assert last.documents == first.documents
+    assert 3 in last.leaves[1:]
 
 
 def test_a_query_that_spares_leaves_visits_them_when_it_lacks_results(vectors, leaf_of, leaves, leaf_map):
@@ -96,7 +96,7 @@ def test_filters_as_json_are_over_declared_fields(searcher):
 
 def test_leaves_visited_before_stay_although_a_wider_beam_leaves_them_out():
     """Beams of a tall tree are not nested."""
-    widening = Widening(np.array([[4, -1], [7, 2]]), k=1, beam=2, widest=9)
+    widening = Widening(np.array([[4, -1], [7, 2]]), Goal(k=1, beam=2, matching=1, widest=9))
     assert (widening.asked_A.tolist(), widening.done) == ([0, 1], False)
     nothing = widening.ranking
     widening.put(nothing)

@@ -56,7 +56,7 @@ def groups(request, published):
 
 @pytest.fixture
 def engine(searcher, groups):
-    return Engine(searcher.model, groups, N)
+    return Engine(searcher.model, groups, N, searcher.manifest.rows)
 
 
 def check_by_hand(found, published, searcher, vectors, k, beam):
