@@ -71,10 +71,21 @@ class MemorySegment:
     holds_passages: bool = False
 
     @classmethod
-    def of(cls, ids: pa.Array, vector_NM: Floats, leaf_N: Ints, leaves: int, copies: Copies | None) -> Self:
-        """Make a segment of vectors [n, m], each in a leaf, and the ids of their results."""
-        lists = LeafLists.build(vector_NM, leaf_N, leaves, copies)
-        return cls(lists, vector_NM, pa.table({ID: ids}), holds_passages=copies is not None)
+    def of(
+        cls,
+        ids: pa.Array,
+        vector_NM: Floats,
+        leaf_N: Ints,
+        leaves: int,
+        copies: Copies | None,
+        fields: pa.Table | None = None,
+    ) -> Self:
+        """Make a segment of vectors [n, m], each in a leaf, the ids of their results, and fields, row for row."""
+        lists, table = LeafLists.build(vector_NM, leaf_N, leaves, copies), pa.table({ID: ids})
+        if fields is not None:
+            for name in fields.column_names:
+                table = table.append_column(name, fields[name])
+        return cls(lists, vector_NM, table, holds_passages=copies is not None)
 
     def matching(self, wanted: Filter) -> LeafLists:
         """Inverted lists in which only the rows that a filter over the table's columns lets through are scanned."""
@@ -93,17 +104,22 @@ class MemorySegment:
         return np.asarray(np.einsum("am,am->a", query_AM, self.vector_NM[row_A]))
 
 
-def read_segment(leaf_map: LeafMap, shards: Sequence[Shard]) -> tuple[MemorySegment, pa.Table]:
-    """Read shards into memory without their texts; also returns the columns `doc_id`, `id` and `rank` of every row.
+def read_segment(
+    leaf_map: LeafMap, shards: Sequence[Shard], fields: Sequence[str] = ()
+) -> tuple[MemorySegment, pa.Table]:
+    """Read shards into memory without their texts, and of the declared fields only those named.
 
-    InputError where a file is not as the manifest lists it.
+    Also returns the columns `doc_id`, `id` and `rank` of every row, and these fields. InputError where a file is not as
+    the manifest lists it.
     """
     table = pa.concat_tables([leaf_map.read(shard, without=("title", "text")) for shard in shards])
     leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
     vector_NM, copies = columns.matrix(table["vector"]), copies_of(table, rank_N)
     ids = table[key_of(table.column_names)].combine_chunks()
-    segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies)
-    return segment, pa.table({"doc_id": table["doc_id"], ID: ids, "rank": table["rank"]})
+    held = table.select(fields)
+    segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies, held)
+    named = {"doc_id": table["doc_id"], ID: ids, "rank": table["rank"]}
+    return segment, pa.table({**named, **{name: held[name] for name in held.column_names}})
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,17 @@ def parse(given: Any, fields: Mapping[str, FieldType], name: str = "filter") -> 
     return _Reader(fields).read(given, name, 0)
 
 
+def fields_of(wanted: Filter) -> set[str]:
+    """Names of the fields that a filter compares."""
+    match wanted:
+        case And(parts) | Or(parts):
+            return {field for part in parts for field in fields_of(part)}
+        case Not(part):
+            return fields_of(part)
+        case _:
+            return {wanted.field}
+
+
 def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
     """Read a filter from JSON text; InputError where it is not JSON, or no filter over these fields."""
     try:
