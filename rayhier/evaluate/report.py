@@ -11,6 +11,7 @@ from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.spec import JobSpec
+from rayhier.spec.filter import as_json
 from rayhier.storage import files
 from rayhier.storage.paths import Location
 
@@ -147,7 +148,7 @@ class Report(BaseModel):
             router=spec.router.type,
             documents=evaluation.documents,
             queries=evaluation.queries,
-            filter=spec.evaluate.filter,
+            filter=None if spec.measured is None else as_json(spec.measured),
             corpus=evaluation.corpus,
             left_out=evaluation.left_out,
             systems={name: _system(name, seeds) for name in seeds[0].runs},

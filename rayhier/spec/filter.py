@@ -25,6 +25,10 @@ MOST_VALUES = 1_000
 SHOWN = 60
 """Most characters of what was given that a message repeats."""
 
+JSON_WORDS: Mapping[str, bool] = {}
+"""Texts that are true and false in JSON: none, it has them itself."""
+YAML_WORDS: Mapping[str, bool] = {"true": True, "false": False}
+"""Texts that are true and false in a spec, whose YAML leaves them as they are written."""
 HUGE = 512
 """Bits of a whole number that no message repeats."""
 
@@ -89,15 +93,38 @@ class Not:
 Filter = OneOf | Bound | Exists | And | Or | Not
 
 
-def parse(given: Any, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
-    """Read a filter over declared fields, given as parsed JSON.
+def parse(
+    given: Any, fields: Mapping[str, FieldType], name: str = "filter", words: Mapping[str, bool] = JSON_WORDS
+) -> Filter:
+    """Read a filter over declared fields, given as parsed JSON, or by a reader that leaves true and false as `words`.
 
     Raises InputError that names the place below `name`, what was given and what is allowed.
 
     >>> parse({"year": {"gte": 2019, "lt": 2022}}, {"year": "int"})
     And(parts=(Bound(field='year', comparison='gte', value=2019), Bound(field='year', comparison='lt', value=2022)))
     """
-    return _Reader(fields).read(given, name, 0)
+    return _Reader(fields, words).read(given, name, 0)
+
+
+def as_json(wanted: Filter) -> dict[str, Any]:
+    """The JSON of a filter.
+
+    >>> as_json(And((OneOf("year", (2021,)), Not(Exists("lang", there=True)))))
+    {'and': [{'year': 2021}, {'not': {'lang': {'exists': True}}}]}
+    """
+    match wanted:
+        case And(parts):
+            return {"and": [as_json(part) for part in parts]}
+        case Or(parts):
+            return {"or": [as_json(part) for part in parts]}
+        case Not(part):
+            return {"not": as_json(part)}
+        case OneOf(field, values):
+            return {field: values[0] if len(values) == 1 else {"in": list(values)}}
+        case Bound(field, comparison, value):
+            return {field: {comparison: value}}
+        case Exists(field, there):
+            return {field: {"exists": there}}
 
 
 def fields_of(wanted: Filter) -> set[str]:
@@ -127,8 +154,8 @@ def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter")
 class _Reader:
     """Reads one filter, and counts its values."""
 
-    def __init__(self, fields: Mapping[str, FieldType]) -> None:
-        self.fields, self.values = fields, 0
+    def __init__(self, fields: Mapping[str, FieldType], words: Mapping[str, bool]) -> None:
+        self.fields, self.words, self.values = fields, words, 0
 
     def read(self, given: Any, place: str, depth: int) -> Filter:
         if not isinstance(given, dict) or not given:
@@ -169,9 +196,10 @@ class _Reader:
     def condition(self, field: str, name: str, given: Any, place: str) -> Filter:
         if name == "exists":
             self.count(1, place)
-            if not isinstance(given, bool):
-                raise _refused(place, _show(given), "true or false")
-            return Exists(field, given)
+            there = self.truth(given)
+            if there is None:
+                raise _refused(place, _show(given), VALUES["bool"])
+            return Exists(field, there)
         if name == "in":
             if not isinstance(given, list) or not given:
                 raise _refused(place, _show(given), f"a list of one or more values, each {VALUES[self.kind(field)]}")
@@ -194,12 +222,16 @@ class _Reader:
                     return float(given)
                 case "string" if isinstance(given, str) and given.encode() is not None:
                     return given
-                case "bool" if isinstance(given, bool):
-                    return given
+                case "bool" if (truth := self.truth(given)) is not None:
+                    return truth
         except (OverflowError, UnicodeEncodeError):
             pass  # a whole number beyond every float, half a character
         missing = ", or {exists: false} for a missing value" if given is None else ""
         raise _refused(place, _show(given), f"{VALUES[self.kind(field)]}{missing}")
+
+    def truth(self, given: Any) -> bool | None:
+        """True or false; None for anything else."""
+        return given if isinstance(given, bool) else self.words.get(given) if isinstance(given, str) else None
 
     def kind(self, field: str) -> FieldType:
         return self.fields[field]

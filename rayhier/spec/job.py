@@ -10,7 +10,7 @@ from rayhier.spec.corpus import CorpusSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, UNFILTERED, Baseline, EvaluateSpec
-from rayhier.spec.filter import Filter, parse
+from rayhier.spec.filter import YAML_WORDS, Filter, parse
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
@@ -179,7 +179,7 @@ class JobSpec(Section):
     def measured(self) -> Filter | None:
         """Filter of the documents that are evaluated; None for all."""
         given = self.evaluate.filter
-        return None if given is None else parse(given, self.corpus.field_types, "evaluate.filter")
+        return None if given is None else parse(given, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
 
     @property
     def leaves_per_document(self) -> int:

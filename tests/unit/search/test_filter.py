@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayhier.search.filter import matching
-from rayhier.spec.filter import MOST_VALUES, parse
+from rayhier.spec.filter import MOST_VALUES, as_json, parse
 from rayhier.storage.schemas import FIELDS
 
 TYPES = {"year": "int", "price": "float", "lang": "string", "open": "bool"}
@@ -79,7 +79,9 @@ def condition(has, kind, given):
 @settings(deadline=None)
 def test_rows_are_those_of_a_predicate(wanted, rows):
     table = pa.table({name: pa.array([row[name] for row in rows], FIELDS[kind]) for name, kind in TYPES.items()})
-    found = matching(table, parse(wanted, TYPES))
+    parsed = parse(wanted, TYPES)
+    assert parse(as_json(parsed), TYPES) == parsed
+    found = matching(table, parsed)
     assert found.dtype == bool
     assert found.tolist() == [holds(wanted, row) for row in rows]
 

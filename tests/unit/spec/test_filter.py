@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.spec.filter import DEEPEST, MOST_VALUES, And, Bound, Exists, Not, OneOf, Or, parse, parse_json
+from rayhier.spec.filter import DEEPEST, MOST_VALUES, YAML_WORDS, And, Bound, Exists, Not, OneOf, Or, parse, parse_json
 
 TYPES = {"year": "int", "price": "float", "lang": "string", "open": "bool"}
 
@@ -29,6 +29,15 @@ TYPES = {"year": "int", "price": "float", "lang": "string", "open": "bool"}
 def test_as_written(given, wanted):
     assert parse(given, TYPES) == parse_json(json.dumps(given), TYPES) == wanted
     assert hash(parse(given, TYPES)) == hash(wanted)
+
+
+def test_a_specs_true_is_text_that_only_a_bool_takes():
+    given = {"open": "true", "lang": {"in": ["true"], "exists": "false"}}
+    wanted = (OneOf("open", (True,)), And((OneOf("lang", ("true",)), Exists("lang", there=False))))
+    assert parse(given, TYPES, words=YAML_WORDS) == And(wanted)
+    for refused in ({"open": "true"}, {"lang": {"exists": "true"}}):
+        with pytest.raises(InputError, match='got "true"; allowed: true or false'):
+            parse(refused, TYPES)
 
 
 def nested(levels):
