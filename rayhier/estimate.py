@@ -44,6 +44,8 @@ WHOLE = {"hnsw", "scann"}
 """Names of the baselines that one process builds over all vectors."""
 ITERATIONS, SETTLING, SAMPLE_A_LEAF = 25, 12, 256
 """Iterations of k-means, iterations that even out leaf sizes (about), and documents a leaf that both read at most."""
+DEV_PAIRS = 200 * 50
+"""Pairs of dev queries that a cross-encoder is measured by, at most."""
 COMPARED = 6
 """FLOPs, in the time they take, of comparing two numbers by total variation: it is no matrix product."""
 NEIGHBOURS = 1_000
@@ -78,6 +80,8 @@ class Work:
     """Generated pairs."""
     generator: int = 0
     """Parameters of the model that writes queries, without embeddings; 0 where no model does."""
+    reader: int = 0
+    """Parameters of the cross-encoder, without embeddings; 0 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,68 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "embed":
             drawn = _forward(work, drawn_tokens(spec, work)) / _rate(spec, spec.cluster.embed)
             return Cost(START + _encoding(spec, work, spec.cluster.embed) + drawn, 0)
+        case "cross_encoder":
+            return Cost(START + _reading_training(spec, work), _vectors(work) + work.documents * work.document_bytes)
+        case "scores":
+            pairs = 0 if spec.scores is None else spec.scores.pairs(work.documents)
+            return Cost(START + _reading(spec, work, pairs, spec.cluster.scores), 0)
+        case "factors":
+            return Cost(START + _factorising(spec, work), _vectors(work))
         case "train":
             return Cost(START + _training(spec, work), _train_memory(spec, work))
         case "index":
             return Cost(START + _indexing(spec, work), 0)
         case _:
             return Cost(START + _evaluating(spec, work), _evaluate_memory(spec, work))
+
+
+def pair_tokens(spec: JobSpec, work: Work) -> float:
+    """Mean tokens of a pair that a cross-encoder reads."""
+    if spec.cross_encoder is None:
+        return 0.0
+    return min(spec.cross_encoder.max_length, 3 + (work.query_bytes + work.document_bytes) / BYTES_A_TOKEN)
+
+
+def _reading(spec: JobSpec, work: Work, pairs: float, workers: GpuWorkers | TrainWorkers) -> float:
+    """Seconds to score pairs by the cross-encoder."""
+    if spec.cross_encoder is None:
+        return 0.0
+    own = spec.encoder.model_copy(update={"precision": spec.cross_encoder.precision})
+    rate = _rate(spec.model_copy(update={"encoder": own}), workers)
+    return 2.0 * work.reader * pairs * pair_tokens(spec, work) / rate
+
+
+def _reading_training(spec: JobSpec, work: Work) -> float:
+    """Seconds to train the cross-encoder: a step is three forward passes; dev queries are measured each epoch."""
+    reads = spec.cross_encoder
+    measured = DEV_PAIRS * (1 if reads is None or reads.train is None else 1 + reads.train.epochs)
+    if reads is None or reads.train is None:
+        return _reading(spec, work, measured, spec.cluster.train)
+    kept = 0 if spec.scores is None else spec.scores.judged
+    groups = min(max(0, work.pairs - work.generated - kept), reads.train.most_pairs)
+    read = 3.0 * reads.train.epochs * groups * (1 + reads.train.groups.wrong) + measured
+    return _reading(spec, work, read, spec.cluster.train)
+
+
+def _factorising(spec: JobSpec, work: Work) -> float:
+    """Seconds to learn vectors from scores; a bias alone takes none."""
+    if spec.factors is None or spec.scores is None or spec.factors.vectors == "none":
+        return 0.0
+    pairs, m = spec.scores.pairs(work.documents), work.dimension
+    each = 2 * 4 * m * m if spec.factors.vectors == "inductive" else m
+    learned = 3 * 2 * spec.factors.passes(pairs) * pairs * each
+    return (
+        learned / _plain_rate(spec.cluster.train) + spec.factors.passes(pairs) * pairs / spec.factors.batch_size / 500
+    )
+
+
+def reranking_seconds(spec: JobSpec, work: Work) -> float:
+    """Seconds of a process of `evaluate` for the pairs of one re-ranked query; 0 where nothing is re-ranked."""
+    rerank = spec.search.rerank
+    if rerank.type == "none":
+        return 0.0
+    one = spec.cluster.evaluate.model_copy(update={"workers": 1})
+    return _reading(spec, work, rerank.budget, one)
 
 
 def _generating(spec: JobSpec, work: Work) -> float:
@@ -315,4 +375,5 @@ def _evaluating(spec: JobSpec, work: Work) -> float:
     scanned = 2.0 * SCANS * work.measured * work.documents * work.dimension / (workers.workers * workers.cpus)
     scanned /= CPU_FLOAT32
     asked = work.measured * tokens(spec, work.query_bytes) if spec.encodes_again else 0
-    return len(spec.evaluate.seeds) * (scanned + _forward(work, asked) / CPU_FLOAT32)
+    read = work.measured * reranking_seconds(spec, work) / workers.workers
+    return len(spec.evaluate.seeds) * (scanned + _forward(work, asked) / CPU_FLOAT32 + read)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from rayhier.estimate import reranking_seconds
 from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, size_of
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
@@ -31,7 +32,7 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
     for step in plan.steps:
         place, room = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}"
         hours = f"estimated {_time(step.cost.seconds):>7}"
-        lines.append(f"  {step.title:<16} {place:<24} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
+        lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
     size, seconds = sum(step.bytes for step in to_do), sum(step.cost.seconds for step in to_do)
     lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
     return "\n".join([*lines, *notes(plan)])
@@ -56,7 +57,19 @@ def notes(plan: Plan) -> list[str]:
         found.append(
             f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
         )
-    return found + _too_large(plan)
+    return found + _reading(plan) + _too_large(plan)
+
+
+def _reading(plan: Plan) -> list[str]:
+    """Notes on pairs that a cross-encoder reads: ahead, and for a query."""
+    found, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
+    if plan.spec.scores is not None:
+        found.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
+    rerank = plan.spec.search.rerank
+    if rerank.type != "none":
+        seconds = reranking_seconds(plan.spec, plan.work)
+        found.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
+    return found
 
 
 def _too_large(plan: Plan) -> list[str]:

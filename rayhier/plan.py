@@ -7,14 +7,16 @@ import importlib.util
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 from rayhier.spec.train import QueryModel
-from rayhier.storage import current, model_folder, pair_source, source, workdir
+from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
+from rayhier.storage.cross_encoder_folder import CrossEncoderFolder, published_pairs
 from rayhier.storage.fingerprint import fingerprint
 from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.pair_source import PairSource
@@ -22,8 +24,18 @@ from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
-STAGES = ("corpus", "generate", "embed", "train", "index", "evaluate")
-CODE = {"corpus": 2, "generate": 1, "embed": 1, "train": 8, "index": 5, "evaluate": 5}
+STAGES = ("corpus", "generate", "embed", "cross_encoder", "scores", "train", "index", "factors", "evaluate")
+CODE = {
+    "corpus": 2,
+    "generate": 1,
+    "embed": 1,
+    "cross_encoder": 1,
+    "scores": 1,
+    "train": 8,
+    "index": 5,
+    "factors": 1,
+    "evaluate": 5,
+}
 """Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Fields that say where a corpus is stored. Fingerprints leave them out and cover the content instead."""
@@ -32,6 +44,8 @@ ASSUMED_DOCUMENTS = 5_000
 BYTES_A_DOCUMENT = 1_500
 BYTES_A_QUERY = 50
 BYTES_A_PAIR = 20
+BYTES_A_SCORE = 12
+"""Bytes of a scored pair: its ids repeat, and are stored once."""
 REPORT_BYTES = 10_000_000
 
 
@@ -80,6 +94,8 @@ class Plan:
     model: ModelFolder
     pairs: PairSource | None = None
     """Where generated pairs come from; None without `train.generated`."""
+    cross_encoder: CrossEncoderFolder | None = None
+    """The cross-encoder's folder; None without `cross_encoder`."""
     steps: list[Step] = field(default_factory=list)
 
     def step(self, kind: Kind, seed: int | None = None) -> Step:
@@ -95,6 +111,11 @@ class Plan:
                 gone.add(step.fingerprint)
                 found.append(step)
         return found
+
+    @cached_property
+    def work(self) -> Work:
+        """Amounts that the job processes, exact or estimated."""
+        return _work(self)
 
     @property
     def report(self) -> Artifact | None:
@@ -123,7 +144,8 @@ def make_plan(spec: JobSpec) -> Plan:
     if found.documents is not None and spec.corpus.passages is None:
         spec.check_leaves(found.documents)
     pairs = None if generation is None else pair_source.describe(generation)
-    plan = Plan(spec, place, found, model_folder.open_model(spec.encoder), pairs)
+    reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
+    plan = Plan(spec, place, found, model_folder.open_model(spec.encoder), pairs, reads)
     spec.check_dimension(plan.model.dimension)
     plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
@@ -153,7 +175,7 @@ class _Steps:
     """Build the steps of a plan. A step's folder is named by the hash of its settings and its inputs' fingerprints."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.spec, self.work = plan, plan.spec, _work(plan)
+        self.plan, self.spec, self.work = plan, plan.spec, plan.work
         self.leaves = _leaves(plan.spec)
 
     def all(self) -> list[Step]:
@@ -166,12 +188,20 @@ class _Steps:
         written = {str(step.kind): step.fingerprint for step in generated}
         vectors = self._vectors({"corpus": corpus.fingerprint, **written})
         base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
-        steps, measured = [corpus, *generated, vectors], dict(base)
+        read = self._reading(base)
+        scored = {str(step.kind): step.fingerprint for step in read}
+        steps, measured = [corpus, *generated, vectors, *read], dict(base)
         for seed in self.spec.evaluate.seeds:
             model = self._model({**base, **written}, seed)
             index = self._index({**base, "model": model.fingerprint}, seed)
             steps += [model, index]
             measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
+            if self.spec.factors is not None:
+                made = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
+                steps.append(factors := self._factors(made, seed))
+                scored[f"factors.{seed}"] = factors.fingerprint
+        if self.spec.search.rerank.type != "none":
+            measured |= scored
         return [*steps, self._evaluation(measured)] if self.plan.evaluates else steps
 
     def _corpus(self) -> Step:
@@ -201,6 +231,33 @@ class _Steps:
             weights=self.plan.model.files,
             **self._draws(),
         )
+
+    def _reading(self, base: dict[str, str]) -> list[Step]:
+        """The cross-encoder and its scores, where the spec has them."""
+        spec, folder = self.spec, self.plan.cross_encoder
+        if spec.cross_encoder is None or folder is None:
+            return []
+        training, kept = spec.cross_encoder.train, spec.scores.judged if spec.scores else 0
+        others = [] if training is None else [published_pairs(place) for place in training.pairs]
+        made = self._step(
+            "cross_encoder",
+            "cross_encoder",
+            base,
+            sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
+            weights=folder.files,
+            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "device", "batch_size"),
+            pairs=others,
+            kept=kept if training is not None else 0,
+        )
+        if spec.scores is None:
+            return [made]
+        size = spec.scores.pairs(self.work.documents) * BYTES_A_SCORE
+        inputs = {**base, "cross_encoder": made.fingerprint}
+        return [made, self._step("scores", "scores", inputs, size, scores=_fields(spec.scores))]
+
+    def _factors(self, inputs: dict[str, str], seed: int) -> Step:
+        size = self.work.documents * (self.work.dimension * 4 + BYTES_A_SCORE)
+        return self._step("factors", "factors", inputs, size, seed, factors=_fields(self.spec.factors))
 
     def _encoded(self) -> int:
         """Number of texts that embed encodes."""
@@ -256,7 +313,7 @@ class _Steps:
 
     def _resources(self, stage: str) -> str:
         cluster = self.spec.cluster
-        workers = getattr(cluster, stage, None)
+        workers = getattr(cluster, {"cross_encoder": "train", "factors": "train"}.get(stage, stage), None)
         if isinstance(self.spec.train.generation, QueryModel) and stage == "generate":
             workers = cluster.embed
         needs = _resources(workers) if workers else "this process"
@@ -293,6 +350,7 @@ def _work(plan: Plan) -> Work:
         dimension=plan.model.dimension,
         generated=generated,
         generator=generator,
+        reader=0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path),
     )
 
 

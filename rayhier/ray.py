@@ -6,17 +6,19 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 import ray.data
+from ray.exceptions import RayTaskError
 
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 
+T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 ERROR = "error"
 PARTS = 4
@@ -83,7 +85,7 @@ def check_resources(spec: JobSpec) -> None:
     """InputError where a stage needs more than the cluster has: Ray would wait for it for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     _check_device(spec)
-    for stage in ("corpus", "embed", "train", "index", "evaluate"):
+    for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
         workers: GpuWorkers | TrainWorkers = getattr(spec.cluster, stage)
         least = workers.least_workers if isinstance(workers, TrainWorkers) else None
         for kind, each in (("CPU", workers.cpus), ("GPU", workers.gpus)):
@@ -127,6 +129,17 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
     if workers > (fit := sum(int(round(node / each, PARTS)) for node in nodes)):
         shown = [float(f"{node:g}") for node in nodes]
         raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
+
+
+def call(function: Callable[..., T], cpus: int, *arguments: Any) -> T:
+    """Result of a function called on the cluster, in one process with some CPUs; InputError where it raises that."""
+    try:
+        result: T = ray.get(ray.remote(num_cpus=cpus)(function).remote(*arguments))
+    except RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            raise error.cause from None
+        raise
+    return result
 
 
 @dataclass(frozen=True)

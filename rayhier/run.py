@@ -185,6 +185,20 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
             from rayhier.embed.ray import build as build_vectors
 
             return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt, generated)
+        case "cross_encoder" if (folder := plan.cross_encoder) is not None:
+            from rayhier.train.cross_encoder.ray import build as build_cross_encoder
+
+            return lambda attempt: build_cross_encoder(spec, folder, opened["corpus"], opened["vectors"], attempt)
+        case "scores":
+            from rayhier.scores.ray import build as build_scores
+
+            read = opened["corpus"], opened["vectors"], opened["cross_encoder"]
+            return lambda attempt: build_scores(spec, plan.model, *read, attempt)
+        case "factors":
+            from rayhier.scores.ray import build_factors
+
+            made_of = opened["scores"], opened["model"], opened["index"]
+            return lambda attempt: build_factors(spec, *made_of, attempt)
         case "train":
             from rayhier.train.ray import build as build_model
 
@@ -205,7 +219,12 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
                 )
                 for seed in spec.evaluate.seeds
             }
-            return lambda attempt: build_report(spec, opened["corpus"], opened["vectors"], trained, attempt)
+            reread: dict[tuple[str, int | None], Artifact] = {
+                (step.kind, step.seed): Artifact.open(step.place.folder)
+                for step in plan.steps
+                if step.kind in ("cross_encoder", "scores", "factors") and spec.search.rerank.type != "none"
+            }
+            return lambda attempt: build_report(spec, opened["corpus"], opened["vectors"], trained, attempt, reread)
 
 
 def _feeds(other: Step, step: Step) -> bool:

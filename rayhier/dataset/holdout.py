@@ -82,6 +82,11 @@ def holdout_size(documents: int) -> int:
     return max(1, min(MOST, int(documents * SHARE)))
 
 
+def held_queries(ids: Sequence[str], count: int) -> list[str]:
+    """Queries that are held out for a purpose: the first `count` by hash of the id."""
+    return [ids[row] for row in np.argsort(hash_ids(ids), kind="stable")[:count]]
+
+
 def hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Hash of each id: the first eight bytes of its BLAKE2b, as a number."""
     return np.array([int.from_bytes(hashlib.blake2b(name.encode()).digest()[:8], "big") for name in ids], np.uint64)

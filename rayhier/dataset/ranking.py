@@ -34,6 +34,9 @@ class Ranking:
     """Number [q] of scores computed: a document in two of the searched leaves counts twice."""
     leaves_Q: Ints
     """Number [q] of leaves searched; 0 for a system without leaves."""
+    calls_Q: Ints | None = None
+    """Number [q] of documents that a cross-encoder read, the first results; scores of later ones are estimates. None:
+    nothing was re-ranked."""
 
     @cached_property
     def ids(self) -> Names:
@@ -95,6 +98,27 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
     )
     leaves_Q = np.max([part.leaves_Q for part in parts], axis=0)
     return Ranking(score_QK, row_QK, documents, visited_Q, scanned_Q, leaves_Q)
+
+
+def stacked(parts: Sequence[Ranking]) -> Ranking:
+    """Rankings of several groups of queries as one, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    documents = pa.concat_tables([part.documents for part in parts], promote_options="default")
+    begin = np.cumsum([0, *(part.documents.num_rows for part in parts)])
+    width = max((part.row_QK.shape[1] for part in parts), default=0)
+    rows, scores = [], []
+    for part, first in zip(parts, begin, strict=False):
+        missing = ((0, 0), (0, width - part.row_QK.shape[1]))
+        own_QK = np.where(part.row_QK >= 0, part.row_QK + first, -1)
+        rows.append(np.pad(own_QK, missing, constant_values=-1))
+        scores.append(np.pad(part.score_QK, missing, constant_values=-np.inf))
+    visited_Q, scanned_Q, leaves_Q = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("visited_Q", "scanned_Q", "leaves_Q")
+    )
+    calls = [part.calls_Q for part in parts if part.calls_Q is not None]
+    every = np.concatenate(calls) if len(calls) == len(parts) else None
+    return Ranking(np.concatenate(scores), np.concatenate(rows), documents, visited_Q, scanned_Q, leaves_Q, every)
 
 
 def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:

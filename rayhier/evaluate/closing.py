@@ -22,6 +22,9 @@ def closing(spec: JobSpec, workdir: Location, root: Location) -> str:
     header, rows = tables.reached(report, measure)
     if rows:
         lines += ["", *_aligned(header, rows), "", COST]
+    header, rows = tables.reranked(report, spec.evaluate.measures)
+    if rows:
+        lines += ["", *_aligned(header, rows)]
     plots = [here(path) for path in sorted((root / PLOTS).glob("*.png"), key=str)]
     places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
     return "\n".join(["", *lines, "", *verdict(spec, report), *samples(spec, workdir), *places, ""])

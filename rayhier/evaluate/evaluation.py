@@ -12,7 +12,7 @@ from rayhier.dataset.balance import balance
 from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
 from rayhier.dataset.queries import Queries, load_answers, load_queries, new_answers
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
 from rayhier.evaluate.part import ROUTER, Part
@@ -20,6 +20,7 @@ from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
 from rayhier.evaluate.systems.level import level_system
+from rayhier.evaluate.systems.reranked import Reranked
 from rayhier.evaluate.systems.router import router_system, widened_system
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
@@ -58,6 +59,8 @@ class SeedResult:
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Metrics that each phase of the training recorded."""
     seconds: dict[str, float] = field(default_factory=dict)
+    reranked: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Measures and costs of re-ranked systems, searched as the spec says: visited, beam, leaves, calls, ms."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +132,12 @@ def evaluate(
     vectors: Artifact,
     models: Mapping[int, tuple[Artifact, Artifact]],
     workers: Workers | None = None,
+    read: Mapping[tuple[str, int | None], Artifact] | None = None,
 ) -> Evaluation:
-    """Measure the index of every seed (seed -> model, index) and the spec's baselines beside it."""
+    """Measure the index of every seed (seed -> model, index) and the spec's baselines beside it.
+
+    `read` are the artifacts, by kind and seed, that re-ranking reads.
+    """
     workers = workers or LocalWorkers()
     queries = load_queries(corpus, vectors, spec.evaluate.split)
     if not queries:
@@ -151,6 +158,8 @@ def evaluate(
         for seed, (model, index) in models.items():
             with reading(index.root, BUILT):
                 work.add(seed, load_index(spec, model, index, workers))
+                if spec.search.rerank.type != "none":
+                    work.rerank(seed, model, index, read or {})
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
     found = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, work.level)
@@ -224,6 +233,31 @@ class _Work:
                     self._ivf(result, name, encoded, seed_index)
         collection.parts.close()
         self.results.append(result)
+
+    def rerank(
+        self, seed: int, model: Artifact, index: Artifact, read: Mapping[tuple[str, int | None], Artifact]
+    ) -> None:
+        """Measure one seed's index re-ranked, on the search path that serving uses; queries are split among workers."""
+        result, spec = self.results[-1], self.spec
+        name = f"{spec.router.type}+{spec.search.rerank.type}"
+        began = time.perf_counter()
+        found = {kind: str(one.folder) for (kind, own), one in read.items() if own in (None, seed)}
+        opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), found
+        own = shares(self.queries.texts, self.workers.count)
+        parts = self.workers.start(Reranked.open, [opened] * len(own))
+        asked = [([self.queries.texts[row] for row in rows], self.k) for rows in own]
+        answers = parts.each(Reranked.rank, asked)
+        parts.close()
+        ranking, taken = stacked([one for one, _ in answers]), sum(seconds for _, seconds in answers)
+        calls_Q = np.zeros(0) if ranking.calls_Q is None else ranking.calls_Q
+        result.reranked[name] = {
+            **self.judge.mean(ranking),
+            "visited": float(ranking.visited_Q.mean()) / self.base.matching,
+            "leaves": float(ranking.leaves_Q.mean()),
+            "calls": float(calls_Q.mean()),
+            "ms": 1e3 * taken / len(self.queries),
+        }
+        result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
         """The router as the spec searches: where queries have beams of their own by these, with a filter widened."""

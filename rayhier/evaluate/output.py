@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
-from rayhier.evaluate.tables import cell, encoders, reached, table
+from rayhier.evaluate.tables import cell, encoders, reached, reranked, table
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
@@ -26,6 +26,11 @@ REACHED_BY = (
     "The documents that a system visits to find that share of what exact search with the same encoder finds; in "
     "brackets its cost: dot products per query, for rows scanned and for routing. Both are shares of the corpus, means "
     "over queries."
+)
+
+RERANKED = (
+    "The index searched as it is served: calls are documents that the cross-encoder read for a query, milliseconds "
+    "those of one process for the whole query."
 )
 
 NEW_ANSWERS = (
@@ -60,7 +65,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
     ]
     learned = encoders(report, spec.evaluate.measures)
     deepest = spec.evaluate.deepest_recall
-    prices = reached(report, deepest)
+    prices, read = reached(report, deepest), reranked(report, spec.evaluate.measures)
     lines = [
         f"# {report.name}",
         "",
@@ -73,6 +78,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         *_markdown(*table(report, spec.evaluate.visited, deepest)),
         "",
         *(["## What recall costs", "", REACHED_BY, "", *_markdown(*prices), ""] if prices[1] else []),
+        *(["## Re-ranked by a cross-encoder", "", RERANKED, "", *_markdown(*read), ""] if read[1] else []),
         f"## All measures at {_searched(spec, report)}",
         "",
         *_markdown(header, rows),

@@ -23,11 +23,15 @@ def build(
     vectors: Artifact,
     models: Mapping[int, tuple[Artifact, Artifact]],
     attempt: Attempt,
+    read: Mapping[tuple[str, int | None], Artifact] | None = None,
 ) -> Output:
-    """Measure every seed's (model, index) and write the report below the attempt."""
+    """Measure every seed's (model, index) and write the report below the attempt.
+
+    `read` are the artifacts, by kind and seed, that re-ranking reads.
+    """
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
     with Actors(spec.cluster.evaluate) as actors:
-        report = write(spec, evaluate(spec, corpus, vectors, models, actors), attempt.root)
+        report = write(spec, evaluate(spec, corpus, vectors, models, actors, read), attempt.root)
     return Output({"documents": report.documents, "queries": report.queries, "seeds": report.seeds})
 
 

@@ -44,6 +44,10 @@ class SystemRow(_Row):
     """Most leaves visited, for HNSW efSearch; in a search by a level the results on the shortlist."""
     leaves: float | None = None
     """Mean number of leaves searched for a query; absent, like `beam`, for a system without a curve."""
+    calls: float | None = None
+    """Mean number of documents that a cross-encoder read for a query; absent where nothing is re-ranked."""
+    ms: float | None = None
+    """Milliseconds of one process for a query, re-ranking included; absent where nothing is re-ranked."""
 
 
 class CurveRow(_Row):
@@ -195,7 +199,9 @@ class Report(BaseModel):
 def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
     rows = []
     for result in seeds:
-        if name in result.points:
+        if name in result.reranked:
+            rows.append(result.reranked[name])
+        elif name in result.points:
             point = result.points[name]
             where = {"visited": point.visited_mean, "beam": float(point.beam), "leaves": point.leaves_mean}
             rows.append({**point.measures, **where})

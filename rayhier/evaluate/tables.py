@@ -31,9 +31,26 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
             rows.append([f"  {report.router} minus it", *("" if row is None else _difference(row) for row in shown)])
             rows.append(["  95% interval", *("" if row is None else _interval(row) for row in shown)])
     for name, values in report.systems.items():
-        if name not in report.curves:
+        if name not in report.curves and values.calls is None:
             cells = [cell(values.measures[measure]) if share == values.visited else "" for share in visited]
             rows.append([report.label(name), *cells])
+    return header, rows
+
+
+def reranked(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: the index re-ranked, beside itself; calls of the cross-encoder and milliseconds a query.
+
+    No rows where nothing was re-ranked.
+    """
+    header = ["re-ranked", *measures, "visited", "calls", "ms a query"]
+    named = [name for name, values in report.systems.items() if values.calls is not None]
+    rows = []
+    for name in [report.router, *named] if named else []:
+        values = report.systems[name]
+        costs = [f"{values.calls or 0:.0f}", "" if values.ms is None else f"{values.ms:.0f}"]
+        rows.append(
+            [report.label(name), *(cell(values.measures[m]) for m in measures), f"{values.visited:.1%}", *costs]
+        )
     return header, rows
 
 

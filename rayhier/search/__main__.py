@@ -22,8 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("question", help="the question, as text")
     parser.add_argument("-k", type=_count, default=10, help="number of results (default 10)")
     parser.add_argument("--beam", type=_count, default=None, help="most leaves to visit (default: the spec's)")
+    parser.add_argument(
+        "--budget",
+        type=_calls,
+        default=None,
+        help="most documents that a cross-encoder reads; 0: none are re-ranked (default: the spec's)",
+    )
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     given = parser.parse_args(arguments)
+    from rayhier.scores.spending import ScorerError
+
     try:
         from rayhier.corpus.check import encodes
         from rayhier.search.searcher import Searcher
@@ -37,16 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = None
         if given.filter is not None:
             wanted = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
-        answer = searcher.search([given.question], given.k, given.beam, wanted)[0]
-    except (InputError, OSError) as error:
+        answer = searcher.search([given.question], given.k, given.beam, given.budget, wanted)[0]
+    except (InputError, OSError, ScorerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for place, hit in enumerate(answer.hits, start=1):
         shown = hit.title or " ".join(hit.text.split())
         name = shown if shown == hit.id else f"{hit.id}  {shown}"
-        print(f"{place:>3}  {hit.score:.4f}  leaf {hit.leaf:<6} {name[:LINE_WIDTH]}")
+        score = f"{'~' if hit.estimated else ''}{hit.score:.4f}"
+        print(f"{place:>3}  {score}  leaf {hit.leaf:<6} {name[:LINE_WIDTH]}")
         if line := fields_line(hit.fields):
             print(f"{'':5}{line[:LINE_WIDTH]}")
+    if answer.calls is not None:
+        print(f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates")
     matching = "" if wanted is None else " that match"
     if wanted is not None and not answer.enough:
         every = searcher.levels is not None or len(answer.leaves) == searcher.model.router.n_leaves
@@ -77,6 +88,10 @@ def _value(value: object) -> str:
     """A simple text unquoted; anything else as JSON, which cannot be misread."""
     plain = isinstance(value, str) and value.isprintable() and value and not {" ", '"'} & set(value)
     return str(value) if plain else json.dumps(value, ensure_ascii=not str(value).isprintable())
+
+
+def _calls(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _count(text: str) -> int:

@@ -23,6 +23,8 @@ class Hit:
     """Text of the passage that scored best, where the corpus is cut into passages."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The corpus's declared fields."""
+    estimated: bool = False
+    """Whether a re-ranked result was not read by the cross-encoder: its score is what those read make of it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Answer:
     """Distinct documents scored, as a fraction of the corpus."""
     scored: int = 0
     """Scores computed from vectors or the deepest level: rows of leaves, or of a shortlist, one in each shard group."""
+    calls: int | None = None
+    """Documents that the cross-encoder read; None where nothing was re-ranked."""
     enough: bool = True
     """Whether `k` documents were found; false where the leaves that were visited hold fewer that match."""
 
@@ -45,26 +49,33 @@ class Answer:
 def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:
     """Each query's answer to a search for k documents, of the corpus's `total`; leaves [q, β] visited, -1 for none."""
     documents = ranking.documents.to_pylist()
+    call_Q = [None] * len(ranking.row_QK) if ranking.calls_Q is None else ranking.calls_Q.tolist()
     return [
         Answer(
-            [_hit(documents[row], score) for row, score in zip(rows, scores, strict=True) if row >= 0],
+            [
+                _hit(documents[row], score, estimated=calls is not None and place >= calls)
+                for place, (row, score) in enumerate(zip(rows, scores, strict=True))
+                if row >= 0
+            ],
             [leaf for leaf in leaves if leaf >= 0],
             visited,
             visited / max(1, total),
             scored,
+            calls,
             sum(row >= 0 for row in rows) >= k,
         )
-        for rows, scores, leaves, visited, scored in zip(
+        for rows, scores, leaves, visited, scored, calls in zip(
             ranking.row_QK.tolist(),
             ranking.score_QK.tolist(),
             leaves_QB.tolist(),
             ranking.visited_Q.tolist(),
             ranking.scanned_Q.tolist(),
+            call_Q,
             strict=True,
         )
     ]
 
 
-def _hit(document: dict[str, Any], score: float) -> Hit:
+def _hit(document: dict[str, Any], score: float, *, estimated: bool) -> Hit:
     fields = {name: value for name, value in document.items() if name not in OWN}
-    return Hit(document[ID], score, document["leaf"], document["title"], document["text"], fields)
+    return Hit(document[ID], score, document["leaf"], document["title"], document["text"], fields, estimated)

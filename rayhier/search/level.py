@@ -128,16 +128,19 @@ class LevelScan:
         }
         return cls(how, parts, leaves)
 
-    def shortlist(self, query: LevelQuery, results: int, wanted: Filter | None = None) -> Shortlist:
+    def shortlist(
+        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Shortlist:
         """The best rows of each query by the level that hold `results` results; only these are scored again.
 
-        Documents that a filter does not let through are not compared.
+        Documents that a filter does not let through are not compared. If `whole`, the documents have their own `doc_id`
+        and their `vector` too.
         """
         fetch, masks = results, self._masks(wanted)
         while True:
-            rows, whole = self._best(query.level_QK, fetch, masks)
-            _, row_QK, documents, place_QT = self._leaves.results(rows, results)
-            if whole or ((row_QK >= 0).sum(axis=1) >= results).all():
+            rows, complete = self._best(query.level_QK, fetch, masks)
+            _, row_QK, documents, place_QT = self._leaves.results(rows, results, whole=whole)
+            if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
             fetch *= 2  # several rows belong to one result
         listed = rows.first(place_QT.shape[1])
@@ -147,9 +150,11 @@ class LevelScan:
         compared = sum(self._compared(number, mask_N) for number, mask_N in masks.items())
         return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
 
-    def scan(self, query: LevelQuery, k: int, listed: int, wanted: Filter | None = None) -> Ranking:
+    def scan(
+        self, query: LevelQuery, k: int, listed: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Ranking:
         """The best k results of each query, of the `listed` best by the level that a filter lets through."""
-        return self.shortlist(query, listed, wanted).finished(k)
+        return self.shortlist(query, listed, wanted, whole=whole).finished(k)
 
     def _masks(self, wanted: Filter | None) -> Mapping[int, Bools | None]:
         """Documents [n] of each part that are compared, None for all; parts without any are left out."""

@@ -110,6 +110,19 @@ class LeafLists:
         """Scores and rows [q, k] of the best rows in each query's leaves [q, β]; a result may have several rows."""
         return self._best(query_QM, self._lists(leaves_QB), k)
 
+    def vectors(self, rows: Ints) -> Floats:
+        """Vectors [n, m] of some rows of lists that lose nothing, in the order of lists: flat or fp16."""
+        end_L = np.cumsum(self._held_L)
+        list_N = np.searchsorted(end_L, rows, side="right")
+        place_N, width = rows - (end_L - self._held_L)[list_N], self.index.code_size
+        kind = np.float32 if width == 4 * self.index.d else np.float16
+        vector_NM = np.empty((len(rows), self.index.d), np.float32)
+        for leaf in np.unique(list_N).tolist():
+            here = list_N == leaf
+            codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(leaf), int(self._held_L[leaf]) * width)
+            vector_NM[here] = codes.view(kind).reshape(-1, self.index.d)[place_N[here]]
+        return vector_NM
+
     def count(self, leaves_QB: Ints, elsewhere_QB: Ints) -> tuple[Ints, Ints]:
         """Distinct documents scored for each query [q] in its leaves [q, β], and rows scored: counted, not estimated.
 

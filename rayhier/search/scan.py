@@ -68,19 +68,22 @@ class LeafScan:
             if slot.holds_leaves:
                 _ = slot.segment.lists
 
-    def scan(self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None) -> Ranking:
+    def scan(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Ranking:
         """The best k results of each query [q, m] among its leaves [q, β] that lie here; -1 means no leaf.
 
-        Of documents that a filter does not let through, none is scored or counted.
+        Of documents that a filter does not let through, none is scored or counted. If `whole`, the ranking's documents
+        have their own `doc_id` and their `vector` too.
         """
         fetch = k * max(1, codecs.AGAIN[self.codec])
         first = self.candidates(query_QM, leaves_QB, k, fetch, wanted)
-        score_QK, row_QK, documents, _ = self.results(first.rows, k)
+        score_QK, row_QK, documents, _ = self.results(first.rows, k, whole=whole)
         tables, short_A = [documents], np.flatnonzero(~first.whole_Q & _lacks(row_QK, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
             more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, wanted)
-            score_AK, row_AK, documents, _ = self.results(more.rows, k)
+            score_AK, row_AK, documents, _ = self.results(more.rows, k, whole=whole)
             begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
             score_QK, row_QK = padded(score_QK, width, -np.inf), padded(row_QK, width, -1)
             score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
@@ -146,7 +149,7 @@ class LeafScan:
         """Whether a filter lets each row [n] of a segment through; segments by number."""
         return self._slots[segment].segment.matching(wanted).mask
 
-    def results(self, rows: "RankedRows", k: int) -> tuple[Floats, Ints, pa.Table, Ints]:
+    def results(self, rows: "RankedRows", k: int, *, whole: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
         """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
 
         Also the table rows [q, t] of the first rows, which may be more of one result.
@@ -154,7 +157,7 @@ class LeafScan:
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
             some = rows.first(taken)
-            table, place_QT = self._take(some)
+            table, place_QT = self._take(some, whole=whole)
             number_N = by_name(table[ID])
             # The appended number is the one that row -1 looks up.
             order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
@@ -164,13 +167,13 @@ class LeafScan:
                 return score_QK, place_QK, table, place_QT
             taken *= 2
 
-    def _take(self, rows: "RankedRows") -> tuple[pa.Table, Ints]:
+    def _take(self, rows: "RankedRows", *, whole: bool) -> tuple[pa.Table, Ints]:
         """A table of the rows' documents, and the place in it of each row's document."""
         place_QT, tables, begin = np.full(rows.row_QT.shape, -1), [pa.table({ID: pa.array([], pa.string())})], 0
         for number in np.unique(rows.segment_QT[rows.segment_QT >= 0]).tolist():
             here = rows.segment_QT == number
             wanted, place = np.unique(rows.row_QT[here], return_inverse=True)
-            tables.append(self._slots[number].segment.take(wanted))
+            tables.append(self._slots[number].segment.take(wanted, whole=whole))
             place_QT[here] = begin + place
             begin += len(wanted)
         return pa.concat_tables(tables[1:] or tables), place_QT

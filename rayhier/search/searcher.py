@@ -1,4 +1,4 @@
-"""Search over a published leaf map: encode -> route -> scan leaves -> best k."""
+"""Search over a published leaf map: encode -> route -> scan leaves -> re-rank -> best k."""
 
 import contextlib
 import weakref
@@ -7,19 +7,26 @@ from typing import Any, Self
 
 import numpy as np
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.ranking import Ranking, padded, stacked
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
 from rayhier.search.index import open_leaves, open_levels, reading_leaf_map
 from rayhier.search.level import LevelScan
 from rayhier.search.model import Model
+from rayhier.search.rerank import Reranker
+from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.scan import LeafScan
 from rayhier.search.widen import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter, parse
 from rayhier.storage import current
-from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
+
+AT_ONCE = 16
+"""Queries that are re-ranked at once, which limits the pools that are in memory."""
 
 
 class Searcher:
@@ -32,9 +39,11 @@ class Searcher:
         manifest: Manifest,
         pins: contextlib.ExitStack | None = None,
         levels: LevelScan | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
-        """Search leaves; where the spec asks for that, `levels` instead."""
+        """Search leaves; where the spec asks for that, `levels` instead, and re-rank what they find."""
         self.model, self.leaves, self.manifest, self.levels = model, leaves, manifest, levels
+        self.reranker = reranker
         self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
 
     @classmethod
@@ -47,28 +56,73 @@ class Searcher:
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(reading_leaf_map(workdir, now))
             model = Model.of_workdir(workdir, now).load()
-            leaves = open_leaves(now.spec, leaf_map)
-            levels = open_levels(model, leaf_map, leaves)
-            return cls(model, leaves, leaf_map.manifest, pins.pop_all(), levels)
+            found = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
+            if now.spec.search.rerank.type != "none":
+                for artifact in found.values():
+                    artifact.verify()
+            return cls.over(model, leaf_map, found, pins.pop_all())
+
+    @classmethod
+    def over(
+        cls,
+        model: Model,
+        leaf_map: LeafMap,
+        found: Mapping[str, Artifact],
+        pins: contextlib.ExitStack | None = None,
+    ) -> Self:
+        """Search a leaf map by an opened model, and re-rank with artifacts by kind, as the model's spec says."""
+        leaves = open_leaves(model.spec, leaf_map)
+        levels = open_levels(model, leaf_map, leaves)
+        reranker = open_reranker(model.spec, found, leaf_map)
+        return cls(model, leaves, leaf_map.manifest, pins, levels, reranker)
 
     def search(
         self,
         queries: Sequence[str],
         k: int | None = None,
         beam: int | None = None,
+        budget: int | None = None,
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
     ) -> list[Answer]:
         """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's.
 
-        With a filter, parsed or as JSON, of those that it lets through; a query then visits more leaves until enough
+        Re-ranked where the spec says so, by at most `budget` calls of the cross-encoder; 0: not re-ranked. With a
+        filter, parsed or as JSON, of the documents that it lets through; a query then visits more leaves until enough
         match, or until it has visited `search.widest`. InputError where the filter is none over the corpus's declared
-        fields, or a beam is given, but `search.how` is level.
+        fields, a beam is given, but `search.how` is level, or a budget, but the spec re-ranks nothing.
         """
+        return self._answers(*self.rank(queries, k, beam, budget, filter), k or self.model.spec.search.k)
+
+    def rank(
+        self,
+        queries: Sequence[str],
+        k: int | None = None,
+        beam: int | None = None,
+        budget: int | None = None,
+        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> tuple[Ranking, Ints]:
+        """Rank as `search` does: the ranking, and the leaves [q, β] that each query visited."""
         search = self.model.spec.search
         if beam is not None and self.levels is not None:
             raise InputError(f"beam: got {beam}, but search.how is level, which visits no leaves; allowed: none")
-        visits = beam or search.leaves_visited(len(self.manifest.counts), self.manifest.rows)
-        return self.search_encoded(self.model.encode(queries), k or search.k, visits, self._wanted(filter))
+        if budget is not None and self.reranker is None:
+            raise InputError(f"budget: got {budget}, but search.rerank is none; allowed: none, or a spec that re-ranks")
+        wanted, every = self._wanted(filter), len(self.manifest.counts)
+        visits = beam or search.leaves_visited(every, self.manifest.rows)
+        encoded, k = self.model.encode(queries), k or search.k
+        if self.reranker is None or budget == 0:
+            return self._found(encoded, k, visits, wanted)
+        if self.reranker.spec.pool == "all":
+            visits = every
+        pool, parts = max(k, self.reranker.pool(self.manifest.rows)), []
+        for start in range(0, len(queries), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            own = encoded[part]
+            found, leaves_QB = self._found(own, k, visits, wanted, pool)
+            parts.append((self.reranker(queries[part], own.numpy, found, k, budget), leaves_QB))
+        widest = max(leaves_QB.shape[1] for _, leaves_QB in parts)
+        every_QB = np.concatenate([padded(leaves_QB, widest, -1) for _, leaves_QB in parts])
+        return stacked([ranking for ranking, _ in parts]), every_QB
 
     def search_vectors(
         self,
@@ -79,7 +133,8 @@ class Searcher:
     ) -> list[Answer]:
         """The best `k` documents of each trained query vector [q, m] in the leaves that it visits, at most `beam`.
 
-        With a filter as in `search`. InputError where the router reads tokens.
+        They are not re-ranked, as there is no text to be read. With a filter as in `search`. InputError where the
+        router reads tokens.
         """
         return self.search_encoded(Encoded.of(query_QM), k, beam, self._wanted(filter))
 
@@ -88,20 +143,32 @@ class Searcher:
 
         With a filter as in `search`.
         """
-        total = self.manifest.documents
+        return self._answers(*self._found(encoded, k, beam, wanted), k)
+
+    def _found(
+        self, encoded: Encoded, k: int, beam: int, wanted: Filter | None, pool: int | None = None
+    ) -> tuple[Ranking, Ints]:
+        """What the scan finds, before any re-ranking, and the leaves visited.
+
+        The best `k` results; to be re-ranked, the best `pool` of the same leaves, their documents whole.
+        """
+        fetch, whole, search = k if pool is None else pool, pool is not None, self.model.spec.search
         if self.levels is not None:
             query = self.levels.how.query(self.model.tree, encoded)
-            ranking = self.levels.scan(query, k, self.model.spec.search.shortlisted(k), wanted)
-            return answers(ranking, np.zeros((len(encoded), 0), np.int64), total, k)
+            ranking = self.levels.scan(query, fetch, search.shortlisted(fetch), wanted, whole=whole)
+            return ranking, np.zeros((len(encoded), 0), np.int64)
         leaves = self.model.router.n_leaves
-        most = beam if wanted is None else self.model.spec.search.leaves_widened(leaves)
+        most = beam if wanted is None else search.leaves_widened(leaves)
         widening = Widening(self.model.route(encoded, beam)[0], Goal.of(k, beam, leaves, self.manifest.rows, most))
         while True:
             asked = encoded[widening.asked_A]
-            widening.put(self.leaves.scan(asked.numpy, widening.leaves, k, wanted))
+            widening.put(self.leaves.scan(asked.numpy, widening.leaves, fetch, wanted, whole=whole))
             if widening.done:
-                return answers(widening.ranking, widening.leaves_QB, total, k)
+                return widening.ranking, widening.leaves_QB
             widening.visit(self.model.widen(encoded[widening.asked_A], widening.wider))
+
+    def _answers(self, ranking: Ranking, leaves_QB: Ints, k: int) -> list[Answer]:
+        return answers(ranking, leaves_QB, self.manifest.documents, k)
 
     def _wanted(self, given: Filter | Mapping[str, Any] | None) -> Filter | None:
         return parse(given, self.model.spec.corpus.field_types) if isinstance(given, Mapping) else given

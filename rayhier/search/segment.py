@@ -33,7 +33,8 @@ from rayhier.storage.leaf_map import LeafMap, Shard, key_of
 
 LISTS, ROWS, ABOUT = "lists.faiss", "rows.arrow", "about.json"
 FORMAT = 2
-INNER = ("doc_id", "parent", "rank", "leaves", "log_prob", "vector")
+DOC_ID, VECTOR = "doc_id", "vector"
+INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
 KEPT_FILTERS = 4
 """Filters whose rows a segment remembers."""
@@ -53,8 +54,8 @@ class Segment(Protocol):
     def matching(self, wanted: Filter) -> LeafLists:
         """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
 
-    def take(self, rows: Ints) -> pa.Table:
-        """Column `id`, and the other columns that results show, of some rows."""
+    def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
+        """Column `id`, and the other columns that results show, of some rows; if `whole`, `doc_id` and `vector` too."""
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
@@ -95,8 +96,13 @@ class MemorySegment:
     def _matching(self) -> Callable[[Filter], LeafLists]:
         return _remembered(self.lists, self.table)
 
-    def take(self, rows: Ints) -> pa.Table:
-        """Column `id`, and the other columns that results show, of some rows."""
+    def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
+        """Column `id`, and the other columns that results show, of some rows.
+
+        ValueError where the `whole` is asked for: documents' own ids are not kept in memory.
+        """
+        if whole:
+            raise ValueError("whole: got rows in memory; allowed: of a mapped segment")
         return self.table.take(pa.array(rows))
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
@@ -178,9 +184,22 @@ class MappedSegment:
     def _matching(self) -> Callable[[Filter], LeafLists]:
         return _remembered(self.lists, self.table)
 
-    def take(self, rows: Ints) -> pa.Table:
-        """Column `id`, leaf, title, text and the corpus's declared fields of some rows."""
-        return self._shown.take(pa.array(rows))
+    def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
+        """Column `id`, leaf, title, text and the corpus's declared fields of some rows.
+
+        If `whole`, also `doc_id`, which tells passages of a document apart, and the stored `vector`, as float32.
+        """
+        shown = self._shown.take(pa.array(rows))
+        if not whole:
+            return shown
+        vectors = columns.vector_column(self._stored(rows), pa.float32())
+        shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))
+        return shown.append_column(VECTOR, pa.chunked_array([vectors]))
+
+    def _stored(self, rows: Ints) -> Floats:
+        """Stored vectors [n, m] of some rows: kept beside codes that lose precision, else the codes themselves."""
+        vectors = self._vectors
+        return self.lists.vectors(rows) if vectors is None else np.asarray(vectors[rows], dtype=np.float32)
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Inner products [a] of queries [a, m] and rows [a], by the stored vectors."""

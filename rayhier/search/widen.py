@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Ints
-from rayhier.dataset.ranking import Ranking, at, padded, repeated
+from rayhier.dataset.ranking import Ranking, at, compact, padded, repeated
 
 
 @dataclass(frozen=True)
@@ -112,4 +112,4 @@ def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
     visited_Q[asked_A], leaves_Q[asked_A] = after.visited_Q, after.leaves_Q
     scanned_Q[asked_A] += after.scanned_Q
     documents = pa.concat_tables([before.documents, after.documents], promote_options="default")
-    return Ranking(score_QK, row_QK, documents, visited_Q, scanned_Q, leaves_Q)
+    return Ranking(*compact(score_QK, row_QK, documents), visited_Q, scanned_Q, leaves_Q)

@@ -65,6 +65,8 @@ class ClusterSpec(Section):
     wait for tokens; `null`: each encoding process tokenises in a thread of its own."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train."""
+    scores: GpuWorkers = GpuWorkers()
+    """Processes that score pairs ahead by the cross-encoder; it trains on those of `train`."""
     index: GpuWorkers = GpuWorkers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: GpuWorkers = GpuWorkers()

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rayhier.spec.cluster import ClusterSpec
 from rayhier.spec.corpus import CorpusSpec
+from rayhier.spec.cross_encoder import CrossEncoderSpec, FactorsSpec, ScoresSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
 from rayhier.spec.evaluate import LISTED, UNFILTERED, Baseline, EvaluateSpec
@@ -14,7 +15,7 @@ from rayhier.spec.filter import YAML_WORDS, Filter, parse
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
-from rayhier.spec.search import MassBeam, SearchSpec
+from rayhier.spec.search import AdacurRerank, MassBeam, NoRerank, SearchSpec
 from rayhier.spec.section import Section
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
@@ -43,6 +44,12 @@ class JobSpec(Section):
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
     """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
+    cross_encoder: CrossEncoderSpec | None = None
+    """The model that reads a query and a document together; where left out, nothing is re-ranked."""
+    scores: ScoresSpec | None = None
+    """Pairs that the cross-encoder scores ahead; where left out, none."""
+    factors: FactorsSpec | None = None
+    """What is learned from these scores about every document; where left out, nothing."""
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
@@ -78,6 +85,7 @@ class JobSpec(Section):
         if self.search.how == "level":
             self._level_fits()
         self._filter_fits()
+        self._reranking_fits()
         self._keys_count()
         if isinstance(self.train, HceTraining):
             self._hce_fits(self.train)
@@ -125,6 +133,25 @@ class JobSpec(Section):
             raise InputError(
                 f"search.finish: got 'level' with search.level {level}, the deepest; allowed: none, vectors, or a "
                 "smaller level"
+            )
+
+    def _reranking_fits(self) -> None:
+        """InputError where a section that re-ranking needs is missing."""
+        if self.scores is not None and self.cross_encoder is None:
+            raise InputError("scores: got a section, but no cross_encoder, which scores; allowed: with cross_encoder")
+        if self.factors is not None and self.scores is None:
+            raise InputError("factors: got a section, but no scores, which they are made of; allowed: with scores")
+        rerank = self.search.rerank
+        if isinstance(rerank, NoRerank):
+            return
+        if self.cross_encoder is None:
+            raise InputError(
+                f"search.rerank.type: got {rerank.type!r}, but no cross_encoder; allowed: none, or with cross_encoder"
+            )
+        if isinstance(rerank, AdacurRerank) and (self.scores is None or self.scores.count != "all"):
+            raise InputError(
+                "search.rerank.type: got 'adacur', whose anchors are queries with scores of all documents; allowed: "
+                "rnr, axn, or with scores.count all"
             )
 
     def _hce_fits(self, train: HceTraining) -> None:

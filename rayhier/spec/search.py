@@ -3,9 +3,9 @@
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from rayhier.spec.section import Section
+from rayhier.spec.section import Section, UnusedKeysError
 
 ROWS_A_RESULT = 10
 """Rows that the leaves of an automatic beam hold for each result."""
@@ -31,9 +31,78 @@ class MassBeam(Section):
 
 
 class NoRerank(Section):
-    """No reranking: results keep the order of the leaf scan."""
+    """No re-ranking: results keep the order of the leaf scan."""
 
     type: Literal["none"]
+
+
+class Budget(Section):
+    """Calls of the cross-encoder that a query may make, and the documents that it may make them for."""
+
+    budget: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Documents that the cross-encoder reads for a query, at most."""
+    first: Literal["base", "bm25", "both", "random"] = "base"
+    """What orders the documents before the first call: the search's own score, BM25, both together, or chance."""
+    pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
+    """Documents that may be read: those of the leaves that the query visits, at most 10,000, the best so many of
+    these, or all of the index."""
+
+
+class Rnr(Budget):
+    """Retrieve and re-rank: the budget goes to the best by the search's own score."""
+
+    type: Literal["rnr"]
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds: all calls are made at once."""
+        return 1
+
+
+class Rounds(Budget):
+    """Calls in rounds: after each, the scores so far say which documents are read next."""
+
+    rounds: Annotated[int, Field(ge=2, le=1000)] = 5
+    """Rounds that the budget is divided into; the remainder is spent in the last."""
+
+    @model_validator(mode="after")
+    def _a_call_a_round(self) -> Self:
+        if self.budget < self.rounds:
+            raise ValueError(f"budget at least rounds ({self.rounds}): a round makes a call")
+        return self
+
+
+class AxnRerank(Rounds):
+    """AXN: a vector of the query that explains its scores so far finds the documents to be read next."""
+
+    type: Literal["axn"]
+    fit: Literal["ridge", "lstsq"] = "ridge"
+    """How scores are explained. `ridge`: by the search's own score, and a residual that similar documents share.
+    `lstsq`: by least squares over the documents' vectors, as AXN is printed."""
+    mu: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Ridge's weight against the residual, μ, for unit vectors."""
+    lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
+    """Share of the search's own query vector in that of `lstsq`, λ."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.fit == "ridge":
+            if self.lam:
+                raise UnusedKeysError(["lambda"], "only where fit is lstsq")
+        else:
+            self.refuse("mu", where="only where fit is ridge")
+        return self
+
+
+class AdacurRerank(Rounds):
+    """ADACUR: a document's vector is its scores for anchor queries, which are computed ahead for all documents."""
+
+    type: Literal["adacur"]
+
+
+Rerank = Annotated[NoRerank | Rnr | AxnRerank | AdacurRerank, Field(discriminator="type")]
 
 
 class SearchSpec(Section):
@@ -63,8 +132,8 @@ class SearchSpec(Section):
     cache_gb: Annotated[float, Field(gt=0)] = 50
     """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes: the least recently used is
     removed first; an index that a search has open is never removed."""
-    rerank: NoRerank = NoRerank(type="none")
-    """Second ranking of the results after the scan; only `none` exists."""
+    rerank: Rerank = NoRerank(type="none")
+    """Second ranking, by a cross-encoder: `none`, `rnr`, `axn` or `adacur`."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:

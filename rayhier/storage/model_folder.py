@@ -54,7 +54,7 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
     for file in (*weights, *dense):
         check_whole(file)
     digests = {file: files.digest(file) for file in (*weights, *dense)}
-    sha256 = digests[weights[0]] if len(weights) == 1 else _digest_of(digests[file] for file in weights)
+    sha256 = digests[weights[0]] if len(weights) == 1 else digest_of(digests[file] for file in weights)
     if spec.sha256 is not None and sha256 != spec.sha256:
         raise InputError(
             f"encoder.sha256: {weights[0] if len(weights) == 1 else layout.transformer} has {sha256}; "
@@ -67,7 +67,7 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
 def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
     """SHA-256 over the names, relative to a folder, and digests of its files."""
     named = sorted((file.relative_to(folder).as_posix(), digest) for file, digest in digests.items())
-    return _digest_of(f"{name} {digest}\n" for name, digest in named)
+    return digest_of(f"{name} {digest}\n" for name, digest in named)
 
 
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
@@ -101,7 +101,8 @@ def meaning(folder: Path) -> list[Path]:
     return sorted({file for pattern in MEANING for file in folder.glob(pattern) if file.is_file()})
 
 
-def _digest_of(parts: Iterable[str]) -> str:
+def digest_of(parts: Iterable[str]) -> str:
+    """SHA-256 over several texts, one after the other."""
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -57,41 +58,16 @@ def build(
         check_differences(vectors)
     pairs = count_pairs(spec.train, corpus, generated)
     _say_what_teaches(spec, supervised=pairs > 0, has_dev=bool(corpus.record.counts["splits"]["dev"]["relevant"]))
-    progress = Queue(actor_options={"num_cpus": 0})
-    filesystem, path = arrow.filesystem(attempt.scratch / "ray")
-    trainer = TorchTrainer(
-        train_worker,
-        train_loop_config={
-            "spec": spec.model_dump(mode="json"),
-            "seed": seed,
-            "model": str(model.path),
-            "corpus": str(corpus.folder),
-            "vectors": str(vectors.folder),
-            "generated": None if generated is None else str(generated.folder),
-            "root": str(attempt.root),
-            "scratch": str(attempt.scratch),
-            "progress": progress,
-        },
-        scaling_config=_scaling(spec.cluster.train),
-        run_config=RunConfig(
-            name=attempt.place.folder.name,
-            storage_path=path,
-            storage_filesystem=filesystem,
-            failure_config=FailureConfig(max_failures=MAX_FAILURES),
-            checkpoint_config=CheckpointConfig(num_to_keep=2),
-        ),
-    )
+    config = {
+        "spec": spec.model_dump(mode="json"),
+        "seed": seed,
+        "model": str(model.path),
+        "corpus": str(corpus.folder),
+        "vectors": str(vectors.folder),
+        "generated": None if generated is None else str(generated.folder),
+    }
     phases = spec.phases(pairs, int(corpus.record.counts["rows"]))
-    with Bar(f"train seed {seed}", max(1, sum(phases.values())), "epochs") as bar:
-        finished = threading.Event()
-        follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
-        follower.start()
-        try:
-            _fit(trainer)
-        finally:
-            finished.set()
-            follower.join()
-            progress.shutdown()
+    run_workers(train_worker, config, spec.cluster.train, attempt, f"train seed {seed}", sum(phases.values()))
     history = files.read_json(attempt.root / METRICS)
     best = {phase: best_row(rows) for phase, rows in history.items()}
     if any(best[phase]["epoch"] == 0 for phase in ENCODER_PHASES if phase in best):
@@ -101,6 +77,49 @@ def build(
     if spec.encoder.transformer_part is not None:
         counts["precision"] = _with_precision(spec, attempt.scratch).encoder.precision
     return Output(counts)
+
+
+def run_workers(
+    worker: Callable[[dict[str, Any]], None],
+    config: dict[str, Any],
+    workers: TrainWorkers,
+    attempt: Attempt,
+    title: str,
+    epochs: int,
+) -> None:
+    """Run Ray Train's workers to their end, with a progress bar of so many epochs.
+
+    Their configuration gets the attempt's `root` and `scratch`, and a queue for `progress`.
+    """
+    progress = Queue(actor_options={"num_cpus": 0})
+    filesystem, path = arrow.filesystem(attempt.scratch / "ray")
+    trainer = TorchTrainer(
+        worker,
+        train_loop_config={
+            **config,
+            "root": str(attempt.root),
+            "scratch": str(attempt.scratch),
+            "progress": progress,
+        },
+        scaling_config=_scaling(workers),
+        run_config=RunConfig(
+            name=attempt.place.folder.name,
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(max_failures=MAX_FAILURES),
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+        ),
+    )
+    with Bar(title, max(1, epochs), "epochs") as bar:
+        finished = threading.Event()
+        follower = threading.Thread(target=_follow, args=(progress, bar, finished), daemon=True)
+        follower.start()
+        try:
+            _fit(trainer)
+        finally:
+            finished.set()
+            follower.join()
+            progress.shutdown()
 
 
 def _fit(trainer: TorchTrainer) -> None:
@@ -147,7 +166,9 @@ def train_worker(config: dict[str, Any]) -> None:
     held_N = np.zeros(0, np.int64) if has_dev(corpus) else holdout_rows(documents.ids)
     material = Material(documents, examples, dev, phases, choice is not None, spans, titled, read, held_N)
     with ExitStack() as stack:
-        router = train(spec, seed, tower, material, run := Run(spec, phases, config["progress"], root, stack))
+        router = train(
+            spec, seed, tower, material, run := Run(spec.cluster.train, phases, config["progress"], root, stack)
+        )
     if run.group.rank > 0:
         return
     with files.filling(root / "encoder") as folder:
@@ -161,9 +182,9 @@ class Run:
     """Runs phases, resuming from the newest checkpoint."""
 
     def __init__(
-        self, spec: JobSpec, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
+        self, workers: TrainWorkers, epochs: dict[str, int], progress: Queue, root: Location, stack: ExitStack
     ) -> None:
-        self.spec, self.epochs, self.progress = spec, epochs, progress
+        self.workers, self.epochs, self.progress = workers, epochs, progress
         self.group = WorkerGroup()
         self.loops: dict[str, Loop] = {}
         self.checkpoint = self._saved(Path(stack.enter_context(tempfile.TemporaryDirectory())))
@@ -193,7 +214,7 @@ class Run:
                 for measure, value in row.items():
                     self.board.add_scalar(f"{name}/{measure}", value, loop.epoch)
                 self.progress.put_nowait({"phase": name, "reached": before + loop.epoch, **row})
-            if self.group.agree(loop.ended or time.monotonic() - saved >= self.spec.cluster.train.checkpoint_seconds):
+            if self.group.agree(loop.ended or time.monotonic() - saved >= self.workers.checkpoint_seconds):
                 self._save()
                 saved = time.monotonic()
         loop.restore_best()

@@ -18,7 +18,7 @@ import pytest
 
 from rayhier.spec.cluster import CpuWorkers
 
-STAGES = ("corpus", "generate", "embed", "train", "index", "evaluate", "cluster")
+STAGES = ("corpus", "generate", "embed", "train", "scores", "index", "evaluate", "cluster")
 T = TypeVar("T")
 
 
@@ -45,6 +45,8 @@ def in_this_process(patch: pytest.MonkeyPatch, *stages: str) -> None:
                 patch.setattr(module, "Actors", lambda own: contextlib.nullcontext(LocalWorkers(own.workers)))
             case _:
                 patch.setattr(module, "stream", stream_here)
+                if hasattr(module, "call"):
+                    patch.setattr(module, "call", lambda function, _, *given: function(*_copied(given)))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,49 @@ def levels(settings, learned):
     return loop
 
 
+def reading(micro_batch):
+    """A cross-encoder on groups of two corpora; without dropout, which every worker draws for itself."""
+    import numpy as np
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+    from rayhier.dataset.documents import Documents
+    from rayhier.model.cross_encoder import CrossEncoder
+    from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
+    from rayhier.train.cross_encoder.groups import Groups
+    from rayhier.train.cross_encoder.phase import Reading
+
+    pieces = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *(f"w{n}" for n in range(60))]
+    words = Tokenizer(models.WordLevel({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    pair = {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"}
+    words.post_processor = processors.TemplateProcessing(**pair, special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]")
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)  # the same weights in every process
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = BertConfig(vocab_size=len(pieces), num_labels=1, **shape, **none)
+    model = CrossEncoder(BertForSequenceClassification(config), tokenizer, "cls")
+    for name, parameter in model.named_parameters():
+        # Their gradients are zero but for rounding, of which AdamW makes whole steps.
+        parameter.requires_grad_(not name.endswith(("key.bias", "classifier.bias", "scale")))
+    examples = problem()
+    examples = replace(examples, query_texts=[f"w{n}" for n in range(40)])
+    documents = Documents([f"d{n}" for n in range(60)], examples.document_NM)
+    training = CrossEncoderTraining(epochs=2, batch_size=ROWS, lr=1e-4)
+    texts = [f"w{n} w{(n + 1) % 60}" for n in range(60)]
+    corpora = [Groups(examples, documents, texts, training.groups, seed) for seed in (0, 1)]
+    spec = CrossEncoderSpec(model="none", max_length=8, train=training)
+
+    def measure(now):
+        return {"dev": float(now.transformer.classifier.weight[0, 0].detach())}
+
+    made = Reading(model, corpora, spec, training, measure)
+    loop = begin(made)
+    made._step(np.arange(30, 30 + ROWS), [0, 0, 0], 0.1)
+    return loop
+
+
 def worker(kind: str, rank: int, size: int, folder: str, micro_batch: int | None) -> None:
     """Train a little, and leave the first batch's gradients, every loss and the weights behind."""
     import faiss
@@ -262,7 +306,9 @@ def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> l
     return [load_file(folder / f"{rank}.safetensors") for rank in range(size)]
 
 
-@pytest.fixture(scope="module", params=["joint", "contrast", "hce", "paper", "variation", "cosine", "teacher", "tall"])
+@pytest.fixture(
+    scope="module", params=["joint", "contrast", "hce", "paper", "variation", "cosine", "reading", "teacher", "tall"]
+)
 def alone(request, tmp_path_factory):
     """A kind of training, and what one process makes of it."""
     return request.param, run(request.param, tmp_path_factory.mktemp("workers") / "alone", 1)[0]
@@ -273,11 +319,13 @@ def test_workers_together_are_one(alone, tmp_path, size, micro_batch):
     kind, one = alone
     together = run(kind, tmp_path / "together", size, micro_batch)
     for name, wanted in one.items():
-        if name.startswith("gradient.") and kind not in ("teacher", "tall", "variation"):
+        if name.startswith("gradient.") and kind not in ("teacher", "tall", "variation", "reading"):
             assert wanted.abs().max() > 0
         if not name.startswith("history."):
             for found in together:
-                torch.testing.assert_close(found[name], wanted, atol=1e-5, rtol=1e-5)
+                # Of gradients that are zero but for rounding AdamW makes steps, each as long as the rate.
+                loose = 1e-4 if kind == "reading" and not name.startswith("gradient.") else 1e-5
+                torch.testing.assert_close(found[name], wanted, atol=loose, rtol=1e-5)
     for name in ("history.dev", "history.loss_total"):
         assert len(set(one[name].tolist())) > 1
         torch.testing.assert_close(together[0][name], one[name], atol=1e-5, rtol=1e-5)

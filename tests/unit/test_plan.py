@@ -14,8 +14,9 @@ from rayhier.outline import NOT_EVALUATED, notes, show
 from rayhier.plan import make_plan, size_of
 from rayhier.spec import InputError, load
 
-STAGES = tuple(stage for stage in planning.STAGES if stage != "generate")
-"""Stages of a spec without generated pairs."""
+READING = ("cross_encoder", "scores", "factors")
+STAGES = tuple(stage for stage in planning.STAGES if stage not in ("generate", *READING))
+"""Stages of a spec without generated pairs, and without a cross-encoder."""
 TEXTS = {"documents": "corpus", "queries": "queries"}
 SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*.yaml"))
 
@@ -50,6 +51,8 @@ def test_every_shipped_spec_is_planned(
 ) -> None:
     overrides = [f"workdir={tmp_path}/work", f"encoder.model={tiny_model}", "encoder.sha256=null"]
     overrides += ["cluster.embed.workers=1", "cluster.index.workers=1"]
+    reads = load(path).cross_encoder is not None
+    overrides += [f"cross_encoder.model={tiny_model}"] if reads else []
     override, leaves = FEW_LEAVES.get(load(path).router.type, (["router.branching=20"], 20))
     overrides += override
     match load(path).corpus.type:
@@ -64,7 +67,7 @@ def test_every_shipped_spec_is_planned(
     before = ray.is_initialized()
     assert run.main([str(path), *arguments, "--plan"]) == 0
     shown = capsys.readouterr().out
-    assert all(stage in shown for stage in STAGES)
+    assert all(stage in shown for stage in (*STAGES, *(READING if reads else ())))
     assert f"{leaves} leaves" in shown
     assert ray.is_initialized() == before
     assert not (tmp_path / "work").exists()

@@ -84,7 +84,7 @@ HIT = Hit("d1", 0.5, 3, "a title", "")
 def test_a_filter(printed):
     asked = []
     lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
-    assert asked == [(["oak"], 10, None, Bound("year", "gte", 2019))]
+    assert asked == [(["oak"], 10, None, None, Bound("year", "gte", 2019))]
     assert lines[1:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
 
 

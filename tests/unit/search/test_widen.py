@@ -38,7 +38,7 @@ def by_hand(vectors, leaf_of, row, k, beam, most):
 def test_beams_double_until_k_match_or_the_limit(vectors, router, leaf_of, leaves, leaf_map, k, beam, widest):
     searcher = open_searcher(vectors, router, leaves, leaf_map.manifest, widest=widest)
     most = max(beam, L if widest == "all" else widest)
-    answers = searcher.search([str(row) for row in range(N)], k, beam, SOME)
+    answers = searcher.search([str(row) for row in range(N)], k, beam, filter=SOME)
     for row, answer in enumerate(answers):
         own, documents, ids, scored = by_hand(vectors, leaf_of, row, k, beam, most)
         assert sorted(answer.leaves) == sorted(own)
@@ -52,7 +52,7 @@ def test_beams_double_until_k_match_or_the_limit(vectors, router, leaf_of, leave
 
 
 def test_nothing_matches(searcher):
-    for answer in searcher.search(["1", "2"], 3, 1, NONE):
+    for answer in searcher.search(["1", "2"], 3, 1, filter=NONE):
         assert (answer.hits, answer.documents, answer.scored, answer.enough) == ([], 0, 0, False)
         assert sorted(answer.leaves) == list(range(L))
 
@@ -65,7 +65,7 @@ def test_without_a_filter_no_beam_widens(searcher):
 
 def test_each_query_widens_alone(searcher, leaf_of):
     """One query has more than ten documents that match in its first leaf, the other none."""
-    first, last = searcher.search(["3", "4"], 1, 1, OneOf("leaf", (3,)))
+    first, last = searcher.search(["3", "4"], 1, 1, filter=OneOf("leaf", (3,)))
     assert (first.leaves, first.documents) == ([3], (leaf_of == 3).sum())
     assert (leaf_of == 3).sum() > N / L
     assert last.documents == first.documents
@@ -81,7 +81,7 @@ def test_a_query_that_spares_leaves_visits_them_when_it_lacks_results(vectors, l
     numbers = [str(row) for row in range(N)]
     spared = searcher.search(numbers, 3, L)
     assert min(len(answer.leaves) for answer in spared) < L
-    for answer in searcher.search(numbers, len(KEPT), 2, SOME):
+    for answer in searcher.search(numbers, len(KEPT), 2, filter=SOME):
         assert answer.enough
         assert {hit.id for hit in answer.hits} == {f"d{row}" for row in KEPT}
         assert len(set(answer.leaves)) == len(answer.leaves)

@@ -123,7 +123,7 @@ FILTERED = {"year": {"gte": 1900 + N // 3, "lt": 1900 + N // 2}}
 def test_a_filtered_answer_is_that_of_offline_search(engine, searcher, k, beam):
     wanted = parse(FILTERED, {"year": "int"})
     found = asyncio.run(engine.search(TEXTS, k, beam, wanted))
-    for answer, whole in zip(found.answers, searcher.search(TEXTS, k, beam, FILTERED), strict=True):
+    for answer, whole in zip(found.answers, searcher.search(TEXTS, k, beam, filter=FILTERED), strict=True):
         assert (answer.leaves, answer.documents, answer.enough) == (whole.leaves, whole.documents, whole.enough)
         np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in whole.hits], atol=1e-6)
         assert all(N // 3 <= int(hit.id[1:]) < N // 2 for hit in answer.hits)

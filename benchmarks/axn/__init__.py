@@ -1,0 +1,1 @@
+"""Cross-encoder search within a budget, beside its controls: `make bench-axn`."""

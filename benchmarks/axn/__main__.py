@@ -1,0 +1,65 @@
+"""Cross-encoder search within a budget, beside its controls: `make bench-axn`.
+
+Writes docs/axn.md. The truth is the score of every pair of 100 test queries, and of 50 train queries that nothing
+learns from, with all documents: hours of two cores, kept, so that the benchmark goes on where it was stopped; several
+processes may fill it (`python -m benchmarks.axn.fill --part 0 --parts 2`). Settings are chosen on the held-out train
+queries alone.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.axn import findings, leaves
+from benchmarks.axn.page import write_page
+from benchmarks.axn.world import HELD, TESTED, World
+from benchmarks.collection import ROOT, RUNS
+from benchmarks.machine import set_threads
+from rayhier.scores.settings import Settings
+
+
+def main() -> int:
+    """Measure, write the page and print it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.axn", description="Budgeted search beside its controls."
+    )
+    parser.add_argument("--workdir", type=Path, default=RUNS / "axn")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
+    parser.add_argument("--tests", type=int, default=TESTED, help="test queries that are measured")
+    parser.add_argument("--keeps", type=int, default=HELD, help="held-out train queries that are learned from")
+    parser.add_argument("--large", action="store_true", help="acl_title2abs too: 40,000 more pairs")
+    given = parser.parse_args()
+    set_threads(2)
+    began = time.monotonic()
+
+    def report(what: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
+
+    world = World.make(given.workdir, tests=given.tests, keeps=given.keeps)
+    for queries in (world.held, world.tested):
+        world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
+    report("the truth is there")
+    weight = Settings.read(world.cross_encoder).beside
+    gate = findings.gate(world, weight)
+    report("gate")
+    alone, beside = findings.tables(world, weight, report)
+    found = findings.Findings(alone, beside, weight, len(world.texts), gate)
+    found.curves.update(findings.curves(world))
+    report("curves")
+    found.leaves.update(leaves.beside_all(world))
+    if given.large:
+        found.leaves["acl_title2abs"] = leaves.elsewhere(given.workdir / "acl", world.cross_encoder.local("model"))
+    report("leaves")
+    found.black_box.update(findings.black_box(world))
+    fitting, reading, share = findings.rounds_share(world)
+    found.rounds.append(share)
+    found.seconds.update(
+        {"fits of a query, 100 calls in 5 rounds": fitting, "reading its 100 pairs": reading, **findings.steps(world)}
+    )
+    print(write_page(found, given.docs))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Search inside the leaves that a router visits, beside the same search over all documents."""
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.axn.findings import BIASED, RIDGE, RNR
+from benchmarks.axn.measured import measured, named, recall
+from benchmarks.axn.rows import Setting
+from benchmarks.axn.world import World
+from rayhier.arrays import Ints
+from rayhier.dataset.queries import Queries
+from rayhier.run import run
+from rayhier.search.model import Model
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.leaf_map import BUILT, LeafMap
+
+BUDGET, TIMES = 100, 4
+"""Calls of a query, and documents that visited leaves hold, at least, as a multiple of these."""
+OTHER, ASKED = "acl_title2abs", 100
+"""The larger collection, and its test queries that are asked."""
+
+
+def visited(world: World, queries: Queries) -> list[Ints]:
+    """Rows of the documents in the leaves that each query visits: the fewest leaves that hold four budgets."""
+    run(world.plan, ("train", "index"))
+    seed = world.plan.spec.evaluate.seeds[0]
+    index, trained = (Artifact.open(world.plan.step(kind, seed).place.folder) for kind in ("index", "model"))
+    model, leaf_map = Model.open(trained, world.plan.spec), LeafMap.open(index.root, BUILT)
+    row_of = {name: row for row, name in enumerate(world.documents.ids)}
+    held: dict[int, list[int]] = {}
+    for shard in leaf_map.manifest.shards:
+        table = leaf_map.read(shard, ["doc_id", "leaf"])
+        for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
+            held.setdefault(leaf, []).append(row_of[name])
+    encoded = model.encode_stored(queries.vector_QM, lambda: queries.texts)
+    leaves_QB, _ = model.route(encoded, model.router.n_leaves)
+    found = []
+    for leaves in leaves_QB.tolist():
+        rows: set[int] = set()
+        for leaf in leaves:
+            rows.update(held.get(leaf, []))
+            if len(rows) >= TIMES * BUDGET:
+                break
+        found.append(np.array(sorted(rows)))
+    return found
+
+
+def beside_all(world: World) -> dict[str, dict[str, float]]:
+    """SciFact: Top-10@100 of rows over all documents, and in the visited leaves alone, of the best over all."""
+    pools = visited(world, world.tested)
+    everywhere = Setting(world, world.tested, 0.0, leave_one_out=False)
+    inside = Setting(world, world.tested, 0.0, leave_one_out=False, pool=lambda query: pools[query])
+    share = float(np.mean([len(pool) for pool in pools])) / len(world.texts)
+    found = {}
+    for row in (RNR, RIDGE, BIASED):
+        both = [measured(one, row, [(10, BUDGET)]).mean(named(10, BUDGET)) for one in (everywhere, inside)]
+        found[row.name] = {"all": both[0], "leaves": both[1], "visited": share}
+    return found
+
+
+def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
+    """acl_title2abs: Top-1@100 and Top-10@100 in the visited leaves, every document of which is scored."""
+    world = World.make(
+        workdir,
+        OTHER,
+        (
+            f"cross_encoder.model={trained}",
+            "cross_encoder.train=null",
+            "scores=null",
+            "factors=null",
+            "search.rerank=null",
+        ),
+    )
+    queries = world.queries("test")
+    queries = queries.some(np.arange(len(queries)) < ASKED)
+    pools = visited(world, queries)
+    scores = [world.best_scores(queries.some(np.arange(ASKED) == row), pools[row][None])[0] for row in range(ASKED)]
+    base_QN = world.base(queries).astype(np.float64)
+    score_QN = np.full(base_QN.shape, -np.inf)
+    for query, (pool, own) in enumerate(zip(pools, scores, strict=True)):
+        score_QN[query, pool] = own
+    setting = Setting(world, queries, 0.0, leave_one_out=False, pool=lambda query: pools[query], scores=score_QN)
+    found = {"visited": float(np.mean([len(pool) for pool in pools])) / len(world.texts)}
+    for row in (RNR, RIDGE):
+        order, _ = setting.run(row, BUDGET)
+        found |= {f"{row.name}: Top-{k}@{BUDGET}": float(recall(order, score_QN, k).mean()) for k in (1, 10)}
+    return found

@@ -1,0 +1,235 @@
+"""The systems of the benchmark: each orders all documents of a query for a number of calls.
+
+Scores come from the truth, so a system costs no call here; calls are counted as if they were made. What learns from
+scores learns from those of the held-out train queries; a held-out query that is measured itself is left out of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+
+from benchmarks.axn.world import World
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.dataset.queries import Queries
+from rayhier.model.encoder import ResidualHead
+from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
+from rayhier.scores.fits import Fit, Fixed, LeastSquares, Matching, Ridge, Tour
+from rayhier.scores.spending import Asked, Spending
+from rayhier.search.rerank import LEXICAL
+from rayhier.spec.cross_encoder import FactorsSpec
+
+ROUNDS = 5
+First = Literal["base", "bm25", "both"]
+Vectors = Literal["base", "transductive", "inductive", "distilled", "anchors"]
+DISTILL_EPOCHS, DISTILL_RATE = 10, 1e-3
+
+
+@dataclass(frozen=True)
+class Offline:
+    """Scores computed ahead: some documents of every held-out query, or some queries of every document."""
+
+    per: Literal["query", "item"] = "query"
+    count: int = 100
+    queries: int = 50
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system: what it knows ahead, and how it spends calls."""
+
+    name: str
+    fit: Literal["none", "lstsq", "ridge", "tour-kl", "tour-mse", "exact"] = "none"
+    vectors: Vectors = "base"
+    bias: bool = False
+    offline: Offline | None = None
+    first: First = "base"
+    lam: float = 0.0
+    mu: float = 1.0
+    rate: float = 0.0
+    rounds: int = ROUNDS
+
+    def calls(self, documents: int) -> int:
+        """Calls made ahead."""
+        off = self.offline
+        if off is None:
+            return 0
+        return off.count * documents if off.per == "item" else off.queries * min(off.count, documents)
+
+
+@dataclass
+class Setting:
+    """Queries to be measured, with all that systems may know of them; scores are those of the truth + beside · base."""
+
+    world: World
+    queries: Queries
+    beside: float
+    leave_one_out: bool
+    """Whether the queries are the held-out ones, each of which is left out of what is learned for it."""
+    pool: Callable[[int], Ints] | None = None
+    """Rows of the documents that a query may read; None: all."""
+    black_box: Callable[[Queries], Floats] | None = None
+    """Scores [q, n] of another scorer than the cross-encoder."""
+    _kept: dict[object, object] = field(default_factory=dict)
+
+    scores: Values | None = None
+    """Scores [q, n] of the queries; None: the truth."""
+    held: Floats | None = None
+    """Scores [h, n] of the held-out queries; None: the truth."""
+
+    def __post_init__(self) -> None:
+        self.base_QN = self.world.base(self.queries).astype(np.float64)
+        score_QN = self._truth(self.queries) if self.scores is None else self.scores
+        self.score_QN = score_QN + self.beside * self.base_QN
+        self.words_QN = np.stack([self.world.words.scores(text) for text in self.queries.texts]).astype(np.float64)
+
+    def _truth(self, queries: Queries) -> Floats:
+        return self.black_box(queries) if self.black_box else self.world.known(queries)
+
+    @property
+    def held_scores(self) -> Floats:
+        """Scores of the held-out queries, from which systems learn."""
+        return self._once("held", lambda: self._truth(self.world.held) if self.held is None else self.held)  # type: ignore[return-value]
+
+    def _once(self, key: object, make: Callable[[], object]) -> object:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def run(self, row: Row, budget: int) -> tuple[list[Ints], list[int]]:
+        """Documents of every query, best first, and the calls made."""
+        asked, pools = [], []
+        for query in range(len(self.queries)):
+            pool = np.arange(self.base_QN.shape[1]) if self.pool is None else self.pool(query)
+            pools.append(pool)
+            asked.append(self.asked(row, query, pool))
+        spending = Spending(budget, min(row.rounds if row.fit not in ("none", "exact") else 1, budget))
+
+        def score(query_N: Ints, row_N: Ints) -> Values:
+            at = [pools[query][place] for query, place in zip(query_N, row_N, strict=True)]
+            return np.asarray(self.score_QN[query_N, at], dtype=np.float64)
+
+        spent = spending(score, asked)
+        return [pool[own.row_P] for pool, own in zip(pools, spent, strict=True)], [own.calls for own in spent]
+
+    def asked(self, row: Row, query: int, pool: Ints) -> Asked:
+        """One query's pool as a row knows it: the first round's order, and the fit."""
+        base_P, words_P = self.base_QN[query, pool], self.words_QN[query, pool]
+        both_P = base_P + LEXICAL * words_P / max(float(words_P.max(initial=0)), 1e-9)
+        first_P = {"base": base_P, "bm25": words_P, "both": both_P}[row.first]
+        learned = self.learned(row, query)
+        vector_PM = learned.vector_NM[pool]
+        own_M = learned.query(self.queries.vector_QM[query])
+        if row.vectors != "base" and row.fit == "none":
+            first_P = (vector_PM @ own_M).astype(np.float64)
+        fit: Fit
+        match row.fit:
+            case "none":
+                fit = Fixed(first_P)
+            case "exact":
+                # The query vector that explains the scores of all documents: no budget's fit can know more.
+                every = np.arange(len(pool))
+                first_P = LeastSquares(vector_PM).estimate(every, self.score_QN[query, pool])
+                fit = Fixed(first_P)
+            case "lstsq":
+                fit = LeastSquares(vector_PM, own_M.astype(np.float64), row.lam, learned.matching)
+            case "ridge":
+                prior_P = base_P
+                if row.bias:
+                    prior_P = learned.slope * base_P + learned.bias_N[pool] + self.beside * base_P
+                fit = Ridge(prior_P, vector_PM, row.mu)
+            case "tour-kl" | "tour-mse":
+                loss: Literal["kl", "mse"] = "kl" if row.fit == "tour-kl" else "mse"
+                fit = Tour(vector_PM, own_M.astype(np.float64), row.rate, loss, learned.matching)
+        return Asked(first_P, fit)
+
+    def learned(self, row: Row, query: int) -> "Learned":
+        """What a row learns from scores ahead, without those of the query itself."""
+        left_out = query if self.leave_one_out and row.offline is not None else None
+        key = (row.vectors, row.offline, left_out)
+        return self._once(key, lambda: self._learn(row, left_out))  # type: ignore[return-value]
+
+    def _learn(self, row: Row, left_out: int | None) -> "Learned":
+        held, item_NM = self.world.held, self.world.documents.vector_NM
+        matrix = sampled(row.offline, self.held_scores, held.vector_QM @ item_NM.T, left_out)
+        if matrix is None:
+            # Matched by the truth of held-out queries' first hundred, which any user has after a day.
+            top_HK = np.argsort(-(held.vector_QM @ item_NM.T), axis=1)[:, :100]
+            score_X = np.take_along_axis(self.held_scores, top_HK, axis=1).reshape(-1).astype(np.float64)
+            base_X = np.take_along_axis(held.vector_QM @ item_NM.T, top_HK, axis=1).reshape(-1).astype(np.float64)
+            return Learned(item_NM, matching=Matching.of(score_X, base_X))
+        base_X = base_scores(matrix, held.vector_QM, item_NM)
+        matching, (bias_N, slope) = match(matrix, base_X), residual_bias(matrix, base_X, len(item_NM))
+        lessons = matrix, matching(matrix.score_X), held.vector_QM, item_NM
+        match row.vectors:
+            case "transductive":
+                vector_NM = transductive(*lessons, FactorsSpec(vectors="transductive"), 0)
+            case "inductive":
+                vector_NM = mapped(inductive(*lessons, FactorsSpec(vectors="inductive"), 0), item_NM)
+            case "distilled":
+                head = distilled(matrix, held.vector_QM, item_NM)
+                return Learned(_mapped(head, item_NM), bias_N, slope, matching, head)
+            case "anchors":
+                rows = np.unique(matrix.query_X)
+                vector_NM = np.ascontiguousarray(self.held_scores[rows].T.astype(np.float64))
+                matching = Matching(0.0, 1.0)
+            case _:
+                vector_NM = item_NM
+        return Learned(vector_NM, bias_N, slope, matching)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned ahead about all documents."""
+
+    vector_NM: Floats
+    bias_N: Values = field(default_factory=lambda: np.zeros(0))
+    slope: float = 0.0
+    matching: Matching = field(default_factory=lambda: Matching(0.0, 1.0))
+    head: ResidualHead | None = None
+
+    def query(self, query_M: Floats) -> Floats:
+        """The query's vector in the space of the documents' vectors; zeros where these are anchors' scores."""
+        if self.head is not None:
+            return np.asarray(_mapped(self.head, query_M[None])[0])
+        wide = self.vector_NM.shape[1]
+        return query_M if len(query_M) == wide else np.zeros(wide, np.float32)
+
+
+def sampled(offline: Offline | None, score_HN: Floats, base_HN: Floats, left_out: int | None) -> Matrix | None:
+    """The sparse matrix of a setting: the base's best documents of each query, or best queries of each document."""
+    if offline is None:
+        return None
+    rows = np.array([row for row in range(len(score_HN)) if row != left_out])[: offline.queries]
+    if offline.per == "query":
+        item_HK = np.argsort(-base_HN[rows], axis=1, kind="stable")[:, : offline.count]
+        query_X, item_X = np.repeat(rows, item_HK.shape[1]), item_HK.reshape(-1)
+    else:
+        best_KN = rows[np.argsort(-base_HN[rows], axis=0, kind="stable")[: offline.count]]
+        query_X, item_X = best_KN.reshape(-1), np.tile(np.arange(base_HN.shape[1]), len(best_KN))
+    return Matrix(query_X, item_X, score_HN[query_X, item_X].astype(np.float64))
+
+
+def distilled(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> ResidualHead:
+    """A head of the dual encoder that learns the scores' softmax over each query's documents."""
+    head = ResidualHead(query_QM.shape[1])
+    optimizer = torch.optim.AdamW(head.parameters(), lr=DISTILL_RATE)
+    query, item = torch.from_numpy(query_QM), torch.from_numpy(item_NM)
+    groups = [np.flatnonzero(matrix.query_X == one) for one in np.unique(matrix.query_X)]
+    for epoch in range(DISTILL_EPOCHS):
+        for number in np.random.default_rng(epoch).permutation(len(groups)):
+            rows = groups[number]
+            target = torch.from_numpy(matrix.score_X[rows]).float().softmax(0)
+            own = head(item[matrix.item_X[rows]]) @ head(query[matrix.query_X[rows[:1]]])[0]
+            loss = -(target * (20 * own).log_softmax(0)).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return head.eval()
+
+
+@torch.inference_mode()
+def _mapped(head: ResidualHead, vector_NM: Floats) -> Floats:
+    return np.asarray(head(torch.from_numpy(np.ascontiguousarray(vector_NM))).numpy())

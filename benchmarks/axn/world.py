@@ -1,0 +1,123 @@
+"""What the benchmark searches: SciFact, its base vectors, BM25, a trained cross-encoder, and scores of all pairs."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.axn.truth import Truth
+from benchmarks.cache import keep, key
+from benchmarks.collection import ROOT, folder
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.documents import Documents, load_documents, load_texts
+from rayhier.dataset.holdout import held_queries
+from rayhier.dataset.queries import Queries, load_queries
+from rayhier.plan import Plan, make_plan
+from rayhier.run import run
+from rayhier.scores.settings import Settings, open_scorer
+from rayhier.search.words import Words
+from rayhier.spec import load
+from rayhier.storage.artifact import Artifact
+
+SPEC = ROOT / "specs" / "scifact-axn.yaml"
+TESTED, HELD = 100, 50
+"""Test queries, and train queries that no training sees, whose scores for all documents are the truth."""
+MADE = ("corpus", "embed", "cross_encoder")
+
+
+@dataclass(frozen=True)
+class World:
+    """A collection under its base encoder and a cross-encoder."""
+
+    plan: Plan
+    corpus: Artifact
+    vectors: Artifact
+    cross_encoder: Artifact
+    scores: Path
+    """Folder of the truth."""
+    tests: int = TESTED
+    """Test queries whose truth is used."""
+    keeps: int = HELD
+    """Held-out train queries whose truth is used."""
+
+    @classmethod
+    def make(
+        cls, workdir: Path, name: str = "scifact", more: tuple[str, ...] = (), tests: int = TESTED, keeps: int = HELD
+    ) -> "World":
+        """Run the shipped spec up to the cross-encoder where that is missing, and open what it published."""
+        overrides = [f"workdir={workdir.absolute()}", f"corpus.path={folder(name).absolute()}", *more]
+        plan = make_plan(load(SPEC, overrides))
+        run(plan, MADE)
+        corpus, vectors, reads = (
+            Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors", "cross_encoder")
+        )
+        kept = workdir / "truth" / f"{reads.folder.name}-{corpus.folder.name}-{Settings.read(reads).precision}"
+        return cls(plan, corpus, vectors, reads, kept, tests, keeps)
+
+    @cached_property
+    def documents(self) -> Documents:
+        """Ids and base vectors of all documents."""
+        return load_documents(self.corpus, self.vectors)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Texts of all documents, in their order."""
+        texts: list[str] = load_texts(self.corpus, self.documents.ids).to_pylist()
+        return texts
+
+    @cached_property
+    def words(self) -> Words:
+        """BM25 over all documents."""
+        return Words(self.texts)
+
+    @cached_property
+    def truth(self) -> Truth:
+        """Scores of all pairs, kept."""
+        spec = self.plan.spec.cross_encoder
+        assert spec is not None
+        return Truth(self.scores, open_scorer(self.cross_encoder, spec), self.texts)
+
+    def queries(self, split: str) -> Queries:
+        """All judged queries of a split."""
+        return load_queries(self.corpus, self.vectors, split)
+
+    @cached_property
+    def tested(self) -> Queries:
+        """The test queries whose truth is known: the first by a hash of their ids."""
+        queries = self.queries("test")
+        return queries.some(np.isin(queries.ids, held_queries(queries.ids, self.tests)))
+
+    @cached_property
+    def held(self) -> Queries:
+        """Train queries that nothing learned from; settings are chosen on them, and they are ADACUR's anchors."""
+        queries = self.queries("train")
+        return queries.some(np.isin(queries.ids, held_queries(queries.ids, self.keeps)))
+
+    def known(self, queries: Queries) -> Floats:
+        """Scores [q, n] of all documents for queries whose truth is kept or now made."""
+        return np.stack([self.truth.scores(name, text) for name, text in zip(queries.ids, queries.texts, strict=True)])
+
+    def best_scores(self, queries: Queries, best_QK: Ints) -> Floats:
+        """Scores [q, k] of some documents of every query; those that the truth lacks are read and kept."""
+        found = []
+        for name, text, row_K in zip(queries.ids, queries.texts, best_QK, strict=True):
+            known = self.truth.known(name)
+            if len(known) == len(self.texts):
+                found.append(known[row_K])
+                continue
+            path = self.scores / "best" / f"{name}-{key(row_K.tolist())}.npz"
+            if not path.is_file():
+                read = self.truth.scorer([text] * len(row_K), [self.texts[row] for row in row_K.tolist()])
+                keep(path, {"scores": read})
+            with np.load(path) as held:
+                found.append(held["scores"])
+        return np.stack(found)
+
+    def fresh_scorer(self, queries: list[str], items: list[str]) -> Floats:
+        """Scores [n] of pairs, read anew."""
+        return self.truth.scorer(queries, items)
+
+    def base(self, queries: Queries) -> Floats:
+        """Base scores [q, n] of all documents."""
+        return queries.vector_QM @ self.documents.vector_NM.T

@@ -1,0 +1,176 @@
+"""The cross-encoder: a transformer that reads a query and a document as one sequence and scores the pair.
+
+`cls` is transformers' sequence classification with one output; `emb` is the scaled cosine of the mean vectors of the
+two segments (after Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders",
+ICLR 2024, whose [EMB]-CE takes the inner product of two tokens' vectors). Folders are in sentence-transformers'
+CrossEncoder layout, weights in safetensors only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rayhier.model.encoder import LOCAL, load_transformer, positions
+from rayhier.spec import InputError
+from rayhier.spec.cross_encoder import Head
+from rayhier.storage.cross_encoder_folder import KEY, SCALE
+from rayhier.storage.model_folder import WEIGHTS
+
+START_SCALE = 20.0
+"""Scale that an untrained `emb` head has."""
+IDENTITY = "torch.nn.modules.linear.Identity"
+NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "roberta.pooler.")
+"""Beginnings of the names of weights that a model which was not trained on pairs lacks: those that training makes."""
+SPREAD = 0.02
+"""Standard deviation of new weights."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Token ids of pairs [n, t], 1 on tokens, and the segment of each token: 1 query, 2 document, 0 neither."""
+
+    ids_NT: Tensor
+    mask_NT: Tensor
+    type_NT: Tensor
+    """Token types that the transformer was trained with; all 0 for one without."""
+    segment_NT: Tensor
+
+    def to(self, device: torch.device) -> "Pairs":
+        """Copy of the pairs on a device."""
+        return Pairs(*(part.to(device) for part in (self.ids_NT, self.mask_NT, self.type_NT, self.segment_NT)))
+
+
+class ScoreLayer(nn.Linear):
+    """The last layer, in float32 whatever the transformer computes in: bfloat16 tells few of a query's best apart."""
+
+    def forward(self, x_NM: Tensor) -> Tensor:
+        """Scores [n, 1] of vectors [n, m]."""
+        with torch.autocast(x_NM.device.type, enabled=False):
+            return F.linear(x_NM.float(), self.weight.float(), None if self.bias is None else self.bias.float())
+
+
+class CrossEncoder(nn.Module):
+    """Pairs -> scores; `tokenizer` makes the pairs' token ids."""
+
+    def __init__(self, transformer: Any, tokenizer: Any, head: Head, scale: float = START_SCALE) -> None:
+        super().__init__()
+        self.transformer, self.tokenizer, self.head = transformer, tokenizer, head
+        self.scale = nn.Parameter(torch.tensor(scale), requires_grad=head == "emb")
+        base = transformer.base_model if head == "cls" else transformer
+        self.longest = positions(base)
+        self.types = int(getattr(transformer.config, "type_vocab_size", 0) or 0) > 1
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """Float32 scores [n] of pairs."""
+        given = {"input_ids": pairs.ids_NT, "attention_mask": pairs.mask_NT}
+        if self.types:
+            given["token_type_ids"] = pairs.type_NT
+        if self.head == "cls":
+            logits_N1: Tensor = self.transformer(**given).logits
+            return logits_N1[:, 0].float()
+        hidden_NTM: Tensor = self.transformer(**given).last_hidden_state.float()
+        query_NM, item_NM = (_mean(hidden_NTM, pairs.segment_NT == segment) for segment in (1, 2))
+        return self.scale * F.cosine_similarity(query_NM, item_NM, dim=-1)
+
+    def tokenise(self, queries: Sequence[str], items: Sequence[str], max_length: int) -> list[tuple[Any, ...]]:
+        """Token ids, token types and segments of every pair, cut to `max_length` tokens."""
+        found = self.tokenizer(
+            list(queries),
+            list(items),
+            truncation=True,
+            max_length=min(max_length, self.longest),
+            return_attention_mask=False,
+            return_token_type_ids=True,
+            verbose=False,
+        )
+        segments = [[0 if one is None else one + 1 for one in found.sequence_ids(n)] for n in range(len(queries))]
+        return list(zip(found["input_ids"], found["token_type_ids"], segments, strict=True))
+
+    def padded(self, tokens: Sequence[tuple[Any, ...]]) -> Pairs:
+        """Pad the tokens of pairs on the right to the longest of them."""
+        longest = max(len(ids) for ids, _, _ in tokens)
+        ids_NT, types_NT, segment_NT, mask_NT = np.zeros((4, len(tokens), longest), np.int64)
+        ids_NT += self.tokenizer.pad_token_id or 0
+        for row, (ids, types, segments) in enumerate(tokens):
+            ids_NT[row, : len(ids)], types_NT[row, : len(ids)] = ids, types
+            segment_NT[row, : len(ids)], mask_NT[row, : len(ids)] = segments, 1
+        return Pairs(*(torch.from_numpy(array) for array in (ids_NT, mask_NT, types_NT, segment_NT)))
+
+
+def _mean(hidden_NTM: Tensor, here_NT: Tensor) -> Tensor:
+    weight_NT1 = here_NT.unsqueeze(-1).float()
+    return (hidden_NTM * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
+
+
+def load_cross_encoder(
+    folder: Path, head: Head, dtype: torch.dtype = torch.float32, seed: int | None = None
+) -> CrossEncoder:
+    """Load a cross-encoder from a folder.
+
+    With a `seed` the weights of a head that the folder lacks are drawn from it, as training starts. Raises InputError
+    where weights are missing otherwise, or the model has more than one output.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+    if head == "emb":
+        file = folder / SCALE
+        scale = float(load_file(file)["scale"]) if file.is_file() else START_SCALE
+        return CrossEncoder(load_transformer(folder, dtype), tokenizer, head, scale).eval()
+    return CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head).eval()
+
+
+def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    config = AutoConfig.from_pretrained(folder, **LOCAL)
+    outputs = config.num_labels
+    if any(str(name).endswith("ForSequenceClassification") for name in config.architectures or ()) and outputs != 1:
+        raise InputError(f"{KEY}: {folder} has {outputs} outputs; allowed: one, the score of a pair")
+    config.num_labels = 1
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed or 0)
+        model, found = AutoModelForSequenceClassification.from_pretrained(
+            folder, config=config, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
+        )
+    missing = sorted(found["missing_keys"])
+    wrong = [name for name in missing if seed is None or not name.startswith(NEW)]
+    wrong += sorted(str(name) for name in found["mismatched_keys"])
+    if wrong:
+        raise InputError(
+            f"{KEY}: {folder / WEIGHTS} lacks {len(wrong)} tensors of a cross-encoder, the first: {wrong[0]}; allowed: "
+            "a model trained on pairs, cross_encoder.train, or head emb, which needs no weights of its own"
+        )
+    _score_in_float32(model)
+    return model.eval()
+
+
+def _score_in_float32(model: Any) -> None:
+    """Let the layer that gives the score compute in float32."""
+    for name, module in reversed(list(model.named_modules())):
+        if isinstance(module, nn.Linear) and module.out_features == 1:
+            layer = ScoreLayer(module.in_features, 1, bias=module.bias is not None)
+            layer.load_state_dict(module.state_dict())
+            parent, _, own = name.rpartition(".")
+            setattr(model.get_submodule(parent), own, layer)
+            return
+
+
+def save_cross_encoder(model: CrossEncoder, max_length: int, folder: Path) -> None:
+    """Write a cross-encoder as sentence-transformers' CrossEncoder reads it; `emb` adds its scale."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.transformer.config.sentence_transformers = {"activation_fn": IDENTITY}
+    model.transformer.save_pretrained(folder)
+    model.tokenizer.model_max_length = max_length
+    model.tokenizer.save_pretrained(folder)
+    if model.head == "emb":
+        save_file({"scale": model.scale.detach().cpu().clone()}, folder / SCALE)

@@ -1,0 +1,99 @@
+"""The factors artifact: a vector and a bias for every document that has scores, joined to an index by document id."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from pydantic import BaseModel, ConfigDict
+from safetensors.torch import load_file
+
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.scores.factorise import Inductive, mapped
+from rayhier.scores.fits import Matching
+from rayhier.spec import InputError
+from rayhier.storage import columns, files
+from rayhier.storage.artifact import Artifact
+
+CONFIG, ITEMS, MAP = "factors.json", "items.parquet", "inductive.safetensors"
+
+
+class Learned(BaseModel):
+    """What was learned beside the documents' own numbers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    model: str
+    """Fingerprint of the model whose vectors the factors start at."""
+    slope: float
+    """Mean slope of scores on the base score."""
+    alpha: float
+    beta: float
+    """Score matching: β (s - α) has the base's range."""
+    biased: bool
+    """Whether documents have a bias."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Factors of documents, opened."""
+
+    learned: Learned
+    table: pa.Table
+    """Columns doc_id, bias, count, and vector where vectors are free."""
+    inductive: Inductive | None = None
+
+    @classmethod
+    def open(cls, factors: Artifact, model: str) -> "Factors":
+        """Open published factors; InputError where they were made for another model than `model`."""
+        learned = Learned.model_validate(files.read_json(factors.path(CONFIG)))
+        if learned.model != model:
+            raise InputError(f"{factors.folder}: was made for model {learned.model}, not {model}; run the spec again")
+        table = files.read_table(factors.path(ITEMS))
+        if not factors.names("map/"):
+            return cls(learned, table)
+        tensors = load_file(factors.local("map") / MAP)
+        inductive = Inductive(tensors["net.2.bias"].shape[0])
+        inductive.load_state_dict(tensors)
+        return cls(learned, table, inductive.eval())
+
+    @property
+    def matching(self) -> Matching:
+        """Score matching, for fits over the documents' vectors."""
+        return Matching(self.learned.alpha, self.learned.beta)
+
+    @cached_property
+    def _ids(self) -> pa.Array:
+        return self.table["doc_id"].combine_chunks()
+
+    @cached_property
+    def _vectors(self) -> Floats | None:
+        return columns.matrix(self.table["vector"]) if "vector" in self.table.column_names else None
+
+    def rows(self, ids: pa.Array) -> Ints:
+        """Rows [n] of documents by their ids; -1 for those without scores."""
+        found = pc.fill_null(pc.index_in(ids, self._ids), -1)
+        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+    def vectors(self, row_N: Ints, own_NM: Floats) -> Floats:
+        """Vectors [n, m] of documents: free ones where they have them, else mapped ones, else their own [n, m]."""
+        if self.inductive is not None:
+            return mapped(self.inductive, own_NM)
+        if self._vectors is None:
+            return own_NM
+        vector_NM, there = own_NM.astype(np.float32, copy=True), row_N >= 0
+        vector_NM[there] = self._vectors[row_N[there]]
+        return vector_NM
+
+    def prior(self, row_N: Ints, base_N: Values) -> Values:
+        """What scores [n] are expected, up to an intercept, by base scores and biases; base scores without a bias."""
+        if not self.learned.biased:
+            return base_N
+        bias_N = np.append(self.table["bias"].to_numpy(), 0.0)[row_N]
+        return np.asarray(self.learned.slope * base_N + bias_N)
+
+
+def store(inductive: Inductive) -> dict[str, torch.Tensor]:
+    """Tensors of an inductive map, to be saved."""
+    return {name: value.detach().contiguous() for name, value in inductive.state_dict().items()}

@@ -1,0 +1,162 @@
+"""What scores read so far say of all documents of a query: the fits behind AXN, ADACUR, TOUR and ours.
+
+A fit is solved in float64. Every fit but TOUR's is a pure function of the documents read [s] and their scores [s], so
+that any black box may have scored them. Shapes: P documents that may be read (the pool), M dimensions, S of them read.
+Source: Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024;
+"Efficient Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR); Sung et
+al., "Optimizing Test-Time Query Representations for Dense Retrieval", ACL 2023 (TOUR).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+import scipy.linalg
+
+from rayhier.arrays import Floats, Ints, Values
+
+CUT = 1e-6
+"""Singular values below this share of the largest count as zero: with near-low-rank documents the usual 1e-15 gives
+estimates that are wrong by several times the scores."""
+
+
+class Fit(Protocol):
+    """A query's documents, and how scores of some explain those of all."""
+
+    def estimate(self, read_S: Ints, score_S: Values) -> Values:
+        """Estimated scores [p] of all documents, from those [s] of the documents read, by their rows."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """No fit: documents keep the order they had before any was read, as retrieve-and-rerank has it."""
+
+    prior_P: Values
+
+    def estimate(self, read_S: Ints, score_S: Values) -> Values:  # noqa: ARG002  scores change nothing
+        """The prior order's scores [p], whatever was read."""
+        return self.prior_P
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Scores as intercept + slope · prior + a residual that similar documents share (ours).
+
+    With F = [1, p] and G = V_A V_Aᵀ + μ I over the documents A that were read, c minimises (s - F_A c)ᵀ G⁻¹
+    (s - F_A c) with slope >= 0, and the estimate is F c + V V_Aᵀ G⁻¹ (s - F_A c): kriging with a linear trend.
+    """
+
+    prior_P: Values
+    """What is expected of each document before it is read, up to scale: the base score, with a bias where known."""
+    vector_PM: Floats
+    mu: float = 1.0
+    """Weight against the residual, for unit vectors; a large one leaves the prior's order."""
+
+    def estimate(self, read_S: Ints, score_S: Values) -> Values:
+        """Estimated scores [p] of all documents."""
+        read_SM = self.vector_PM[read_S].astype(np.float64)
+        factor = scipy.linalg.cho_factor(read_SM @ read_SM.T + self.mu * np.eye(len(read_S)), lower=True)
+
+        def solve(right: np.ndarray) -> np.ndarray:
+            return np.asarray(scipy.linalg.cho_solve(factor, right))
+
+        trend_2, own_S = _trend(self.prior_P[read_S], score_S, solve)
+        residual_P = _products(self.vector_PM, read_SM.T @ solve(score_S - own_S))
+        return np.asarray(trend_2[0] + trend_2[1] * self.prior_P + residual_P)
+
+
+def _products(vector_PM: Floats, query_M: Values) -> Values:
+    """Inner products [p] of documents with a query vector, in the precision that the documents are held in."""
+    return np.asarray(vector_PM @ query_M.astype(vector_PM.dtype), dtype=np.float64)
+
+
+def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.ndarray]) -> tuple[Values, Values]:
+    """Intercept and slope by generalised least squares, slope at least 0, and the trend's values [s]."""
+    design_S2 = np.stack([np.ones(len(prior_S)), prior_S], axis=1)
+    weighted_S2 = solve(design_S2)
+    normal_22, right_2 = design_S2.T @ weighted_S2, weighted_S2.T @ score_S
+    # A prior that tells the documents read not apart has no slope to be found.
+    spread = np.ptp(prior_S) > CUT * max(1.0, float(np.abs(prior_S).max(initial=0)))
+    both_2 = np.linalg.solve(normal_22, right_2) if spread else np.array([0.0, -1.0])
+    if both_2[1] < 0 or not np.isfinite(both_2).all():
+        both_2 = np.array([right_2[0] / normal_22[0, 0], 0.0])
+    return both_2, design_S2 @ both_2
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """A query vector by least squares of minimum norm, mixed with the base's (Algorithm 1 of the AXN paper)."""
+
+    vector_PM: Floats
+    base_M: Values | None = None
+    """The base retriever's query vector; None without one."""
+    lam: float = 0.0
+    """Share λ of the base's vector."""
+    matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
+
+    def estimate(self, read_S: Ints, score_S: Values) -> Values:
+        """Estimated scores [p] of all documents, in the cross-encoder's range."""
+        own_M = np.zeros(self.vector_PM.shape[1])
+        if self.lam < 1:
+            read_SM = self.vector_PM[read_S].astype(np.float64)
+            own_M = scipy.linalg.lstsq(read_SM, self.matching(score_S), cond=CUT)[0]
+        base_M = 0.0 if self.base_M is None else self.lam * self.base_M
+        return self.matching.undo(_products(self.vector_PM, (1 - self.lam) * own_M + base_M))
+
+
+@dataclass(frozen=True)
+class Tour:
+    """TOUR: a step of gradient descent of the query vector a round, instead of a solution."""
+
+    vector_PM: Floats
+    base_M: Values
+    rate: float
+    loss: Literal["kl", "mse"] = "kl"
+    matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
+    _state: dict[str, Values] = field(default_factory=dict)
+    """The query vector so far, as `at`."""
+
+    def estimate(self, read_S: Ints, score_S: Values) -> Values:
+        """Estimated scores [p] of all documents, after one further step on those read."""
+        query_M, read_SM = self._state.get("at", self.base_M), self.vector_PM[read_S].astype(np.float64)
+        own_S, target_S = read_SM @ query_M, self.matching(score_S)
+        kl_S, mse_S = _softmax(own_S) - _softmax(target_S), 2 * (own_S - target_S) / len(read_S)
+        step_S = mse_S if self.loss == "mse" else kl_S
+        query_M = self._state["at"] = query_M - self.rate * read_SM.T @ step_S
+        return self.matching.undo(_products(self.vector_PM, query_M))
+
+
+def _softmax(value_S: Values) -> Values:
+    power_S = np.exp(value_S - value_S.max())
+    return np.asarray(power_S / power_S.sum())
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Brings the cross-encoder's scores into the range of the base retriever's: β (s - α), as AXN does.
+
+    >>> matching = Matching.of(np.array([0.0, 2.0]), np.array([0.4, 0.6]))
+    >>> matching(np.array([0.0, 2.0])).tolist()
+    [0.4, 0.6]
+    """
+
+    alpha: float
+    beta: float
+
+    @classmethod
+    def of(cls, score_N: Values, base_N: Values) -> "Matching":
+        """Match the scores [n] of some pairs to their base scores [n]; no change where either are all alike."""
+        spread, base_spread = float(np.std(score_N)), float(np.std(base_N))
+        if not spread or not base_spread:
+            return cls(0.0, 1.0)
+        beta = base_spread / spread
+        return cls(float(np.mean(score_N)) - float(np.mean(base_N)) / beta, beta)
+
+    def __call__(self, score_N: Values) -> Values:
+        """Matched scores [n]."""
+        return np.asarray(self.beta * (score_N - self.alpha))
+
+    def undo(self, matched_N: Values) -> Values:
+        """Scores [n] of matched ones."""
+        return np.asarray(matched_N / self.beta + self.alpha)

@@ -1,0 +1,210 @@
+"""The scores stage on Ray Data: pairs are chosen once, then scored part by part; a part that is scored is kept.
+
+The factors stage, one Ray task, learns from them.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from safetensors.torch import save_file
+
+from rayhier.dataset.queries import load_queries
+from rayhier.embed.encode import TextEncoder
+from rayhier.embed.precision import as_embedded
+from rayhier.model.encoder import load_head
+from rayhier.progress import Bar, say
+from rayhier.ray import call, stream
+from rayhier.scores.choose import choose_pairs, choose_queries, texts_of_file
+from rayhier.scores.factorise import Matrix, base_scores, inductive, match, residual_bias, transductive
+from rayhier.scores.factors import CONFIG, ITEMS, MAP, Learned, store
+from rayhier.scores.settings import open_scorer
+from rayhier.spec import JobSpec
+from rayhier.spec.cross_encoder import CrossEncoderSpec
+from rayhier.storage import columns, files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.attempt import SCRATCH, Attempt, Output
+from rayhier.storage.leaf_map import BUILT, LeafMap
+from rayhier.storage.ledger import Ledger, LedgerEntry
+from rayhier.storage.model_folder import ModelFolder
+from rayhier.storage.paths import locate
+
+PART = 1_024
+"""Pairs of a part: what a killed run scores again, at most, for each of its processes."""
+PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
+"""Pairs to score: position of the query, and the document with the text to read."""
+SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
+"""The sparse matrix: every scored pair once."""
+CHOSEN = "chosen"
+"""Key of the ledger under which it is noted that all pairs are chosen."""
+
+
+class ScorePart:
+    """An actor that scores parts of the chosen pairs, below `root`."""
+
+    def __init__(self, cross_encoder: str, spec: dict[str, Any], root: str, ledger: str, cpus: int) -> None:
+        """Open the cross-encoder, and read the queries."""
+        torch.set_num_threads(cpus)
+        os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
+        self.root = locate(root)
+        self.ledger = Ledger(locate(ledger), self.root)
+        self.scorer = open_scorer(Artifact.open(locate(cross_encoder)), CrossEncoderSpec(**spec))
+        table = files.read_table(self.root / "queries.parquet", ["query_id", "text"])
+        self.ids, self.texts = (np.array(table[name].to_pylist(), dtype=object) for name in ("query_id", "text"))
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Score the pairs of the part `row["part"]`; returns their number."""
+        part = str(row["part"])
+        table = files.read_table(self.root / SCRATCH / "pairs" / f"{part}.parquet")
+        query_P = table["query"].to_numpy()
+        scores = self.scorer(self.texts[query_P].tolist(), table["text"].to_pylist())
+        made = pa.table([pa.array(self.ids[query_P], pa.string()), table["item"], pa.array(scores)], schema=SCORES)
+        file = files.write_parquet(self.root, f"pairs/{part}.parquet", [made], SCORES)
+        self.ledger.enter(part, LedgerEntry((file,), {"pairs": len(table)}))
+        return {"pairs": len(table)}
+
+
+def build(
+    spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, cross_encoder: Artifact, attempt: Attempt
+) -> Output:
+    """Score the pairs that the spec asks for; writes `queries.parquet` and `pairs/`."""
+    if spec.cross_encoder is None:
+        raise AssertionError("planned only with cross_encoder")
+    ledger = Ledger(attempt.scratch / "ledger", attempt.root)
+    if (chosen := ledger.done(CHOSEN)) is None:
+        asked = spec.model_dump(mode="json"), str(model.path), str(corpus.folder), str(vectors.folder)
+        cpus = spec.cluster.scores.cpus
+        counts = call(_choose, cpus, *asked, str(attempt.root))
+        chosen = ledger.enter(CHOSEN, LedgerEntry((), counts))
+    parts = [f"{number:06}" for number in range(chosen.counts["parts"])]
+    missing = [part for part in parts if ledger.done(part) is None]
+    arguments = {
+        "cross_encoder": str(cross_encoder.folder),
+        "spec": spec.cross_encoder.model_dump(mode="json"),
+        "root": str(attempt.root),
+        "ledger": str(ledger.folder),
+        "cpus": spec.cluster.scores.cpus,
+    }
+    total = int(chosen.counts["pairs"])
+    with Bar("scores", total, "pairs") as bar:
+        done = (ledger.done(part) for part in parts)
+        bar.advance(sum(entry.counts["pairs"] for entry in done if entry))
+        for row in stream([{"part": part} for part in missing], ScorePart, arguments, spec.cluster.scores):
+            bar.advance(row["pairs"])
+    say(f"  scores: {total:,} pairs of {chosen.counts['queries']:,} queries")
+    return Output({"pairs": total, "queries": int(chosen.counts["queries"])})
+
+
+def _choose(given: dict[str, Any], model: str, corpus: str, vectors: str, root: str) -> dict[str, int]:
+    """Choose queries and pairs, write both below the attempt's `root`, the pairs with their texts, in parts."""
+    spec, place = JobSpec.model_validate(given), locate(root)
+    if (wanted := spec.scores) is None:
+        raise AssertionError("planned only with scores")
+    texts, embedded = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
+    torch.set_num_threads(spec.cluster.scores.cpus)
+    queries = choose_queries(wanted, texts, embedded)
+    query_QM = _vectors(as_embedded(spec, embedded, spec.cluster.scores.gpus), Path(model), queries, texts, embedded)
+    held = columns.vector_column(query_QM, pa.float32())
+    with_vectors = queries.append_column("vector", held)
+    files.write_parquet(place, "queries.parquet", [with_vectors], with_vectors.schema)
+    parts = pairs = 0
+    for chosen in choose_pairs(wanted, query_QM, embedded):
+        ids, bodies = texts_of_file(texts, chosen.name)
+        for start in range(0, len(chosen.query_P), PART):
+            query_P, row_P = (own[start : start + PART] for own in (chosen.query_P, chosen.row_P))
+            named = [[every[row] for row in row_P.tolist()] for every in (ids, bodies)]
+            table = pa.table([pa.array(query_P, pa.int32()), *named], schema=PAIRS)
+            files.write_parquet(place, f"{SCRATCH}/pairs/{parts:06}.parquet", [table], PAIRS)
+            parts, pairs = parts + 1, pairs + len(query_P)
+    return {"parts": parts, "pairs": pairs, "queries": len(queries)}
+
+
+def _vectors(spec: JobSpec, model: Path, queries: pa.Table, corpus: Artifact, vectors: Artifact) -> Any:
+    """Base vectors [q, m] of the queries: stored ones of those that are judged, new ones of titles and spans."""
+    judged = load_queries(corpus, vectors, "train")
+    stored = dict(zip(judged.ids, judged.vector_QM, strict=True))
+    kinds, ids = queries["kind"].to_pylist(), queries["query_id"].to_pylist()
+    drawn = [text for kind, text in zip(kinds, queries["text"].to_pylist(), strict=True) if kind != "judged"]
+    encoded = iter(TextEncoder(model, spec.encoder).encode(drawn) if drawn else ())
+    rows = [stored[name] if kind == "judged" else next(encoded) for kind, name in zip(kinds, ids, strict=True)]
+    return np.stack(rows).astype(np.float32)
+
+
+def build_factors(spec: JobSpec, scores: Artifact, model: Artifact, index: Artifact, attempt: Attempt) -> Output:
+    """Learn a vector and a bias for every document with scores; writes `items.parquet`, `factors.json` and a map."""
+    folders = str(scores.folder), str(model.folder), str(index.folder), str(attempt.root)
+    counts = call(_factorise, spec.cluster.train.cpus, spec.model_dump(mode="json"), *folders)
+    say(f"  factors: {counts['documents']:,} documents with {counts['pairs']:,} scores")
+    return Output(counts)
+
+
+def _factorise(given: dict[str, Any], scores: str, model: str, index: str, root: str) -> dict[str, int]:
+    spec, place = JobSpec.model_validate(given), locate(root)
+    if (wanted := spec.factors) is None:
+        raise AssertionError("planned only with factors")
+    torch.set_num_threads(spec.cluster.train.cpus)
+    scored, trained, indexed = (Artifact.open(locate(folder)) for folder in (scores, model, index))
+    ids, item_NM = index_vectors(indexed)
+    queries = columns.read([scored.path("queries.parquet")], ["query_id", "text", "vector"])
+    query_QM = trained_vectors(spec, trained, queries)
+    matrix = read_matrix(scored, queries["query_id"].combine_chunks(), ids)
+    base_X = base_scores(matrix, query_QM, item_NM)
+    matching, (bias_N, slope) = match(matrix, base_X), residual_bias(matrix, base_X, len(ids))
+    learned = Learned(
+        model=trained.folder.name,
+        slope=slope,
+        alpha=matching.alpha,
+        beta=matching.beta,
+        biased=wanted.bias,
+    )
+    count_N = np.bincount(matrix.item_X, minlength=len(ids))
+    seen_S = np.flatnonzero(count_N)
+    table = pa.table({"doc_id": ids.take(pa.array(seen_S)), "bias": bias_N[seen_S], "count": count_N[seen_S]})
+    lessons = matrix, matching(matrix.score_X), query_QM, item_NM, wanted, 0
+    match wanted.vectors:
+        case "transductive":
+            vectors = columns.vector_column(transductive(*lessons)[seen_S], pa.float32())
+            table = table.append_column("vector", vectors)
+        case "inductive":
+            with files.filling(place / "map") as folder:
+                save_file(store(inductive(*lessons)), folder / MAP)
+    files.write_parquet(place, ITEMS, [table], table.schema)
+    files.write_json(place / CONFIG, learned.model_dump(mode="json"))
+    return {"pairs": len(matrix), "documents": len(seen_S)}
+
+
+def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
+    """Ids and vectors [n, m] of the documents of an index as it was built, each once."""
+    leaf_map, tables = LeafMap.open(index.root, BUILT), []
+    for shard in leaf_map.manifest.shards:
+        table = leaf_map.read(shard, ["doc_id", "rank", "vector"])
+        tables.append(table.filter(pc.equal(table["rank"], 0)))
+    table = pa.concat_tables(tables)
+    return table["doc_id"].combine_chunks(), columns.matrix(table["vector"])
+
+
+def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
+    """Vectors [q, m] of scored queries by the trained encoder: by its head where that is enough."""
+    folder = model.local("encoder")
+    if spec.encoder.transformer_part is not None:
+        return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist())
+    head, base_QM = load_head(folder), columns.matrix(queries["vector"])
+    if head is None:
+        return base_QM
+    with torch.inference_mode():
+        return head(torch.from_numpy(base_QM)).numpy()
+
+
+def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
+    """Read scored pairs, by positions of queries and documents; documents that the index has not are left out."""
+    table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
+    query_X, item_X = (
+        pc.index_in(table[name], value_set=there) for name, there in (("query", queries), ("item", items))
+    )
+    known = pc.is_valid(item_X)
+    query_X, item_X = (one.filter(known).to_numpy().astype(np.int64) for one in (query_X, item_X))
+    return Matrix(query_X, item_X, table["score"].filter(known).to_numpy().astype(np.float64))

@@ -1,0 +1,131 @@
+"""Pairs of texts -> scores of the cross-encoder, in batches of pairs of similar length; recent scores are kept."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayhier.arrays import Floats
+from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder
+from rayhier.model.precision import resolve_device
+from rayhier.spec.cross_encoder import CrossEncoderSpec
+from rayhier.spec.encoder import Device, Precision
+
+CPU_TOKENS = 4_096
+"""Most tokens a CPU scores at a time, padding included: larger batches outgrow its caches."""
+CHUNK = 4_096
+"""Pairs that are tokenised and sorted by length together."""
+KEPT = 65_536
+"""Scores of recent pairs that are kept."""
+AGREES = 0.999
+"""Least correlation with float32's scores of a number format that `precision: auto` takes."""
+TRIED = 64
+"""Pairs by which number formats are compared."""
+Pair = tuple[str, str]
+"""A query and a document, as texts."""
+ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
+
+
+class PairScorer:
+    """A cross-encoder, loaded from its folder and ready to score; `device` overrides the spec's."""
+
+    def __init__(self, folder: Path, spec: CrossEncoderSpec, device: Device | None = None) -> None:
+        """Load in float32 where the precision is `auto`: the first pairs that are scored then choose it."""
+        self.folder, self.spec, self.device = folder, spec, resolve_device(device or spec.device)
+        self.precision: Precision = spec.precision
+        self.model = self._load("float32" if spec.precision == "auto" else spec.precision)
+        self._kept: OrderedDict[Pair, float] = OrderedDict()
+        self.scored = 0
+        """Number of pairs that the model has read."""
+
+    def _load(self, precision: Precision) -> CrossEncoder:
+        return load_cross_encoder(self.folder, self.spec.head, getattr(torch, precision)).to(self.device)
+
+    def __call__(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
+        """Score each query [n] with its item [n]: float32 [n]. A pair scored lately is not read again."""
+        pairs = list(zip(queries, items, strict=True))
+        missing = list(dict.fromkeys(pair for pair in pairs if pair not in self._kept))
+        found = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
+        if missing:
+            found |= zip(missing, self._read(missing).tolist(), strict=True)
+        for pair in dict.fromkeys(pairs):
+            self._kept[pair] = found[pair]
+            self._kept.move_to_end(pair)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return np.array([found[pair] for pair in pairs], dtype=np.float32)
+
+    def choose(self, queries: Sequence[str], items: Sequence[str]) -> Precision:
+        """Choose the precision by some pairs where the spec says `auto`; returns what is computed in."""
+        if self.precision == "auto":
+            self.precision, self.model = fastest(self._load, self._scored, list(zip(queries, items, strict=True)))
+        return self.precision
+
+    def _read(self, pairs: Sequence[Pair]) -> Floats:
+        if self.precision == "auto":
+            self.choose([query for query, _ in pairs[:TRIED]], [item for _, item in pairs[:TRIED]])
+        self.scored += len(pairs)
+        chunks = (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
+        return np.concatenate([self._scored(self.model, chunk) for chunk in chunks])
+
+    def _scored(self, model: CrossEncoder, pairs: Sequence[Pair]) -> Floats:
+        return read_pairs(model, pairs, self.spec)
+
+
+@torch.inference_mode()
+def read_pairs(model: CrossEncoder, pairs: Sequence[Pair], spec: CrossEncoderSpec) -> Floats:
+    """Scores [n] of pairs in the order given, read longest first.
+
+    On a GPU all batches are launched before any result is waited for.
+    """
+    if not pairs:
+        return np.zeros(0, np.float32)
+    device = next(model.parameters()).device
+    most = CPU_TOKENS if device.type == "cpu" else spec.batch_size * spec.max_length
+    tokens = model.tokenise([query for query, _ in pairs], [item for _, item in pairs], spec.max_length)
+    order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row][0]))
+    parts, start = [], 0
+    while start < len(order):
+        size = min(spec.batch_size, max(1, most // len(tokens[order[start]][0])))
+        batch = model.padded([tokens[row] for row in order[start : start + size]])
+        parts.append(model(batch.to(device)))
+        start += size
+    score_N = np.empty(len(pairs), dtype=np.float32)
+    score_N[order] = torch.cat(parts).cpu().numpy()
+    return score_N
+
+
+def fastest(
+    load: Callable[[Precision], CrossEncoder],
+    score: Callable[[CrossEncoder, Sequence[Pair]], Floats],
+    pairs: Sequence[Pair],
+) -> tuple[Precision, CrossEncoder]:
+    """Find the fastest precision whose scores of some pairs correlate with float32's by 0.999 or more, and its model.
+
+    Fewer than three pairs, or pairs that all score alike, tell nothing: float32.
+    """
+    model = load("float32")
+    exact_N, seconds = _timed(score, model, pairs)
+    best: tuple[Precision, CrossEncoder, float] = ("float32", model, seconds)
+    if len(pairs) < 3 or np.ptp(exact_N) == 0:
+        return best[:2]
+    for precision in ARITHMETICS[1:]:
+        model = load(precision)
+        score_N, seconds = _timed(score, model, pairs)
+        if seconds < best[2] and np.isfinite(score_N).all() and np.corrcoef(exact_N, score_N)[0, 1] >= AGREES:
+            best = (precision, model, seconds)
+    return best[:2]
+
+
+def _timed(score: Callable[..., Floats], model: Any, pairs: Sequence[Pair]) -> tuple[Floats, float]:
+    """Scores of pairs, and the shorter time of two runs: the first initialises libraries."""
+    times = []
+    for _ in range(2):
+        began = time.perf_counter()
+        score_N = score(model, pairs)
+        times.append(time.perf_counter() - began)
+    return score_N, min(times)

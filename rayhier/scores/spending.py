@@ -1,0 +1,174 @@
+"""Budgeted search: in rounds, read the documents that look best by what was read before (Algorithm 1 of AXN).
+
+The scorer may be anything that scores pairs of a query and a document, by their numbers. The budget is exact, and no
+pair is read twice.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.scores.fits import Fit
+
+Score = Callable[[Ints, Ints], Floats | Values]
+"""Queries [n] and rows [n] of their pools -> scores [n] of the pairs."""
+
+
+class ScorerError(RuntimeError):
+    """The scorer failed: it raised, took too long, or answered with something else than one finite score a pair."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query: what its documents are expected to score, and how scores explain others."""
+
+    first_P: Values
+    """Scores [p] whose order the first round follows."""
+    fit: Fit
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a query's calls found: every document of its pool, those read first by score, then the others."""
+
+    row_P: Ints
+    """Rows [p] of the pool, best first: the documents read by score, then the others by estimate."""
+    score_P: Values
+    """Scores [p] of these, estimated ones after the first `calls`."""
+    calls: int
+    """Number of documents read."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """How calls are spent."""
+
+    budget: int
+    """Calls of a query."""
+    rounds: int = 5
+    """Rounds that they are divided into equally; the remainder is spent in the last."""
+    seconds: float | None = None
+    """Time that the scorer may take for a round of all queries; None: any."""
+
+    def __post_init__(self) -> None:
+        """ValueError where there are fewer calls than rounds, or no round."""
+        if self.rounds < 1 or self.budget < self.rounds:
+            raise ValueError(
+                f"budget: got {self.budget} calls in {self.rounds} rounds; allowed: at least one round, and a call each"
+            )
+
+    def __call__(self, score: Score, queries: Sequence[Asked]) -> list[Spent]:
+        """Spend the calls of every query; all queries' pairs of a round are scored together.
+
+        Where a pool has fewer documents than the budget allows calls, all of them are read. ScorerError where the
+        scorer fails.
+        """
+        states = [_State(asked) for asked in queries]
+        each = self.budget // self.rounds
+        for number in range(self.rounds):
+            last = number == self.rounds - 1
+            picks = [state.pick(self.budget - state.calls if last else each) for state in states]
+            self._read(score, states, picks)
+        return [state.spent() for state in states]
+
+    def _read(self, score: Score, states: "Sequence[_State]", picks: Sequence[Ints]) -> None:
+        query_N = np.repeat(np.arange(len(picks)), [len(pick) for pick in picks])
+        if not len(query_N):
+            return
+        row_N = np.concatenate(picks)
+        score_N = _checked(_within(self.seconds, lambda: score(query_N, row_N)), len(row_N))
+        ends = np.cumsum([len(pick) for pick in picks])[:-1]
+        for state, pick, own_S in zip(states, picks, np.split(score_N, ends), strict=True):
+            state.add(pick, own_S)
+
+
+class _State:
+    """What was read for one query."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.read_S, self.score_S = np.zeros(0, np.int64), np.zeros(0)
+        self._estimated: Values | None = None
+
+    @property
+    def calls(self) -> int:
+        return len(self.read_S)
+
+    def estimate(self) -> Values:
+        """What all documents are expected to score, by what was read; computed once after each round."""
+        if not self.calls:
+            return self.asked.first_P
+        if self._estimated is None:
+            self._estimated = self.asked.fit.estimate(self.read_S, self.score_S)
+        return self._estimated
+
+    def pick(self, count: int) -> Ints:
+        """The best unread documents, at most `count`, ties by row."""
+        estimate_P = self.estimate().astype(np.float64, copy=True)
+        estimate_P[self.read_S] = -np.inf
+        left = min(count, len(estimate_P) - self.calls)
+        return np.asarray(np.argsort(-estimate_P, kind="stable")[:left])
+
+    def add(self, row_S: Ints, score_S: Values) -> None:
+        """Note the scores of documents."""
+        if len(row_S):
+            self.read_S, self.score_S = np.append(self.read_S, row_S), np.append(self.score_S, score_S)
+            self._estimated = None
+
+    def spent(self) -> Spent:
+        order_S = np.lexsort((self.read_S, -self.score_S))
+        rest = self.pick(len(self.asked.first_P))
+        estimate_P = self.estimate() if len(rest) else np.zeros(0)
+        return Spent(
+            np.concatenate([self.read_S[order_S], rest]),
+            np.concatenate([self.score_S[order_S], estimate_P[rest] if len(rest) else estimate_P]),
+            self.calls,
+        )
+
+
+def _checked(answer: object, count: int) -> Values:
+    """Scores as float64 [count]; ScorerError where they are something else."""
+    try:
+        score_N = np.asarray(answer, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ScorerError(
+            f"the scorer answered with {type(answer).__name__}; allowed: a number for each pair"
+        ) from error
+    if score_N.shape != (count,):
+        raise ScorerError(f"the scorer answered with shape {list(score_N.shape)}; allowed: one score for {count} pairs")
+    if not np.isfinite(score_N).all():
+        wrong = int((~np.isfinite(score_N)).sum())
+        raise ScorerError(f"the scorer answered {wrong} of {count} pairs with no finite number; allowed: finite scores")
+    return score_N
+
+
+def _within(seconds: float | None, call: Callable[[], object]) -> object:
+    """Result of a call; ScorerError where it raises or takes longer than some seconds."""
+    try:
+        if seconds is None:
+            return call()
+        answers: SimpleQueue[tuple[object, BaseException | None]] = SimpleQueue()
+
+        def answer() -> None:
+            try:
+                answers.put((call(), None))
+            except BaseException as error:  # noqa: BLE001  raised again by the caller
+                answers.put((None, error))
+
+        thread = threading.Thread(target=answer, name="scorer", daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if thread.is_alive():
+            raise ScorerError(f"the scorer took longer than {seconds:g} s for one round")
+        found, failed = answers.get_nowait()
+        if failed is not None:
+            raise failed
+    except ScorerError:
+        raise
+    except Exception as error:
+        raise ScorerError(f"the scorer failed: {error}") from error
+    return found

@@ -1,0 +1,159 @@
+"""Re-rank what a search found with a cross-encoder, within a budget of calls a query.
+
+The search's pool of documents is what may be read; the scan's own score is the base. `rnr` reads the best, `axn` and
+`adacur` spend the calls in rounds (see scores.fits and scores.spending).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Floats, Ints, Values
+from rayhier.dataset.documents import document_texts
+from rayhier.dataset.holdout import hash_ids
+from rayhier.dataset.ranking import Ranking
+from rayhier.scores.factors import Factors
+from rayhier.scores.fits import Fit, Fixed, LeastSquares, Matching, Ridge
+from rayhier.scores.spending import Asked, Spending
+from rayhier.search.segment import DOC_ID, VECTOR
+from rayhier.search.words import IndexedWords
+from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
+from rayhier.storage import columns
+from rayhier.storage.artifact import Artifact
+
+POOL = 10_000
+"""Documents of the visited leaves that may be read, at most: the best by the search's own score."""
+GAP = 0.01
+"""Distance of the best estimate from the last score, where estimates are moved below these."""
+LEXICAL = 0.3
+"""Weight of BM25, relative to the query's best, beside the base score where both order the first round."""
+
+Read = Callable[[Sequence[str], Sequence[str]], Floats]
+"""Queries and documents as texts, pair by pair -> scores [n]."""
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Scores of anchor queries for all documents, [n, a], which are ADACUR's vectors of these."""
+
+    ids: pa.Array
+    score_NA: Floats
+
+    @classmethod
+    def open(cls, scores: Artifact) -> "Anchors":
+        """Open published scores in which every query has every document."""
+        table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
+        queries, items = (table[name].combine_chunks().dictionary_encode() for name in ("query", "item"))
+        score_NA = np.zeros((len(items.dictionary), len(queries.dictionary)), np.float32)
+        score_NA[items.indices.to_numpy(), queries.indices.to_numpy()] = table["score"].to_numpy()
+        return cls(items.dictionary, score_NA)
+
+    def vectors(self, ids: pa.Array) -> Floats:
+        """Vectors [n, a] of documents; 0 for those that were added later."""
+        rows = pc.fill_null(pc.index_in(ids, self.ids), -1).to_numpy(zero_copy_only=False)
+        return np.asarray(np.concatenate([self.score_NA, np.zeros_like(self.score_NA[:1])])[rows])
+
+
+@dataclass(frozen=True)
+class Reranker:
+    """A cross-encoder, and how a spec spends its calls."""
+
+    spec: Rnr | AxnRerank | AdacurRerank
+    read: Read
+    beside: float = 0.0
+    """Weight of the search's own score, which is added to the cross-encoder's."""
+    factors: Factors | None = None
+    anchors: Anchors | None = None
+    words: IndexedWords | None = None
+    seconds: float | None = None
+    """Time that the cross-encoder may take for a round of all queries; None: any."""
+
+    def pool(self, rows: int) -> int:
+        """Number of documents of a search that may be read, of an index of some rows."""
+        match self.spec.pool:
+            case "leaves":
+                return min(POOL, rows)
+            case "all":
+                return rows
+            case size:
+                return max(size, self.spec.budget)
+
+    def __call__(
+        self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
+    ) -> Ranking:
+        """Re-rank the pools of queries, rankings whose documents are whole; returns the best k.
+
+        The results that were read come first, by score; scores of the others are estimates below these. `budget`
+        overrides the spec's. ScorerError where the cross-encoder fails.
+        """
+        table = found.documents
+        if not table.num_rows:
+            return replace(found, calls_Q=np.zeros(len(texts), np.int64))
+        bodies, vector_NM = document_texts(table), columns.matrix(table[VECTOR])
+        ids = table[DOC_ID].combine_chunks()
+        pools = [rows[rows >= 0] for rows in found.row_QK]
+        bases = [score_P[: len(row_P)].astype(np.float64) for score_P, row_P in zip(found.score_QK, pools, strict=True)]
+        asked = [
+            self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P)
+            for text, query_M, row_P, base_P in zip(texts, query_QM, pools, bases, strict=True)
+        ]
+
+        def score(query_N: Ints, row_N: Ints) -> Values:
+            document_N = [int(pools[query][row]) for query, row in zip(query_N, row_N, strict=True)]
+            read = np.asarray(self.read([texts[query] for query in query_N], [bodies[row] for row in document_N]))
+            base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
+            return read + self.beside * base_N if read.shape == base_N.shape else read
+
+        calls = self.spec.budget if budget is None else budget
+        spending = Spending(calls, min(self.spec.rounds, calls), self.seconds)
+        spent = spending(score, asked)
+        score_QK, row_QK = np.full((len(texts), k), -np.inf, np.float32), np.full((len(texts), k), -1)
+        for query, (own, row_P) in enumerate(zip(spent, pools, strict=True)):
+            best = own.row_P[:k]
+            row_QK[query, : len(best)] = row_P[best]
+            score_QK[query, : len(best)] = below(own.score_P, own.calls)[:k]
+        calls_Q = np.array([own.calls for own in spent], dtype=np.int64)
+        shown = table.drop_columns([DOC_ID, VECTOR])
+        return Ranking(score_QK, row_QK, shown, found.visited_Q, found.scanned_Q, found.leaves_Q, calls_Q)
+
+    def _asked(self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values) -> Asked:
+        """One query's pool: what orders its first round, and how scores explain others."""
+        first_P = base_P
+        if self.spec.first == "random":
+            first_P = np.random.default_rng(hash_ids([text])).random(len(ids))
+        elif self.words is not None and len(ids):
+            score_P = self.words.scores(text, ids).astype(np.float64)
+            first_P = score_P if self.spec.first == "bm25" else base_P + LEXICAL * score_P / max(score_P.max(), 1e-9)
+        return Asked(first_P, self._fit(query_M, ids, vector_PM, base_P, first_P))
+
+    def _fit(self, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, first_P: Values) -> Fit:
+        match self.spec:
+            case Rnr():
+                return Fixed(first_P)
+            case AdacurRerank():
+                if self.anchors is None:
+                    raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
+                return LeastSquares(self.anchors.vectors(ids))
+        prior_P, matching = base_P, Matching(0.0, 1.0)
+        if self.factors is not None:
+            rows = self.factors.rows(ids)
+            vector_PM, prior_P = self.factors.vectors(rows, vector_PM), self.factors.prior(rows, base_P)
+            matching = self.factors.matching
+        if self.spec.fit == "ridge":
+            return Ridge(prior_P + self.beside * base_P if self.factors else prior_P, vector_PM, self.spec.mu)
+        return LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
+
+
+def below(score_P: Values, calls: int) -> Values:
+    """Scores [p] of which those after the first `calls` are moved, together, below these: the order is one by score.
+
+    >>> below(np.array([3.0, 1.0, 2.5, 0.5]), 2).tolist()
+    [3.0, 1.0, 0.99, -1.01]
+    """
+    if not 0 < calls < len(score_P):
+        return score_P
+    over = float(score_P[calls]) - (float(score_P[calls - 1]) - GAP)
+    return np.append(score_P[:calls], score_P[calls:] - max(0.0, over))

@@ -1,0 +1,76 @@
+"""BM25 over texts: how well documents share a query's words, by bm25s, whole in one process."""
+
+from collections.abc import Sequence
+
+import bm25s
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.dataset.documents import document_texts
+from rayhier.storage.leaf_map import LeafMap
+
+
+class Words:
+    """bm25s with its defaults: Lucene's formula, k1 1.5, b 0.75; words of 2 letters or more, no English stop words."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.count = len(texts)
+        self._index = bm25s.BM25()
+        tokens = words(texts)
+        self._any = any(tokens)
+        if self._any:
+            self._index.index(tokens, show_progress=False)
+
+    def scores(self, query: str) -> Floats:
+        """Scores [n] of all texts for a query; 0 where a text has none of its words."""
+        own = words([query])[0]
+        if not self._any or not own:
+            return np.zeros(self.count, np.float32)
+        return np.asarray(self._index.get_scores(own), dtype=np.float32)
+
+    def best(self, queries: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
+        """Scores and rows [q, k] of the best texts that share a word with each query; -inf and -1 where fewer do.
+
+        Of all texts, or of those in a mask [n]; words are counted over all.
+        """
+        k = min(k, self.count)
+        if not self._any:
+            return np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1)
+        weight_N = None if mask_N is None else mask_N.astype(np.float32)
+        rows, scores = self._index.retrieve(words(queries), k=k, show_progress=False, weight_mask=weight_N)
+        none = scores <= 0
+        return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows.astype(np.int64))
+
+
+class IndexedWords:
+    """BM25 over the documents of an index, by their ids; passages where the corpus has them."""
+
+    def __init__(self, ids: pa.Array, texts: Sequence[str]) -> None:
+        self._ids, self._words = ids, Words(texts)
+
+    @classmethod
+    def of(cls, leaf_map: LeafMap) -> "IndexedWords":
+        """Read every document of a version of a leaf map, each once."""
+        tables = []
+        for shard in leaf_map.manifest.shards:
+            table = leaf_map.read(shard, ["doc_id", "rank", "title", "text"], verify=False)
+            tables.append(table.filter(pc.equal(table["rank"], 0)))
+        table = pa.concat_tables(tables)
+        return cls(table["doc_id"].combine_chunks(), document_texts(table))
+
+    def scores(self, query: str, ids: pa.Array) -> Floats:
+        """Scores [n] of some documents for a query; 0 for one that the index has not."""
+        rows = pc.fill_null(pc.index_in(ids, self._ids), -1).to_numpy(zero_copy_only=False)
+        return np.asarray(np.append(self._words.scores(query), np.float32(0))[rows])
+
+
+def words(texts: Sequence[str]) -> list[list[str]]:
+    """Words of each text, as BM25 counts them.
+
+    >>> words(["The quick fox, the FOX"])
+    [['quick', 'fox', 'fox']]
+    """
+    tokens: list[list[str]] = bm25s.tokenize(list(texts), return_ids=False, show_progress=False)
+    return tokens

@@ -1,0 +1,67 @@
+"""Find and check the folder of a cross-encoder; its own code is never run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayhier.spec import InputError
+from rayhier.spec.cross_encoder import CrossEncoderSpec
+from rayhier.storage import current, files, model_folder, paths
+
+KEY = "cross_encoder.model"
+"""Key of the spec that names the cross-encoder."""
+SCALE = "scale.safetensors"
+"""File of an `emb` head: the number that cosines are multiplied by."""
+
+
+@dataclass(frozen=True)
+class CrossEncoderFolder:
+    """A checked folder of a cross-encoder, trained or to be trained."""
+
+    path: Path
+    files: str
+    """SHA-256 over names and digests of all files that change scores: weights, configuration, tokenizer, scale."""
+
+
+def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
+    """Find the folder that a spec names and check it.
+
+    Raises InputError: no such folder, package or hub id; pickled weights; another SHA-256; custom code.
+    """
+    path = model_folder.find(spec.model, KEY, _is_whole)
+    config = path / "config.json"
+    try:
+        own_code = "auto_map" in dict(files.read_json(config))
+    except (OSError, ValueError, TypeError):
+        raise InputError(f"{KEY}: {path} holds no config.json that can be read; allowed: a model's folder") from None
+    if own_code:
+        raise InputError(
+            f"{KEY}: {path}/config.json asks to run its own code (auto_map); allowed: models built into transformers"
+        )
+    weights = model_folder.weight_files(path, KEY)
+    for file in weights:
+        model_folder.check_whole(file, KEY)
+    digests = {file: files.digest(file) for file in weights}
+    sha256 = digests[weights[0]] if len(weights) == 1 else model_folder.digest_of(digests[file] for file in weights)
+    if spec.sha256 is not None and sha256 != spec.sha256:
+        raise InputError(f"cross_encoder.sha256: {path} has {sha256}; allowed: {spec.sha256}, which the spec expects")
+    others = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
+    digests |= {file: files.digest(file) for file in others}
+    return CrossEncoderFolder(path, model_folder.digest_by_name(path, digests))
+
+
+def published_pairs(place: str) -> list[str]:
+    """Fingerprints of the corpus and the vectors that another workdir publishes, of which pairs are read."""
+    now = current.read(paths.locate(place))
+    missing = [kind for kind in ("corpus", "vectors") if kind not in now.artifacts]
+    if missing:
+        raise InputError(f"cross_encoder.train.pairs: {place} publishes no {missing[0]}; allowed: workdirs of runs")
+    return [now.artifacts["corpus"], now.artifacts["vectors"]]
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a cached snapshot has a configuration, a tokenizer and weights."""
+    try:
+        found = bool(model_folder.weight_files(path, KEY) and model_folder.meaning(path))
+    except InputError:
+        return False
+    return found and (path / "config.json").is_file()

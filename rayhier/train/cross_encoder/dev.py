@@ -1,0 +1,59 @@
+"""How a cross-encoder does on dev: it re-ranks the base encoder's best, alone and beside the base score."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import Ranking
+
+MEASURE = "nDCG@10"
+DEPTH, QUERIES = 50, 200
+"""Best documents of each dev query that are re-ranked, and dev queries at most."""
+WEIGHTS = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+"""Weights of the base score that are compared."""
+
+Read = Callable[[Sequence[tuple[str, str]]], Floats]
+"""Pairs of texts -> scores [n]."""
+
+
+class Rerank:
+    """Dev queries with the base encoder's best documents, which a cross-encoder puts in another order."""
+
+    def __init__(self, queries: Queries, base: Ranking, text_of: Callable[[Ints], list[str]]) -> None:
+        """Take the base's ranking of the queries; `text_of` gives texts for rows of its documents."""
+        self.judge, self.base = Judge(queries, (MEASURE,)), base
+        self.asked_X, self.place_X = np.nonzero(base.row_QK >= 0)
+        row_X = base.row_QK[self.asked_X, self.place_X]
+        used_U, at_X = np.unique(row_X, return_inverse=True)
+        texts = text_of(used_U)
+        pairs = zip(self.asked_X.tolist(), at_X.tolist(), strict=True)
+        self.pairs = [(queries.texts[query], texts[at]) for query, at in pairs]
+
+    def scores(self, read: Read) -> Floats:
+        """Scores [q, k] of the base's best; -inf where a query has fewer."""
+        score_QK = np.full(self.base.score_QK.shape, -np.inf, np.float32)
+        score_QK[self.asked_X, self.place_X] = read(self.pairs)
+        return score_QK
+
+    def measured(self, score_QK: Floats, beside: float = 0.0) -> float:
+        """NDCG@10 of the order by scores [q, k], plus `beside` times the base score."""
+        total_QK = np.where(np.isfinite(score_QK), score_QK + beside * np.nan_to_num(self.base.score_QK), -np.inf)
+        order_QK = np.argsort(-total_QK, axis=1, kind="stable")
+        ranked = Ranking(
+            np.take_along_axis(total_QK, order_QK, axis=1).astype(np.float32),
+            np.take_along_axis(self.base.row_QK, order_QK, axis=1),
+            self.base.documents,
+            self.base.visited_Q,
+            self.base.scanned_Q,
+            self.base.leaves_Q,
+        )
+        return self.judge.mean(ranked)[MEASURE]
+
+    def best_weight(self, score_QK: Floats) -> tuple[float, dict[str, float]]:
+        """Weight of the base score that is best on dev, the least of equals; and nDCG@10 by each weight."""
+        measured = {weight: self.measured(score_QK, weight) for weight in WEIGHTS}
+        best = max(WEIGHTS, key=lambda weight: (measured[weight], -weight))
+        return best, {f"{weight:g}": value for weight, value in measured.items()}

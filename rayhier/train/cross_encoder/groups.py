@@ -1,0 +1,119 @@
+"""Groups that a cross-encoder learns from: a query's answer among wrong documents, and what a cheap teacher says.
+
+Wrong documents are drawn from the base encoder's best, from BM25's best, and from all documents or the answer's leaf;
+the teacher is softmax(20 (base + 0.3 BM25 / max)) over the group.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest, spherical_kmeans
+from rayhier.dataset.documents import Documents
+from rayhier.search.words import Words
+from rayhier.spec.cross_encoder import Groups as GroupsSpec
+from rayhier.train.examples import Examples, KnownPositives
+from rayhier.train.negatives import draw, mine
+
+SHARPNESS, LEXICAL = 20.0, 0.3
+"""Factors of the teacher's scores, and of BM25 in them, relative to the query's best."""
+LEAF = 64
+"""Documents of a k-means leaf that wrong ones are drawn from, about."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A query, documents [d] of which the first is its answer, and the teacher's scores [d] of them."""
+
+    query: str
+    documents: list[str]
+    teacher_D: Floats
+
+
+class Groups:
+    """Draws groups from one corpus: its judged pairs, vectors and texts."""
+
+    def __init__(self, examples: Examples, documents: Documents, texts: list[str], spec: GroupsSpec, seed: int) -> None:
+        """Find the wrong documents that groups draw from; `texts` are those of the documents' rows."""
+        self.examples, self.texts, self.spec = examples, texts, spec
+        self.words, self.known = Words(texts), examples.known()
+        self.query_P = examples.pair_P2[:, 0]
+        self.base_PT = mine(self._nearest, self.query_P, self.known, spec.top)
+        self.bm25_PT = mine(self._sharing, self.query_P, self.known, spec.top)
+        self.leaves = _leaves(documents.vector_NM, seed) if spec.drawn == "leaf" else None
+
+    def __len__(self) -> int:
+        return len(self.query_P)
+
+    def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[Group]:
+        """Draw a group for each of some pairs; what one source lacks is drawn from all documents."""
+        base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
+        bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
+        return [
+            self._group(pair, np.concatenate([base_B, bm25_W]), generator)
+            for pair, base_B, bm25_W in zip(pair_G.tolist(), base_GB, bm25_GW, strict=True)
+        ]
+
+    def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> Group:
+        query, answer = self.examples.pair_P2[pair].tolist()
+        own = [answer, *dict.fromkeys(mined_X[mined_X >= 0].tolist())]
+        own += self._others(query, own, 1 + self.spec.wrong - len(own), generator)
+        text = self.examples.query_texts[query]
+        base_D = self.examples.document_NM[own] @ self.examples.query_QM[query]
+        score_N = self.words.scores(text)
+        bm25_D = score_N[own] / max(float(score_N.max()), 1e-9)
+        return Group(text, [self.texts[row] for row in own], SHARPNESS * (base_D + LEXICAL * bm25_D))
+
+    def _others(self, query: int, taken: list[int], count: int, generator: np.random.Generator) -> list[int]:
+        """Draw documents that are neither taken nor known answers, from the answer's leaf first where that is asked."""
+        here = np.arange(len(self.texts)) if self.leaves is None else self.leaves.beside(taken[0])
+        found = _fresh(self.known, query, taken, here, count, generator)
+        if len(found) < count and self.leaves is not None:
+            every = np.arange(len(self.texts))
+            found += _fresh(self.known, query, [*taken, *found], every, count - len(found), generator)
+        return found
+
+    def _nearest(self, part: slice, k: int) -> Ints:
+        found = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]
+        return np.asarray(found)
+
+    def _sharing(self, part: slice, k: int) -> Ints:
+        """The best rows by BM25; queries that occur in several pairs are ranked once."""
+        query_U, place = np.unique(self.query_P[part], return_inverse=True)
+        return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]
+
+
+class Leaves:
+    """K-means leaves of documents, that wrong documents are drawn from."""
+
+    def __init__(self, leaf_N: Ints) -> None:
+        self.leaf_N = leaf_N
+        self.order = np.argsort(leaf_N, kind="stable")
+        self.sorted_N = leaf_N[self.order]
+
+    def beside(self, row: int) -> Ints:
+        """Rows of the leaf that a row lies in."""
+        begin, end = np.searchsorted(self.sorted_N, [self.leaf_N[row], self.leaf_N[row] + 1])
+        return np.asarray(self.order[begin:end])
+
+
+def _leaves(vector_NM: Floats, seed: int) -> Leaves:
+    centroid_LM = spherical_kmeans(vector_NM, max(1, len(vector_NM) // LEAF), seed)
+    return Leaves(np.asarray(nearest(vector_NM, centroid_LM, 1)[0][:, 0], dtype=np.int64))
+
+
+def _fresh(
+    known: KnownPositives, query: int, taken: list[int], here_X: Ints, count: int, generator: np.random.Generator
+) -> list[int]:
+    """Draw up to `count` rows of `here` that are neither taken nor known answers of a query."""
+    drawn_X = generator.permutation(here_X) if len(here_X) <= 10 * count + 100 else _some(here_X, count, generator)
+    free = ~np.isin(drawn_X, taken) & ~known(np.full(len(drawn_X), query), drawn_X)
+    found: list[int] = drawn_X[free][:count].tolist()
+    return found
+
+
+def _some(here_X: Ints, count: int, generator: np.random.Generator) -> Ints:
+    """Draw distinct rows of many in random order, more than are needed."""
+    drawn_X = here_X[generator.integers(len(here_X), size=10 * count + 100)]
+    return np.asarray(drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])])

@@ -1,0 +1,142 @@
+"""Training of a cross-encoder by groups: cross-entropy of the answer, and the divergence from a cheap teacher."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rayhier.arrays import Ints
+from rayhier.model.cross_encoder import CrossEncoder
+from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
+from rayhier.train.cross_encoder.groups import Group, Groups
+from rayhier.train.group import WorkerGroup
+from rayhier.train.loop import Descent, Learner
+
+PASS = 1_000
+"""Groups after which a checkpoint can be written, where an epoch has more."""
+CPU_PAIRS = 64
+"""Pairs whose activations a CPU holds at a time."""
+
+Measure = Callable[[CrossEncoder], dict[str, float]]
+
+
+def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
+    """Loss of one group [d] whose first document is the answer: cross-entropy + weight · KL(teacher ‖ model).
+
+    >>> group_loss(torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1.0]), 0.5)
+    tensor(0.6931)
+    """
+    log_D, teacher_log_D = F.log_softmax(score_D, dim=0), F.log_softmax(teacher_D, dim=0)
+    return -log_D[0] + weight * F.kl_div(log_D, teacher_log_D, reduction="sum", log_target=True)
+
+
+class Reading:
+    """Phase that trains a cross-encoder on groups of several corpora; a pass is an epoch, or a part of a long one."""
+
+    patience = None
+
+    def __init__(
+        self,
+        model: CrossEncoder,
+        corpora: Sequence[Groups],
+        spec: CrossEncoderSpec,
+        training: CrossEncoderTraining,
+        measure: Measure,
+        dtype: torch.dtype = torch.float32,
+        group: WorkerGroup | None = None,
+    ) -> None:
+        """Train with the transformer computing in `dtype`; weights and optimizer stay float32."""
+        self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
+        self.dtype, self._measure = dtype, measure
+        self.learner = Learner({"model": model}, (training.lr,), group, Descent(warm_up=0.1, clip=1.0))
+        self.groups = sum(min(len(one), training.most_pairs) for one in self.corpora)
+        self.parts = max(1, -(-self.groups // PASS))
+        self.epochs = training.epochs * self.parts
+        self.measure_every = self.parts
+
+    def run_pass(self, epoch: int) -> dict[str, float]:
+        """Run one pass on every worker; returns the mean loss of its groups."""
+        number, part = divmod(epoch, self.parts)
+        own = np.array_split(self._order(number), self.parts)[part]
+        steps = np.array_split(own, max(1, -(-len(own) // self.training.batch_size)))
+        total = 0.0
+        self.model.train()
+        for step, rows in enumerate(steps):
+            done = (epoch + (step + 0.5) / len(steps)) / self.epochs
+            total += self._step(rows, [self.training.seed, epoch, step], done)
+        self.model.eval()
+        return {"loss_total": total / max(1, len(own))}
+
+    def measure(self) -> dict[str, float]:
+        """Measures on dev, on the first worker."""
+        return self._measure(self.model.eval()) if self.learner.group.rank == 0 else {}
+
+    def finish(self) -> None:
+        """Leave the model ready to score."""
+        self.model.eval()
+
+    def _order(self, epoch: int) -> Ints:
+        """Rows of pairs over all corpora in an epoch's order; of a large corpus a random part."""
+        generator = np.random.default_rng([self.training.seed, epoch])
+        begin, chosen = 0, []
+        for one in self.corpora:
+            chosen.append(begin + generator.permutation(len(one))[: self.training.most_pairs])
+            begin += len(one)
+        return generator.permutation(np.concatenate(chosen))
+
+    def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
+        """Take one step on groups by their rows; returns the sum of the groups' losses on all workers."""
+        workers = self.learner.group
+        own = workers.shares(row_G)[workers.rank]
+        torch.manual_seed(int(np.random.default_rng([*seed, workers.rank]).integers(2**31)))  # for dropout
+        groups = self._drawn(own, seed)
+        losses: list[float] = []
+
+        def backward() -> None:
+            size = 1 + max((len(group.documents) for group in groups), default=1)
+            most = max(1, CPU_PAIRS // size) if self._device.type == "cpu" else len(groups) or 1
+            for start in range(0, len(groups), most):
+                loss = self._loss(groups[start : start + most])
+                (loss / len(row_G)).backward()  # type: ignore[no-untyped-call]
+                losses.append(float(loss.detach()))
+
+        # Gradients come piece by piece, so that few activations are held; the total that steps is a constant.
+        self.learner.step(torch.zeros((), requires_grad=True), done, backward)
+        return float(workers.sum(sum(losses)))
+
+    def _drawn(self, row_G: Ints, seed: list[int]) -> list[Group]:
+        """Groups of rows over all corpora; what is drawn for a row does not depend on who draws it."""
+        groups, begin = [], 0
+        for one in self.corpora:
+            here = row_G[(row_G >= begin) & (row_G < begin + len(one))]
+            for row in here.tolist():
+                groups += one.draw(np.array([row - begin]), np.random.default_rng([*seed, row]))
+            begin += len(one)
+        return groups
+
+    def _loss(self, groups: Sequence[Group]) -> Tensor:
+        """Sum of the losses of groups that are read together."""
+        queries = [group.query for group in groups for _ in group.documents]
+        items = [text for group in groups for text in group.documents]
+        tokens = self.model.tokenise(queries, items, self.spec.max_length)
+        with self._arithmetic():
+            score_X = self.model(self.model.padded(tokens).to(self._device))
+        scores = torch.split(score_X, [len(group.documents) for group in groups])
+        return torch.stack(
+            [
+                group_loss(score_D, torch.from_numpy(group.teacher_D).to(score_D), self.training.teacher)
+                for score_D, group in zip(scores, groups, strict=True)
+            ]
+        ).sum()
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def _arithmetic(self) -> AbstractContextManager[object]:
+        if self.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self._device.type, dtype=self.dtype)

@@ -1,0 +1,196 @@
+"""The cross_encoder stage on Ray Train: groups of answers and wrong documents, resumed from the newest checkpoint."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from rayhier.arrays import Floats, Ints
+from rayhier.cluster.kmeans import nearest
+from rayhier.dataset.documents import Documents, load_documents, load_texts, result_numbers
+from rayhier.dataset.holdout import held_queries
+from rayhier.dataset.queries import Queries, load_queries
+from rayhier.dataset.ranking import ID, Ranking
+from rayhier.model.cross_encoder import CrossEncoder, load_cross_encoder, save_cross_encoder
+from rayhier.model.precision import resolve, resolve_device
+from rayhier.progress import say
+from rayhier.scores.scorer import TRIED, PairScorer, read_pairs
+from rayhier.scores.settings import SETTINGS, Settings
+from rayhier.search.exact import best_results
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.cross_encoder import CrossEncoderSpec, CrossEncoderTraining
+from rayhier.storage import columns, current, files
+from rayhier.storage.artifact import Artifact
+from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.cross_encoder_folder import CrossEncoderFolder
+from rayhier.storage.paths import locate
+from rayhier.train.cross_encoder.dev import DEPTH, QUERIES, Rerank
+from rayhier.train.cross_encoder.groups import Groups
+from rayhier.train.cross_encoder.phase import Reading
+from rayhier.train.data import judged_pairs, sampled
+from rayhier.train.loop import best_row
+from rayhier.train.ray import METRICS, Run, run_workers
+
+PHASE = "cross_encoder"
+MOST_DOCUMENTS = 1_000_000
+"""Documents of a corpus that wrong ones are drawn from, and that dev queries look through, at most."""
+FIRST_WORDS = 12
+NO_PAIRS = (
+    "cross_encoder.train: no judged train pair is left to learn from in {}; allowed: a corpus with train judgements, "
+    "a smaller scores.judged, or a trained model without cross_encoder.train"
+)
+
+
+def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
+    """Train a cross-encoder where the spec says so; writes `model/`, `settings.json`, and what training measured."""
+    reads = _cross(spec)
+    if reads.train is not None:
+        for place in (None, *reads.train.pairs):
+            _check_pairs(*(_published(place) if place else (corpus, vectors)), spec if place is None else None)
+    config = {
+        "spec": spec.model_dump(mode="json"),
+        "model": str(folder.path),
+        "corpus": str(corpus.folder),
+        "vectors": str(vectors.folder),
+    }
+    epochs = 0 if reads.train is None else reads.train.epochs
+    run_workers(train_worker, config, spec.cluster.train, attempt, PHASE, epochs)
+    settings = Settings.model_validate(files.read_json(attempt.root / SETTINGS))
+    say(f"  precision {settings.precision}; the search's own score counts {settings.beside:g} times")
+    counts: dict[str, Any] = {"settings": settings.model_dump(mode="json")}
+    history = files.read_json(attempt.root / METRICS)
+    if history.get(PHASE):
+        counts |= {"best": best_row(history[PHASE]), "epochs": len(history[PHASE]) - 1}
+    return Output(counts)
+
+
+def train_worker(config: dict[str, Any]) -> None:
+    """Run one Ray Train worker: train from the newest checkpoint; the first writes the model and how it is used."""
+    spec = JobSpec.model_validate(config["spec"])
+    reads, workers = _cross(spec), spec.cluster.train
+    torch.set_num_threads(workers.cpus)
+    root, folder = locate(config["root"]), Path(config["model"])
+    corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
+    device = resolve_device(reads.device)
+    seed = None if reads.train is None else reads.train.seed
+    model = load_cross_encoder(folder, reads.head, seed=seed).to(device)
+    dev = _dev(corpus, vectors)
+    with ExitStack() as stack:
+        run = Run(workers, {}, config["progress"], root, stack)
+        if reads.train is not None:
+            run(PHASE, _phase(spec, reads.train, model, corpus, vectors, dev))
+        if run.group.rank > 0:
+            return
+    with files.filling(root / "model") as filled:
+        save_cross_encoder(model, reads.max_length, filled)
+        scorer = PairScorer(filled, reads)
+    settings, measured = _settings(reads, scorer, dev, _samples(corpus))
+    files.write_json(root / SETTINGS, settings.model_dump(mode="json"))
+    files.write_json(root / METRICS, {**run.history, **({"beside": [measured]} if measured else {})})
+
+
+def _phase(
+    spec: JobSpec,
+    training: CrossEncoderTraining,
+    model: CrossEncoder,
+    corpus: Artifact,
+    vectors: Artifact,
+    dev: Rerank | None,
+) -> Reading:
+    reads = _cross(spec)
+    others = [_published(place) for place in training.pairs]
+    corpora = [_groups(corpus, vectors, training, spec), *(_groups(*other, training, None) for other in others)]
+    passed = 0
+
+    def measure(model: CrossEncoder) -> dict[str, float]:
+        nonlocal passed
+        passed += 1
+        if dev is None:
+            return {"dev": float(passed)}  # the last epoch is kept
+        return {"dev": dev.measured(dev.scores(lambda pairs: read_pairs(model, pairs, reads)))}
+
+    dtype = resolve("auto" if reads.precision in ("auto", "float16") else reads.precision, resolve_device(reads.device))
+    return Reading(model, corpora, reads, training, measure, dtype)
+
+
+def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining, spec: JobSpec | None) -> Groups:
+    """Groups of a corpus; the job's own, whose `spec` is given, without the train queries that are kept for scores."""
+    queries = train_queries(corpus, vectors, spec)
+    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
+    examples = judged_pairs(queries, documents)
+    texts = load_texts(corpus, documents.ids).to_pylist()
+    return Groups(examples, documents, texts, training.groups, training.seed)
+
+
+def train_queries(corpus: Artifact, vectors: Artifact, spec: JobSpec | None) -> Queries:
+    """Train queries that the cross-encoder learns from: not those that a job keeps for scores."""
+    queries = load_queries(corpus, vectors, "train")
+    if spec is None or spec.scores is None:
+        return queries
+    held = set(held_queries(queries.ids, spec.scores.judged))
+    return queries.some(np.array([name not in held for name in queries.ids], dtype=bool))
+
+
+def _check_pairs(corpus: Artifact, vectors: Artifact, spec: JobSpec | None) -> None:
+    if not train_queries(corpus, vectors, spec).answered:
+        raise InputError(NO_PAIRS.format(corpus.folder))
+
+
+def _published(place: str) -> tuple[Artifact, Artifact]:
+    """Corpus and vectors of another workdir; InputError where it has none."""
+    workdir = locate(place)
+    now = current.read(workdir)
+    return current.artifact(workdir, now, "corpus"), current.artifact(workdir, now, "vectors")
+
+
+def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
+    """Dev queries with the base encoder's best documents; None where no dev query is judged."""
+    queries = load_queries(corpus, vectors, "dev")
+    if not queries.answered:
+        return None
+    queries = queries.some(np.isin(queries.ids, held_queries(queries.ids, QUERIES)))
+    documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
+    texts = load_texts(corpus, documents.ids)
+    return Rerank(queries, _base(queries, documents), lambda row_U: texts.take(pa.array(row_U)).to_pylist())
+
+
+def _base(queries: Queries, documents: Documents) -> Ranking:
+    """The base encoder's best results of each query; rows are those of `documents`, of passages the best one."""
+    ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
+
+    def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
+        row_QK, score_QK = nearest(queries.vector_QM, documents.vector_NM, fetch)
+        return score_QK, row_QK
+
+    best = best_results(fetch_rows, result_numbers(ids, results), len(ids), DEPTH)
+    zero_Q = np.zeros(len(queries), np.int64)
+    return Ranking(*best, pa.table({ID: results}), zero_Q, zero_Q, zero_Q)
+
+
+def _samples(corpus: Artifact) -> list[tuple[str, str]]:
+    """Titles, or first words, with texts of some documents: pairs to compare number formats by, without dev."""
+    table = columns.read([corpus.path(corpus.names("documents/")[0])], ["title", "text"]).slice(0, TRIED)
+    rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+    return [(title or " ".join(text.split()[:FIRST_WORDS]), text) for title, text in rows]
+
+
+def _cross(spec: JobSpec) -> CrossEncoderSpec:
+    if spec.cross_encoder is None:
+        raise ValueError("cross_encoder: got none; the stage is planned only with one")
+    return spec.cross_encoder
+
+
+def _settings(
+    reads: CrossEncoderSpec, scorer: PairScorer, dev: Rerank | None, samples: Sequence[tuple[str, str]]
+) -> tuple[Settings, dict[str, float]]:
+    """How the cross-encoder is used: the precision that is fastest here, and the weight that is best on dev."""
+    pairs = dev.pairs[:TRIED] if dev is not None else samples
+    precision = scorer.choose(*zip(*pairs, strict=True))
+    if reads.beside != "auto" or dev is None:
+        return Settings(precision=precision, beside=0.0 if reads.beside == "auto" else reads.beside), {}
+    weight, measured = dev.best_weight(dev.scores(lambda pairs: scorer(*zip(*pairs, strict=True))))
+    return Settings(precision=precision, beside=weight), measured

@@ -1,0 +1,217 @@
+"""From a folder of documents to a search that a cross-encoder re-ranks within a budget of calls."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayhier import run
+from rayhier.evaluate.report import Report
+from rayhier.scores.settings import Settings, open_scorer
+from rayhier.search import __main__ as shell
+from rayhier.search.searcher import Searcher
+from rayhier.storage import columns, current, files
+
+from ..conftest import one_worker_each
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+LINES = {
+    "scores": "{judged: 10, per: item, count: 2}",
+    "factors": "{vectors: transductive, epochs: 2}",
+    "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3, first: both}}",
+    "evaluate": "{measures: [nDCG@10, R@10], lists: 8, baselines: [exact]}",
+    "cluster": one_worker_each(scores="{workers: 1}"),
+}
+
+
+def reads(model: Path, **own: object) -> str:
+    section = {"model": str(model), "max_length": 32, "precision": "float32", "train": {"epochs": 2, "lr": 1e-3}, **own}
+    return json.dumps(section)
+
+
+@pytest.fixture
+def reranked(embedded: Path, tmp_path: Path, tiny_spec: Callable[..., Path], tiny_model: Path) -> Callable[..., Path]:
+    """`reranked(**lines)` writes a spec that re-ranks, over a copy of the run up to the vectors."""
+    shutil.copytree(embedded / "work", tmp_path / "work")
+    return lambda **lines: tiny_spec(**{**LINES, "cross_encoder": reads(tiny_model), **lines})
+
+
+def artifact(work: Path, kind: str):
+    return current.artifact(work, current.read(work), kind)
+
+
+def test_a_run_on_ray_re_ranks_what_it_searches(
+    reranked: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "work"
+    assert run.main([str(reranked())]) == 0
+    shown = capsys.readouterr().out
+    assert "learned_ivf+axn" in shown
+    report = Report.read(work / "report.json")
+    row = report.systems["learned_ivf+axn"]
+    assert (row.calls, row.visited) == (12, report.systems["learned_ivf"].visited)
+    assert "learned_ivf+axn" in (work / "report.md").read_text()
+    assert list(artifact(work, "evaluate").names("runs/learned_ivf+axn"))
+
+    # Every document got two scores, each pair once, as the cross-encoder scores it.
+    scores = artifact(work, "scores")
+    table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
+    pairs = list(zip(table["query"].to_pylist(), table["item"].to_pylist(), strict=True))
+    assert len(pairs) == len(set(pairs)) == 2 * 240
+    queries = files.read_table(scores.path("queries.parquet"))
+    texts = dict(zip(queries["query_id"].to_pylist(), queries["text"].to_pylist(), strict=True))
+    assert len(texts) == 10
+    corpus = artifact(work, "corpus")
+    held = columns.read([corpus.path(name) for name in corpus.names("documents/")], ["doc_id", "title", "text"])
+    bodies = {row["doc_id"]: f"{row['title']} {row['text']}".strip() for row in held.to_pylist()}
+    spec, published = current.read(work).spec, artifact(work, "cross_encoder")
+    scorer = open_scorer(published, spec.cross_encoder)
+    some = pairs[::7]
+    again = scorer([texts[query] for query, _ in some], [bodies[item] for _, item in some])
+    np.testing.assert_allclose(again, table["score"].to_numpy()[::7], atol=1e-5)
+
+    # The shell's answers are those of the search: those read first, by the scores that the cross-encoder gives.
+    searcher = Searcher.open(work)
+    question = texts[pairs[0][0]]
+    (answer,) = searcher.search([question], k=20)
+    assert answer.calls == 12
+    assert [hit.estimated for hit in answer.hits] == [False] * 12 + [True] * (len(answer.hits) - 12)
+    read = [hit for hit in answer.hits if not hit.estimated]
+    found = scorer([question] * 12, [f"{hit.title} {hit.text}".strip() for hit in read])
+    beside = Settings.read(published).beside
+    (plain,) = searcher.search([question], k=240, budget=0)
+    base = {hit.id: hit.score for hit in plain.hits}
+    expected = [score + beside * base[hit.id] for hit, score in zip(read, found, strict=True)]
+    np.testing.assert_allclose([hit.score for hit in read], expected, atol=1e-4)
+    assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
+    assert shell.main([str(work), question, "-k", "15"]) == 0
+    shown = capsys.readouterr().out
+    assert "read 12 documents by the cross-encoder" in shown
+    assert shown.count("~") == 4  # three estimated scores, and what the mark means
+    assert shell.main([str(work), question, "--budget", "3"]) == 0
+    assert "read 3 documents" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("head", ["cls", "emb"])
+def test_a_trained_cross_encoder_loads_elsewhere(
+    head: str, reranked: Callable[..., Path], tmp_path: Path, tiny_model: Path, here: Callable[..., None]
+) -> None:
+    """A `cls` head in sentence-transformers, with equal scores; either as the model of another spec."""
+    here()
+    work = tmp_path / "work"
+    stages = [part for stage in ("train", "index", "cross_encoder") for part in ("--stage", stage)]
+    spec = reranked(cross_encoder=reads(tiny_model, head=head), scores="null", factors="null")
+    assert run.main([str(spec), *stages]) == 0
+    published = artifact(work, "cross_encoder")
+    assert published.record.counts["best"]["epoch"] >= 1
+    folder = published.local("model")
+    queries, items = ["leaf root", "pine oak ash", "wolf"], ["a leaf on a root", "an oak and a pine", "x " * 80]
+    ours = open_scorer(published, current.read(work).spec.cross_encoder)(queries, items)
+    if head == "cls":
+        from sentence_transformers import CrossEncoder
+
+        theirs = CrossEncoder(str(folder), max_length=32, device="cpu", local_files_only=True)
+        np.testing.assert_allclose(ours, theirs.predict(list(zip(queries, items, strict=True))), atol=1e-4)
+    again = reranked(cross_encoder=reads(folder, head=head, train=None, beside=0.5), scores="null", factors="null")
+    assert run.main([str(again), *stages]) == 0
+    untrained = artifact(work, "cross_encoder")
+    assert untrained.folder != published.folder
+    np.testing.assert_array_equal(open_scorer(untrained, current.read(work).spec.cross_encoder)(queries, items), ours)
+    assert Settings.read(untrained).beside == 0.5
+
+
+def test_queries_kept_for_scores_are_never_trained_on(
+    reranked: Callable[..., Path], tmp_path: Path, here: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rayhier.train.cross_encoder import phase
+
+    here()
+    seen: set[str] = set()
+    drawn = phase.Groups.draw
+
+    def spied(self, rows, generator):
+        groups = drawn(self, rows, generator)
+        seen.update(group.query for group in groups)
+        return groups
+
+    monkeypatch.setattr(phase.Groups, "draw", spied)
+    stages = ("cross_encoder", "scores", "train", "index")
+    assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
+    kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
+    assert len(kept) == 10
+    assert seen
+    assert not seen & kept
+
+
+def test_a_killed_score_stage_scores_nothing_twice(
+    reranked: Callable[..., Path], tmp_path: Path, here: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rayhier.scores import ray as scores
+    from rayhier.scores.scorer import PairScorer
+
+    here()
+    monkeypatch.setattr(scores, "PART", 50)
+    spec, read = str(reranked()), []
+    assert run.main([spec, "--stage", "cross_encoder"]) == 0
+    scored = PairScorer._read
+
+    def dying(self, pairs):
+        if len(read) == 150:
+            raise KeyboardInterrupt
+        read.extend(pairs)
+        return scored(self, pairs)
+
+    monkeypatch.setattr(PairScorer, "_read", dying)
+    assert run.main([spec, "--stage", "scores"]) == run.STOPPED
+    monkeypatch.setattr(PairScorer, "_read", lambda self, pairs: read.extend(pairs) or scored(self, pairs))
+    stages = ("scores", "train", "index")
+    assert run.main([spec, *(part for stage in stages for part in ("--stage", stage))]) == 0
+    assert len(read) == len(set(read)) == 480
+    assert artifact(tmp_path / "work", "scores").record.counts["pairs"] == 480
+
+
+REFUSED = {
+    "a re-rank without a cross-encoder": (
+        {"cross_encoder": "null", "scores": "null", "factors": "null"},
+        "search.rerank.type: got 'axn', but no cross_encoder",
+    ),
+    "scores without a cross-encoder": ({"cross_encoder": "null", "factors": "null"}, "scores: got a section, but no"),
+    "factors without scores": ({"scores": "null"}, "factors: got a section, but no scores"),
+    "a budget below the rounds": ({"search": "{rerank: {type: axn, budget: 4, rounds: 5}}"}, "budget at least rounds"),
+    "a budget of nothing": ({"search": "{rerank: {type: rnr, budget: 0}}"}, "greater than or equal to 1"),
+    "adacur without all scores": (
+        {"search": "{rerank: {type: adacur}}"},
+        "allowed: rnr, axn, or with scores.count all",
+    ),
+    "a key of another fit": ({"search": "{rerank: {type: axn, lambda: 0.5}}"}, "lambda"),
+    "fewer queries than asked": ({"scores": "{judged: 81}"}, "scores.judged: got 81, but the corpus has only"),
+    "no such model": ({"cross_encoder": "{model: nowhere}"}, "cross_encoder.model: got 'nowhere', no such folder"),
+    "no pair to learn from": ({"scores": "{judged: 80}"}, "no judged train pair is left to learn from"),
+    "pairs of no run": (
+        {"cross_encoder": "MODEL"},
+        "current.json: no such file",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "said"), REFUSED.values(), ids=REFUSED)
+def test_refused(
+    lines: dict[str, str],
+    said: str,
+    reranked: Callable[..., Path],
+    tiny_model: Path,
+    tmp_path: Path,
+    here: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here()
+    if lines.get("cross_encoder") == "MODEL":
+        lines = {"cross_encoder": reads(tiny_model, train={"pairs": [str(tmp_path / "other")]})}
+    stages = [part for stage in ("cross_encoder", "scores") for part in ("--stage", stage)]
+    assert run.main([str(reranked(**lines)), *stages]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "work" / "scores").exists() or not list((tmp_path / "work" / "scores").glob("*/record.json"))

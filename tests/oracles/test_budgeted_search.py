@@ -1,0 +1,207 @@
+"""Budgeted search against scipy, dense linear algebra, brute force, and what follows from its definitions."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayhier.scores.fits import Fixed, LeastSquares, Matching, Ridge, Tour
+from rayhier.scores.spending import Asked, Spending
+
+SEEDS = st.integers(0, 10_000)
+
+
+def world(seed, documents=200, m=8, queries=3):
+    rng = np.random.default_rng(seed)
+    vector_PM = rng.normal(size=(documents, m))
+    vector_PM /= np.linalg.norm(vector_PM, axis=1, keepdims=True)
+    return rng, vector_PM, rng.normal(size=(queries, m))
+
+
+def linear(vector_PM, query_QM):
+    """A scorer whose scores are inner products, as AXN supposes them."""
+    return lambda query_N, row_N: np.einsum("nm,nm->n", query_QM[query_N], vector_PM[row_N])
+
+
+def counted(score, seen):
+    def scored(query_N, row_N):
+        seen.extend(zip(query_N.tolist(), row_N.tolist(), strict=True))
+        return score(query_N, row_N)
+
+    return scored
+
+
+@given(SEEDS)
+@settings(max_examples=25, deadline=None)
+def test_least_squares_recovers_every_score_that_is_an_inner_product(seed):
+    rng, vector_PM, query_QM = world(seed)
+    score = linear(vector_PM, query_QM)
+    asked = [Asked(rng.normal(size=200), LeastSquares(vector_PM)) for _ in query_QM]
+    for query, spent in enumerate(Spending(16, 2)(score, asked)):
+        truth_P = vector_PM @ query_QM[query]
+        np.testing.assert_allclose(spent.score_P, truth_P[spent.row_P], atol=1e-8)
+        # The calls left after the first round go to the best there are.
+        first = set(np.argsort(-asked[query].first_P, kind="stable")[:8].tolist())
+        others = [row for row in np.argsort(-truth_P) if row not in first]
+        assert set(spent.row_P[:16].tolist()) == first | set(others[:8])
+
+
+@given(SEEDS, st.integers(3, 30))
+@settings(max_examples=25, deadline=None)
+def test_least_squares_is_scipy_s(seed, count):
+    rng, vector_PM, _ = world(seed)
+    read_S, score_S = rng.choice(200, count, replace=False), rng.normal(size=count)
+    expected_M = scipy.linalg.lstsq(vector_PM[read_S], score_S, cond=1e-6)[0]
+    np.testing.assert_allclose(LeastSquares(vector_PM).estimate(read_S, score_S), vector_PM @ expected_M, atol=1e-9)
+
+
+def test_least_squares_mixes_the_base_vector_and_matches_scores():
+    rng, vector_PM, query_QM = world(3)
+    read_S, score_S = np.arange(20), rng.normal(3, 5, size=20)
+    matching = Matching.of(score_S, vector_PM[read_S] @ query_QM[0])
+    own_M = scipy.linalg.lstsq(vector_PM[read_S], matching.beta * (score_S - matching.alpha), cond=1e-6)[0]
+    expected_P = vector_PM @ (0.3 * query_QM[0] + 0.7 * own_M) / matching.beta + matching.alpha
+    fit = LeastSquares(vector_PM, query_QM[0], 0.3, matching)
+    np.testing.assert_allclose(fit.estimate(read_S, score_S), expected_P, atol=1e-9)
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_the_base_alone_is_retrieve_and_rerank(rounds):
+    rng, vector_PM, query_QM = world(5)
+    score_QP = rng.normal(size=(3, 200))
+    base_QP = query_QM @ vector_PM.T
+
+    def score(query_N, row_N):
+        return score_QP[query_N, row_N]
+
+    # λ = 1 with the base's first round, and any fit in one round, is retrieve-and-rerank.
+    fits = [LeastSquares(vector_PM, query_M, 1.0) for query_M in query_QM]
+    fits = fits if rounds > 1 else [Ridge(base_P, vector_PM) for base_P in base_QP]
+    found = Spending(40, rounds)(score, [Asked(*own) for own in zip(base_QP, fits, strict=True)])
+    for query, spent in enumerate(found):
+        top = np.argsort(-base_QP[query])[:40]
+        expected = top[np.argsort(-score_QP[query, top])]
+        assert spent.row_P[:40].tolist() == expected.tolist()
+        plain = Spending(40, 1)(score, [Asked(base_QP[query], Fixed(base_QP[query]))] * 3)[query]
+        assert plain.row_P[:40].tolist() == expected.tolist()
+
+
+@given(SEEDS, st.integers(1, 60), st.sampled_from([0.01, 1.0, 30.0]))
+@settings(max_examples=30, deadline=None)
+def test_ridge_is_generalised_least_squares_and_kriging(seed, count, mu):
+    rng, vector_PM, _ = world(seed)
+    prior_P = rng.normal(size=200)
+    read_S, score_S = rng.choice(200, count, replace=False), rng.normal(size=count)
+    read_SM = vector_PM[read_S]
+    inverse_SS = np.linalg.inv(read_SM @ read_SM.T + mu * np.eye(count))
+    design_S2 = np.stack([np.ones(count), prior_P[read_S]], axis=1)
+    if count > 1:
+        c_2 = np.linalg.solve(design_S2.T @ inverse_SS @ design_S2, design_S2.T @ inverse_SS @ score_S)
+    if count == 1 or c_2[1] < 0:
+        one_S = np.ones(count)
+        c_2 = np.array([one_S @ inverse_SS @ score_S / (one_S @ inverse_SS @ one_S), 0.0])
+    rest_S = score_S - design_S2 @ c_2
+    expected_P = c_2[0] + c_2[1] * prior_P + vector_PM @ read_SM.T @ inverse_SS @ rest_S
+    np.testing.assert_allclose(Ridge(prior_P, vector_PM, mu).estimate(read_S, score_S), expected_P, atol=1e-6)
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_ridge_at_large_weight_keeps_the_prior_s_order(seed):
+    rng, vector_PM, _ = world(seed)
+    prior_P = rng.normal(size=200)
+    read_S = rng.choice(200, 30, replace=False)
+    score_S = prior_P[read_S] * 2 + rng.normal(size=30) * 0.1
+    estimate_P = Ridge(prior_P, vector_PM, 1e9).estimate(read_S, score_S)
+    assert np.argsort(-estimate_P).tolist() == np.argsort(-prior_P).tolist()
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_ridge_at_small_weight_reproduces_scores_of_independent_documents(seed):
+    rng, vector_PM, _ = world(seed, m=40)
+    read_S, score_S = rng.choice(200, 30, replace=False), rng.normal(size=30)
+    estimate_P = Ridge(rng.normal(size=200), vector_PM, 1e-10).estimate(read_S, score_S)
+    np.testing.assert_allclose(estimate_P[read_S], score_S, atol=1e-5)
+
+
+@given(SEEDS, st.sampled_from([0.001, 7.0, 1e4]), st.sampled_from(["ridge", "lstsq", "matched"]))
+@settings(max_examples=30, deadline=None)
+def test_scaling_all_scores_changes_no_choice(seed, scale, name):
+    rng, vector_PM, query_QM = world(seed, queries=1)
+    score_P, base_P = rng.normal(size=200), vector_PM @ query_QM[0]
+
+    def spend(factor):
+        matching = Matching.of(score_P[:50] * factor, base_P[:50])
+        fit = {
+            "ridge": Ridge(base_P, vector_PM),
+            "lstsq": LeastSquares(vector_PM),
+            "matched": LeastSquares(vector_PM, query_QM[0], 0.4, matching),
+        }[name]
+        return Spending(30, 5)(lambda _, row_N: score_P[row_N] * factor, [Asked(base_P, fit)])[0]
+
+    assert spend(1.0).row_P.tolist() == spend(scale).row_P.tolist()
+
+
+def test_near_low_rank_documents_do_not_blow_up():
+    rng = np.random.default_rng(0)
+    low_PM = rng.normal(size=(300, 6)) @ rng.normal(size=(6, 60))
+    vector_PM, query_M = low_PM + 1e-9 * rng.normal(size=low_PM.shape), rng.normal(size=60)
+    truth_P, read_S = vector_PM @ query_M, np.arange(60)
+    score_S = truth_P[read_S] + 1e-3 * rng.normal(size=60)
+
+    def error(estimate_P):
+        return np.linalg.norm(estimate_P[60:] - truth_P[60:]) / np.linalg.norm(truth_P[60:])
+
+    kept = error(LeastSquares(vector_PM).estimate(read_S, score_S))
+    blown_M = scipy.linalg.lstsq(vector_PM[read_S], score_S, cond=1e-15)[0]
+    assert kept < 1e-3
+    assert error(vector_PM @ blown_M) > 5 * kept  # what the usual cut-off would have made of it
+
+
+@given(SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_adacur_is_least_squares_over_anchors_scores(seed):
+    rng, _, _ = world(seed)
+    anchor_AP, score_P = rng.normal(size=(12, 200)), rng.normal(size=200)
+    read_S = rng.choice(200, 30, replace=False)
+    expected_P = score_P[read_S] @ np.linalg.pinv(anchor_AP[:, read_S], rcond=1e-6) @ anchor_AP
+    np.testing.assert_allclose(LeastSquares(anchor_AP.T).estimate(read_S, score_P[read_S]), expected_P, atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", ["kl", "mse"])
+def test_tour_follows_the_gradient(loss):
+    torch = pytest.importorskip("torch")
+    rng, vector_PM, query_QM = world(9)
+    read_S, score_S = np.arange(15), rng.normal(size=15)
+    fit, query_M = Tour(vector_PM, query_QM[0], 0.2, loss), query_QM[0]
+    for _ in range(2):  # a round each
+        query = torch.tensor(query_M, requires_grad=True)
+        own, target = torch.tensor(vector_PM[read_S]) @ query, torch.tensor(score_S)
+        if loss == "mse":
+            value = ((own - target) ** 2).mean()
+        else:
+            value = torch.nn.functional.kl_div(own.log_softmax(0), target.softmax(0), reduction="sum")
+        value.backward()
+        query_M = query_M - 0.2 * query.grad.numpy()
+        np.testing.assert_allclose(fit.estimate(read_S, score_S), vector_PM @ query_M, atol=1e-9)
+
+
+@given(SEEDS, st.integers(1, 250), st.integers(1, 7))
+@settings(max_examples=40, deadline=None)
+def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):
+    rounds = min(rounds, budget)
+    rng, vector_PM, query_QM = world(seed, documents=120)
+    seen = []
+    score_QP = rng.normal(size=(3, 120))
+    base_QP = query_QM @ vector_PM.T
+    asked = [Asked(base_P, Ridge(base_P, vector_PM)) for base_P in base_QP]
+    found = Spending(budget, rounds)(counted(lambda q, r: score_QP[q, r], seen), asked)
+    assert len(seen) == len(set(seen)) == 3 * min(budget, 120)
+    for query, spent in enumerate(found):
+        assert spent.calls == min(budget, 120)
+        read = spent.row_P[: spent.calls]
+        assert {row for own, row in seen if own == query} == set(read.tolist())
+        np.testing.assert_array_equal(spent.score_P[: spent.calls], np.sort(score_QP[query, read])[::-1])
+        assert sorted(spent.row_P.tolist()) == list(range(120))

@@ -1,0 +1,176 @@
+"""The cross-encoder: both heads against plain transformers code, folders, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from rayhier.model.cross_encoder import ScoreLayer, load_cross_encoder, save_cross_encoder
+from rayhier.scores import scorer as scoring
+from rayhier.scores.scorer import PairScorer, fastest, read_pairs
+from rayhier.spec import InputError
+from rayhier.spec.cross_encoder import CrossEncoderSpec
+from rayhier.storage.cross_encoder_folder import describe
+
+PAIRS = [
+    ("leaf root", "a leaf"),
+    ("pine", "pine oak ash elm wolf bear"),
+    ("bird fish", ""),
+    ("", "moss fern"),
+    ("a", "a"),
+]
+
+
+def spec(folder, **own):
+    return CrossEncoderSpec(model=str(folder), max_length=16, **{"precision": "float32", **own})
+
+
+@pytest.fixture
+def folder(tiny_model, tmp_path):
+    """A tiny cross-encoder with a head drawn from a seed, as it is saved."""
+    save_cross_encoder(load_cross_encoder(tiny_model, "cls", seed=3), 16, tmp_path / "ce")
+    return tmp_path / "ce"
+
+
+def test_cls_is_sequence_classification(folder):
+    ours = read_pairs(load_cross_encoder(folder, "cls"), PAIRS, spec(folder))
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for score, (query, item) in zip(ours, PAIRS, strict=True):
+        given = tokenizer([query], [item], truncation=True, max_length=16, return_tensors="pt")
+        with torch.inference_mode():
+            assert score == pytest.approx(model(**given).logits.item(), abs=1e-5)
+
+
+def test_emb_is_the_scaled_cosine_of_the_segments_means(tiny_model):
+    ours = read_pairs(load_cross_encoder(tiny_model, "emb"), PAIRS[:2], spec(tiny_model, head="emb"))
+    model, tokenizer = AutoModel.from_pretrained(tiny_model).eval(), AutoTokenizer.from_pretrained(tiny_model)
+    for score, (query, item) in zip(ours, PAIRS, strict=False):
+        given = tokenizer(query, item, return_tensors="pt")
+        with torch.inference_mode():
+            hidden_TM = model(**given).last_hidden_state[0]
+        kinds = np.array([-1 if kind is None else kind for kind in given.sequence_ids(0)])
+        query_M, item_M = (hidden_TM[kinds == kind].mean(0) for kind in (0, 1))
+        assert score == pytest.approx(20 * torch.cosine_similarity(query_M, item_M, dim=0).item(), abs=1e-4)
+
+
+def test_a_new_head_follows_from_the_seed(tiny_model):
+    first, again, other = (
+        read_pairs(load_cross_encoder(tiny_model, "cls", seed=seed), PAIRS, spec(tiny_model)) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).all()
+
+
+def test_the_last_layer_computes_in_float32_whatever_the_rest_does(folder):
+    model = load_cross_encoder(folder, "cls", torch.bfloat16)
+    assert isinstance(model.transformer.classifier, ScoreLayer)
+    scores = read_pairs(model, PAIRS, spec(folder))
+    exact = read_pairs(load_cross_encoder(folder, "cls"), PAIRS, spec(folder))
+    np.testing.assert_allclose(scores, exact, atol=0.02)
+    assert (torch.tensor(scores).bfloat16().float().numpy() != scores).any()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.transformer.classifier(torch.ones(1, 32)).dtype == torch.float32
+
+
+def test_a_folder_holds_safetensors_alone_and_the_scale(tiny_model, tmp_path):
+    model = load_cross_encoder(tiny_model, "emb")
+    model.scale.data.fill_(7.5)
+    save_cross_encoder(model, 16, tmp_path)
+    assert not list(tmp_path.glob("*.bin"))
+    assert load_cross_encoder(tmp_path, "emb").scale.item() == 7.5
+    assert load_file(tmp_path / "scale.safetensors")["scale"].item() == 7.5
+    before = describe(spec(tmp_path, head="emb")).files
+    model.scale.data.fill_(8.5)
+    save_cross_encoder(model, 16, tmp_path)
+    assert describe(spec(tmp_path, head="emb")).files != before
+
+
+def test_scores_do_not_depend_on_batches_and_recent_ones_are_kept(folder, monkeypatch):
+    alone = [PairScorer(folder, spec(folder))([query], [item])[0] for query, item in PAIRS]
+    scorer = PairScorer(folder, spec(folder))
+    queries, items = zip(*(PAIRS * 2), strict=True)
+    np.testing.assert_allclose(scorer(queries, items), alone * 2, atol=1e-5)
+    assert scorer.scored == len(PAIRS)
+    scorer(queries[:3], items[:3])
+    assert scorer.scored == len(PAIRS)
+    monkeypatch.setattr(scoring, "KEPT", 2)
+    scorer(queries[:1], items[:1])
+    scorer(queries, items)
+    assert scorer.scored == len(PAIRS) * 2 - 2
+
+
+def test_no_pairs_have_no_scores(folder):
+    assert PairScorer(folder, spec(folder))([], []).shape == (0,)
+
+
+def test_precision_is_the_fastest_that_agrees(monkeypatch):
+    """float16 is the fastest but wrong, bfloat16 agrees and is faster than float32."""
+    seconds = {"float32": 3.0, "bfloat16": 2.0, "float16": 1.0}
+    scores = {"float32": [1, 2, 3], "bfloat16": [1, 2, 3.01], "float16": [3, 1, 2]}
+    now = [0.0]
+    monkeypatch.setattr(scoring.time, "perf_counter", lambda: now[0])
+
+    def score(model, _):
+        now[0] += seconds[model]
+        return np.array(scores[model], np.float32)
+
+    assert fastest(lambda name: name, score, PAIRS[:3]) == ("bfloat16", "bfloat16")
+    scores["bfloat16"] = [1, 2, float("nan")]
+    assert fastest(lambda name: name, score, PAIRS[:3])[0] == "float32"
+    assert fastest(lambda name: name, score, PAIRS[:2])[0] == "float32"  # two pairs always correlate
+
+
+def test_auto_is_chosen_by_the_first_pairs(folder):
+    scorer = PairScorer(folder, spec(folder, precision="auto"))
+    assert scorer.precision == "auto"
+    scorer(*zip(*PAIRS, strict=True))
+    assert scorer.precision in ("float32", "bfloat16", "float16")
+
+
+def several_outputs(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": {"0": "a", "1": "b"}, "label2id": {"a": 0, "b": 1}}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def own_code(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "auto_map": {"AutoModel": "x.Y"}}))
+
+
+WRONG = {
+    "own code": (own_code, r"asks to run its own code \(auto_map\)"),
+    "no config": (lambda folder: (folder / "config.json").write_text("["), "holds no config.json that can be read"),
+    "a pickle": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "pytorch_model.bin"),
+        "cross_encoder.model: .* holds pytorch_model.bin, a pickle",
+    ),
+    "cut short": (lambda folder: (folder / "model.safetensors").write_bytes(b"x" * 20), "damaged or cut short"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG.values(), ids=WRONG)
+def test_a_wrong_folder_is_refused(change, said, folder):
+    change(folder)
+    with pytest.raises(InputError, match=said):
+        describe(spec(folder))
+
+
+def test_other_weights_than_expected_are_refused(folder):
+    with pytest.raises(InputError, match=r"cross_encoder\.sha256: .*; allowed: 0{64}"):
+        describe(spec(folder, sha256="0" * 64))
+
+
+def test_a_model_without_a_head_is_refused_unless_it_trains(tiny_model):
+    with pytest.raises(InputError, match=r"lacks .* tensors of a cross-encoder, the first: classifier"):
+        load_cross_encoder(tiny_model, "cls")
+
+
+def test_a_model_of_several_outputs_is_refused(folder):
+    several_outputs(folder)
+    with pytest.raises(InputError, match="has 2 outputs; allowed: one"):
+        load_cross_encoder(folder, "cls")

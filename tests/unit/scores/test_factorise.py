@@ -1,0 +1,91 @@
+"""What is learned from scores: vectors that explain them, and a bias, which shrinks with few scores."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.scores.factorise import Inductive, Matrix, base_scores, inductive, mapped, residual_bias, transductive
+from rayhier.spec.cross_encoder import FactorsSpec
+
+
+@pytest.fixture
+def world(unit):
+    """Queries [20, 8], documents [60, 8], of which the last ten have no score, and scores that are not the base's."""
+    rng = np.random.default_rng(0)
+    query_QM, item_NM = unit(rng, 20, 8), unit(rng, 60, 8)
+    turned_NM = item_NM + 0.5 * unit(rng, 60, 8)
+    query_X, item_X = (grid.reshape(-1) for grid in np.meshgrid(np.arange(20), np.arange(50), indexing="ij"))
+    score_X = np.einsum("xm,xm->x", query_QM[query_X], turned_NM[item_X]).astype(np.float64)
+    return Matrix(query_X, item_X, score_X), query_QM, item_NM
+
+
+def error(matrix, query_QM, item_NM):
+    return float(np.mean((base_scores(matrix, query_QM, item_NM) - matrix.score_X) ** 2))
+
+
+def test_transductive_vectors_explain_scores_better_and_spare_documents_without(world):
+    matrix, query_QM, item_NM = world
+    spec = FactorsSpec(vectors="transductive", epochs=30)
+    learned_NM = transductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0)
+    np.testing.assert_array_equal(learned_NM[50:], item_NM[50:])
+    assert (learned_NM[:50] != item_NM[:50]).any(axis=1).all()
+    assert error(matrix, query_QM, learned_NM) < 0.5 * error(matrix, query_QM, item_NM)
+
+
+def test_an_inductive_map_starts_near_the_identity_and_maps_what_is_added(world):
+    matrix, query_QM, item_NM = world
+    torch.manual_seed(0)
+    np.testing.assert_allclose(mapped(Inductive(8).eval(), item_NM), item_NM, atol=0.02)
+    spec = FactorsSpec(vectors="inductive", epochs=20)
+    learned = inductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0)
+    mapped_NM = mapped(learned, item_NM)
+    assert (mapped_NM[50:] != item_NM[50:]).any(axis=1).all()
+    np.testing.assert_array_equal(
+        mapped_NM, mapped(inductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0), item_NM)
+    )
+
+
+def test_a_bias_is_the_shrunk_mean_residual(world):
+    matrix, query_QM, item_NM = world
+    own_N = np.random.default_rng(1).normal(size=60)
+    base_X = base_scores(matrix, query_QM, item_NM)
+    level_Q = np.random.default_rng(2).normal(size=20)
+    score_X = level_Q[matrix.query_X] + 3 * base_X + own_N[matrix.item_X]
+    bias_N, slope = residual_bias(Matrix(matrix.query_X, matrix.item_X, score_X), base_X, 60)
+    assert abs(slope - 3) < 0.7
+    assert (bias_N[50:] == 0).all()
+    assert np.corrcoef(bias_N[:50], own_N[:50])[0, 1] > 0.98
+
+
+def test_a_bias_by_hand():
+    """Three queries of one score each share a line: score = 1 + 2 base, but for document 2, which scores 1.5 more."""
+    matrix = Matrix(np.array([0, 1, 2, 0, 1]), np.array([0, 1, 0, 1, 2]), np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    base_X = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
+    bias_N, slope = residual_bias(matrix, base_X, 4)
+    assert slope == 2
+    np.testing.assert_allclose(bias_N, np.zeros(4), atol=1e-12)
+    raised = Matrix(matrix.query_X, matrix.item_X, matrix.score_X + np.array([0, 0, 0, 0, 1.5]))
+    line = np.polyfit(base_X, raised.score_X, 1)
+    residual_X = raised.score_X - np.polyval(line, base_X)
+    expected = [residual_X[[0, 2]].sum() / 2.5, residual_X[[1, 3]].sum() / 2.5, residual_X[4] / 1.5, 0]
+    np.testing.assert_allclose(residual_bias(raised, base_X, 4)[0], expected, atol=1e-12)
+
+
+def test_no_scores_give_no_bias():
+    none = Matrix(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    bias_N, slope = residual_bias(none, np.zeros(0), 3)
+    assert (bias_N.tolist(), slope) == ([0, 0, 0], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "scores", "passes", "rate"),
+    [
+        (FactorsSpec(vectors="transductive"), 10**6, 10, 5e-3),
+        (FactorsSpec(vectors="transductive"), 10**7, 4, 1e-3),
+        (FactorsSpec(vectors="inductive"), 10**6, 20, 5e-3),
+        (FactorsSpec(vectors="inductive"), 10**7, 10, 1e-3),
+        (FactorsSpec(vectors="inductive", epochs=3, lr=0.1), 10**7, 3, 0.1),
+    ],
+)
+def test_passes_and_rates_are_the_paper_s(spec, scores, passes, rate):
+    assert (spec.passes(scores), spec.rate(scores)) == (passes, rate)

@@ -1,0 +1,236 @@
+"""Re-ranking over a leaf map, by a scorer that is a table: pools, budgets, factors, and rows that are whole."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned
+from rayhier.scores.spending import ScorerError
+from rayhier.search.rerank import Anchors, Reranker
+from rayhier.search.scan import LeafScan
+from rayhier.search.words import IndexedWords
+from rayhier.spec import InputError
+from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, LEAVES = 60, 8, 6
+SCORES = np.random.default_rng(5).normal(size=N)
+
+
+def text_of(name):
+    return f"title {name} text {name}"
+
+
+def read(_, texts):
+    """Scores of documents, which their texts name."""
+    return SCORES[[int(text.split()[1].removeprefix("d")) for text in texts]]
+
+
+@pytest.fixture(params=[False, True], ids=["documents", "passages"])
+def passages(request):
+    return request.param
+
+
+@pytest.fixture
+def world(unit, tmp_path, write_map, passages):
+    """Sixty documents in six leaves, every third in two; as passages, three rows a document."""
+    rng = np.random.default_rng(0)
+    vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
+    leaf_N = rng.integers(LEAVES, size=N)
+    second = [n for n in range(N) if n % 3 == 0]
+    rows = [*((n, int(leaf_N[n]), 0) for n in range(N)), *((n, int(leaf_N[n] + 1) % LEAVES, 1) for n in second)]
+    rows.sort(key=lambda row: row[1])
+    ids = [f"d{n}" for n, _, _ in rows]
+    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES] if n in second else [int(leaf_N[n])] for n in range(N)}
+    vectors = columns.vector_column(vector_NM[[n for n, _, _ in rows]], pa.float16())
+    table = pa.table(
+        {
+            "doc_id": ids,
+            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
+            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
+            "leaves": pa.array([both[n] for n, _, _ in rows], pa.list_(pa.int32())),
+            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
+            "vector": vectors,
+            "title": [f"title {name}" for name in ids],
+            "text": [f"text {name}" for name in ids],
+            **({"parent": [f"p{n // 3}" for n, _, _ in rows]} if passages else {}),
+        }
+    )
+    declared = pa.schema([schemas.PARENT]) if passages else pa.schema([])
+    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
+    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
+    return LeafMap.open(tmp_path / "map"), vector_NM, unit(rng, 3, M)
+
+
+def found(world, k=N, codec=None, leaves=range(LEAVES)):
+    leaf_map, _, query_QM = world
+    leaves_QB = np.tile(np.array(leaves), (len(query_QM), 1))
+    return LeafScan.mapped(leaf_map, codec).scan(query_QM, leaves_QB, k, whole=True)
+
+
+def reranked(spec, world, texts=("a", "b", "c"), k=N, **own):
+    ranking = found(world)
+    return ranking, Reranker(spec, own.pop("read", read), **own)(texts, world[2], ranking, k)
+
+
+@pytest.mark.parametrize("codec", ["flat", "fp16", "int8"])
+def test_whole_rows_have_their_own_id_and_stored_vector(world, codec):
+    ranking = found(world, codec=codec)
+    _, vector_NM, query_QM = world
+    names = ranking.documents["doc_id"].to_pylist()
+    stored = columns.matrix(ranking.documents["vector"])
+    np.testing.assert_array_equal(stored, vector_NM[[int(name.removeprefix("d")) for name in names]])
+    for query, (rows, scores) in enumerate(zip(ranking.row_QK, ranking.score_QK, strict=True)):
+        kept = rows[rows >= 0]
+        np.testing.assert_allclose(stored[kept] @ query_QM[query], scores[: len(kept)], atol=2e-3)
+    plain = LeafScan.mapped(world[0], codec).scan(query_QM, np.zeros((3, 1), np.int64), 5)
+    assert "vector" not in plain.documents.column_names
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Rnr(type="rnr", budget=10),
+        AxnRerank(type="axn", budget=10, rounds=3),
+        AxnRerank(type="axn", budget=10, rounds=3, fit="lstsq", lam=0.3),
+        AxnRerank(type="axn", budget=10, rounds=3, first="random"),
+    ],
+    ids=["rnr", "ridge", "lstsq", "random"],
+)
+def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
+    seen = []
+
+    def counted(queries, texts):
+        seen.extend(zip(queries, texts, strict=True))
+        return read(queries, texts)
+
+    before, after = reranked(spec, world, read=counted, beside=0.5)
+    assert len(seen) == len(set(seen)) == 30
+    assert after.calls_Q.tolist() == [10] * 3
+    assert "doc_id" not in after.documents.column_names
+    for query, name in enumerate("abc"):
+        there = before.row_QK[query] >= 0
+        base = dict(zip(before.ids[before.row_QK[query][there]], before.score_QK[query][there], strict=True))
+        rows = after.row_QK[query][after.row_QK[query] >= 0]
+        ids, scores = after.ids[rows].tolist(), after.score_QK[query][: len(rows)]
+        assert sorted(ids) == sorted(base)
+        assert (np.diff(scores) <= 1e-6).all()
+        texts = [text for asked, text in seen if asked == name]
+        assert len(texts) == 10
+        numbers = [int(text.split()[1].removeprefix("d")) for text in texts]
+        shown = [f"p{n // 3}" if passages else f"d{n}" for n in numbers]
+        assert sorted(shown) == sorted(ids[:10])
+        expected = sorted((SCORES[n] + 0.5 * base[one] for n, one in zip(numbers, shown, strict=True)), reverse=True)
+        np.testing.assert_allclose(scores[:10], expected, atol=1e-5)
+
+
+def test_retrieve_and_rerank_reads_the_best_by_the_search(world):
+    before, after = reranked(Rnr(type="rnr", budget=7), world)
+    for rows, reordered in zip(before.row_QK, after.row_QK, strict=True):
+        assert set(before.ids[rows[:7]]) == set(after.ids[reordered[:7]])
+        np.testing.assert_array_equal(before.ids[rows[7:20]], after.ids[reordered[7:20]])
+
+
+def test_bm25_orders_the_first_round(world, passages):
+    words = IndexedWords.of(world[0])
+    _, after = reranked(Rnr(type="rnr", budget=1, first="bm25"), world, texts=("d7", "d8", "d31"), words=words)
+    first = after.ids[after.row_QK[:, 0]].tolist()
+    if not passages:  # of a document in passages, only the one nearest to the query may be read
+        assert first == ["d7", "d8", "d31"]
+
+
+def test_a_query_without_documents_is_answered_with_none(world):
+    leaf_map, _, query_QM = world
+    nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, whole=True)
+    after = Reranker(AxnRerank(type="axn", budget=10), read)(("a", "b", "c"), query_QM, nothing, 5)
+    assert (after.row_QK == -1).all()
+    assert after.calls_Q.tolist() == [0, 0, 0]
+
+
+def test_a_scorer_that_fails_is_said(world):
+    with pytest.raises(ScorerError, match="the scorer answered with shape"):
+        reranked(Rnr(type="rnr", budget=7), world, read=lambda *_: np.zeros(3))
+
+
+def artifact(folder, kind, write):
+    """An artifact whose files a function writes."""
+    root = folder / kind / "f" / "attempt"
+    root.mkdir(parents=True)
+    write(root)
+    entries = [files.describe(root, name) for name in files.below(root)]
+    record = Record(
+        kind=kind, fingerprint="f", attempt="attempt", inputs={}, files=entries, counts={}, versions={}, seconds=0
+    )
+    return Artifact(folder / kind / "f", record)
+
+
+def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
+    rng = np.random.default_rng(1)
+    anchor_AN = rng.normal(size=(5, N)).astype(np.float32)
+    pairs = pa.table(
+        {
+            "query": [f"q{a}" for a in range(5) for _ in range(N)],
+            "item": [f"d{n}" for _ in range(5) for n in range(N)],
+            "score": anchor_AN.reshape(-1),
+        }
+    )
+    scores = artifact(
+        tmp_path, "scores", lambda root: files.write_parquet(root, "pairs/0.parquet", [pairs], pairs.schema)
+    )
+    anchors = Anchors.open(scores)
+    np.testing.assert_array_equal(anchors.vectors(pa.array(["d3", "new"])), [anchor_AN[:, 3], np.zeros(5)])
+    spec = AdacurRerank(type="adacur", budget=10, rounds=2)
+    _, after = reranked(spec, world, anchors=anchors)
+    assert after.calls_Q.tolist() == [10] * 3
+    with pytest.raises(ValueError, match="adacur: got no anchors"):
+        reranked(spec, world)
+
+
+def learned(tmp_path, **own):
+    def write(root):
+        values = {"model": "m", "slope": 2.0, "alpha": 0.0, "beta": 1.0, "biased": True, **own}
+        files.write_json(root / CONFIG, Learned(**values).model_dump())
+        vectors = columns.vector_column(np.eye(M, dtype=np.float32)[:2], pa.float32())
+        table = pa.table({"doc_id": ["d1", "d4"], "bias": [9.0, -3.0], "count": [2, 1], "vector": vectors})
+        files.write_parquet(root, ITEMS, [table], table.schema)
+
+    return artifact(tmp_path, "factors", write)
+
+
+def test_factors_are_joined_by_id_and_added_documents_have_their_own(tmp_path, unit):
+    factors = Factors.open(learned(tmp_path), "m")
+    rows = factors.rows(pa.array(["d4", "new", "d1"]))
+    own_NM = unit(np.random.default_rng(0), 3, M)
+    np.testing.assert_array_equal(factors.vectors(rows, own_NM), [np.eye(M)[1], own_NM[1], np.eye(M)[0]])
+    np.testing.assert_array_equal(factors.prior(rows, np.ones(3)), [-1.0, 2.0, 11.0])
+    without = Factors.open(learned(tmp_path / "b", biased=False), "m")
+    np.testing.assert_array_equal(without.prior(rows, np.ones(3)), np.ones(3))
+
+
+def test_a_bias_brings_a_document_forward(world, tmp_path, passages):
+    """Once a round says how scores follow the prior, the document of the large bias is read next."""
+    factors = Factors.open(learned(tmp_path), "m")
+    expects = np.array([9.0 if n == 1 else 0.0 for n in range(N)])
+    reads = []
+
+    def score(queries, texts):
+        numbers = [int(text.split()[1].removeprefix("d")) for text in texts]
+        reads.append(numbers)
+        return expects[numbers] + 0.1 * np.arange(len(numbers))[::-1]
+
+    spec = AxnRerank(type="axn", budget=8, rounds=4)
+    ranking = found(world)
+    Reranker(spec, score, factors=factors)(("a",) * 3, world[2], ranking, 5)
+    names = ranking.documents["doc_id"].to_pylist()
+    pools = [{int(names[row].removeprefix("d")) for row in rows[rows >= 0]} for rows in ranking.row_QK]
+    if all(1 in pool for pool in pools):
+        assert sum(numbers.count(1) for numbers in reads) == 3
+    else:
+        assert passages
+
+
+def test_factors_of_another_model_are_refused(tmp_path):
+    with pytest.raises(InputError, match="was made for model m, not other; run the spec again"):
+        Factors.open(learned(tmp_path), "other")

@@ -1,0 +1,89 @@
+"""Groups: an answer and wrong documents from where the spec says, and the loss over them."""
+
+import numpy as np
+import pytest
+import torch
+
+from rayhier.dataset.documents import Documents
+from rayhier.search.words import Words
+from rayhier.spec.cross_encoder import Groups as GroupsSpec
+from rayhier.train.cross_encoder.groups import Groups
+from rayhier.train.cross_encoder.phase import group_loss
+from rayhier.train.examples import Examples
+
+
+@pytest.fixture
+def world(unit):
+    """Thirty documents, ten queries; query n is answered by document n, query 0 by document 20 too."""
+    rng = np.random.default_rng(0)
+    texts = [f"word{n} shared{n % 5} all" for n in range(30)]
+    queries = [f"word{n} shared{n % 5}" for n in range(10)]
+    pair_P2 = np.array([[n, n] for n in range(10)] + [[0, 20]])
+    document_NM = unit(rng, 30, 6)
+    return (
+        Examples(unit(rng, 10, 6), document_NM, pair_P2, queries),
+        Documents([f"d{n}" for n in range(30)], document_NM),
+        texts,
+    )
+
+
+def rows(group):
+    return [int(text.split()[0].removeprefix("word")) for text in group.documents]
+
+
+@pytest.mark.parametrize("drawn", ["random", "leaf"])
+def test_wrong_documents_come_from_where_the_spec_says(world, drawn):
+    examples, documents, texts = world
+    spec = GroupsSpec(base=2, bm25=1, others=3, top=4, drawn=drawn)
+    groups = Groups(examples, documents, texts, spec, 0)
+    made = groups.draw(np.arange(11), np.random.default_rng(0))
+    words = Words(texts)
+    for (query, answer), group in zip(examples.pair_P2.tolist(), made, strict=True):
+        own = rows(group)
+        assert own[0] == answer
+        assert len(own) == len(set(own)) == 7
+        answers = {0, 20} if query == 0 else {query}
+        assert not answers & set(own[1:])
+        near = [n for n in np.argsort(-(examples.document_NM @ examples.query_QM[query])) if n not in answers][:4]
+        assert set(own[1:3]) <= set(near)
+        score_N = words.scores(examples.query_texts[query])
+        base_D = examples.document_NM[own] @ examples.query_QM[query]
+        np.testing.assert_allclose(group.teacher_D, 20 * (base_D + 0.3 * score_N[own] / score_N.max()), rtol=1e-5)
+
+
+def test_draws_follow_from_the_generator(world):
+    examples, documents, texts = world
+    groups = Groups(examples, documents, texts, GroupsSpec(), 0)
+    first, again, other = (groups.draw(np.arange(11), np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert [rows(group) for group in first] == [rows(group) for group in again] != [rows(group) for group in other]
+
+
+def test_a_small_corpus_gives_small_groups(unit):
+    rng = np.random.default_rng(0)
+    document_NM = unit(rng, 3, 4)
+    examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1]]), ["word1"])
+    groups = Groups(examples, Documents(list("abc"), document_NM), ["word0", "word1", "word2"], GroupsSpec(), 0)
+    (group,) = groups.draw(np.array([0]), rng)
+    assert sorted(rows(group)) == [0, 1, 2]
+    assert rows(group)[0] == 1
+
+
+def test_the_loss_is_cross_entropy_and_divergence():
+    score_D, teacher_D = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([1.0, 3.0, 0.0])
+    p, log_q = teacher_D.softmax(0), score_D.log_softmax(0)
+    divergence = (p * (p.log() - log_q)).sum()
+    expected = torch.nn.functional.cross_entropy(score_D[None], torch.tensor([0])) + 0.5 * divergence
+    torch.testing.assert_close(group_loss(score_D, teacher_D, 0.5), expected)
+    torch.testing.assert_close(group_loss(teacher_D, teacher_D, 0.5), -teacher_D.log_softmax(0)[0])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"base": 0, "bm25": 0, "others": 0}, "at least one wrong document"),
+        ({"base": 31}, "base and bm25 at most top: 31 are drawn from 30"),
+    ],
+)
+def test_groups_of_nothing_are_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        GroupsSpec(**given)
