@@ -19,6 +19,7 @@ LEVEL = {
     "search": "{k: 10, how: level, level: 2}",
     "evaluate": "{measures: [R@10], lists: 4, filter: {part: {lt: 3}, even: true}}",
 }
+RERANKED = {**LEAVES, "search": "{k: 10, beam: 1, rerank: {type: rnr, budget: 5}}"}
 MATCHING = {f"d{n}" for n in range(DOCUMENTS) if n % 10 < 3 and n % 2 == 0}
 
 
@@ -32,12 +33,14 @@ def spec(folder: Path, model: Path, **lines: str) -> Path:
     return write_spec(folder, corpus, model, corpus=f"{{type: beir, path: {corpus}, {FIELDS}}}", **lines)
 
 
-@pytest.mark.parametrize("lines", [LEAVES, LEVEL], ids=["leaves", "level"])
+@pytest.mark.parametrize("lines", [LEAVES, LEVEL, RERANKED], ids=["leaves", "level", "reranked"])
 def test_a_run_and_a_search_by_a_filter(
     tmp_path: Path, tiny_model: Path, lines: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = spec(tmp_path, tiny_model, **lines)
-    make(written)
+    if lines is RERANKED:
+        reads = {"model": str(tiny_model), "max_length": 32, "precision": "float32", "head": "emb"}
+        lines = {**lines, "cross_encoder": json.dumps(reads)}
+    make(spec(tmp_path, tiny_model, **lines))
     report = json.loads((tmp_path / "work" / "report.json").read_text())
     assert (report["documents"], report["corpus"]) == (len(MATCHING), DOCUMENTS)
     assert report["queries"] + report["left_out"] == 40
@@ -46,6 +49,7 @@ def test_a_run_and_a_search_by_a_filter(
         found = {line.split()[2] for line in path.read_text().splitlines()}
         assert found <= MATCHING, path.stem
         assert found, path.stem
+    assert ("learned_ivf+rnr" in report["systems"]) == ("cross_encoder" in lines)
     router = report["curves"][report["router"]]
     assert router[-1]["visited_mean"] == 1
     assert report["systems"][report["router"]]["R@10"] > 0
