@@ -350,7 +350,7 @@ def _work(plan: Plan) -> Work:
         dimension=plan.model.dimension,
         generated=generated,
         generator=generator,
-        reader=0 if plan.cross_encoder is None else matrices(plan.cross_encoder.path),
+        reader=_reader(plan),
     )
 
 
@@ -363,6 +363,14 @@ def _generated(plan: Plan, documents: int) -> tuple[int, int]:
             return min(model.most, documents) * model.per_document, matrices(plan.pairs.path)
         case _:
             return plan.pairs.lines, 0
+
+
+def _reader(plan: Plan) -> int:
+    """Multiply-adds that one token takes in the cross-encoder, in the layers that are kept; 0 without one."""
+    if plan.cross_encoder is None or plan.spec.cross_encoder is None:
+        return 0
+    whole, kept = matrices(plan.cross_encoder.path), plan.spec.cross_encoder.layers
+    return whole if kept is None else round(whole * min(1, kept / max(kept, plan.cross_encoder.layers)))
 
 
 def _resources(workers: CpuWorkers | TrainWorkers) -> str:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rayhier.model.encoder import LOCAL, load_transformer, positions
+from rayhier.model.encoder import LAYERS, LOCAL, load_transformer, positions
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import Head
 from rayhier.storage.cross_encoder_folder import KEY, SCALE
@@ -110,12 +110,16 @@ def _mean(hidden_NTM: Tensor, here_NT: Tensor) -> Tensor:
 
 
 def load_cross_encoder(
-    folder: Path, head: Head, dtype: torch.dtype = torch.float32, seed: int | None = None
+    folder: Path,
+    head: Head,
+    dtype: torch.dtype = torch.float32,
+    seed: int | None = None,
+    layers: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder from a folder.
+    """Load a cross-encoder from a folder, or only the first of its `layers`.
 
     With a `seed` the weights of a head that the folder lacks are drawn from it, as training starts. Raises InputError
-    where weights are missing otherwise, or the model has more than one output.
+    where weights are missing otherwise, the model has more than one output, or fewer layers than are to be kept.
     """
     from transformers import AutoTokenizer
 
@@ -123,8 +127,28 @@ def load_cross_encoder(
     if head == "emb":
         file = folder / SCALE
         scale = float(load_file(file)["scale"]) if file.is_file() else START_SCALE
-        return CrossEncoder(load_transformer(folder, dtype), tokenizer, head, scale).eval()
-    return CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head).eval()
+        model = CrossEncoder(load_transformer(folder, dtype), tokenizer, head, scale)
+    else:
+        model = CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head)
+    if layers is not None:
+        _keep_layers(model.transformer, layers)
+    return model.eval()
+
+
+def _keep_layers(transformer: Any, count: int) -> None:
+    """Drop all layers but the first; InputError where there are fewer, or the architecture's are not known."""
+    for place, module in transformer.named_modules():
+        if isinstance(module, nn.ModuleList) and place.endswith(LAYERS):
+            if count > len(module):
+                raise InputError(f"cross_encoder.layers: got {count}; allowed: at most {len(module)}, the model's")
+            parent, _, own = place.rpartition(".")
+            setattr(transformer.get_submodule(parent), own, module[:count])
+            transformer.config.num_hidden_layers = count
+            return
+    raise InputError(
+        f"cross_encoder.layers: got {count}, but the layers of {type(transformer).__name__} are not known; allowed: "
+        "null, or a model like BERT, RoBERTa, MPNet, ModernBERT"
+    )
 
 
 def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:

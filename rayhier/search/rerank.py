@@ -103,7 +103,9 @@ class Reranker:
 
         def score(query_N: Ints, row_N: Ints) -> Values:
             document_N = [int(pools[query][row]) for query, row in zip(query_N, row_N, strict=True)]
-            read = np.asarray(self.read([texts[query] for query in query_N], [bodies[row] for row in document_N]))
+            read: Values = np.asarray(
+                self.read([texts[query] for query in query_N], [bodies[row] for row in document_N])
+            )
             base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
             return read + self.beside * base_N if read.shape == base_N.shape else read
 

@@ -79,6 +79,8 @@ class CrossEncoderSpec(Section):
     """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); others fail."""
     head: Head = "cls"
     """`cls`: a classifier's one output. `emb`: scaled cosine of the mean vectors of the two segments, read together."""
+    layers: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Layers of the transformer that are kept, the first ones; null: all. Half of the layers read twice as fast."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 256
     """Most tokens of a pair; the longer of the two texts is cut."""
     precision: Precision = "auto"

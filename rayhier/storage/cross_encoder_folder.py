@@ -9,6 +9,8 @@ from rayhier.storage import current, files, model_folder, paths
 
 KEY = "cross_encoder.model"
 """Key of the spec that names the cross-encoder."""
+LAYERS = ("num_hidden_layers", "n_layers")
+"""Keys of the number of layers in transformers' configurations."""
 SCALE = "scale.safetensors"
 """File of an `emb` head: the number that cosines are multiplied by."""
 
@@ -18,6 +20,8 @@ class CrossEncoderFolder:
     """A checked folder of a cross-encoder, trained or to be trained."""
 
     path: Path
+    layers: int
+    """Layers of its transformer; 1 where the configuration does not say."""
     files: str
     """SHA-256 over names and digests of all files that change scores: weights, configuration, tokenizer, scale."""
 
@@ -30,10 +34,10 @@ def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
     path = model_folder.find(spec.model, KEY, _is_whole)
     config = path / "config.json"
     try:
-        own_code = "auto_map" in dict(files.read_json(config))
+        said = dict(files.read_json(config))
     except (OSError, ValueError, TypeError):
         raise InputError(f"{KEY}: {path} holds no config.json that can be read; allowed: a model's folder") from None
-    if own_code:
+    if "auto_map" in said:
         raise InputError(
             f"{KEY}: {path}/config.json asks to run its own code (auto_map); allowed: models built into transformers"
         )
@@ -46,7 +50,8 @@ def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
         raise InputError(f"cross_encoder.sha256: {path} has {sha256}; allowed: {spec.sha256}, which the spec expects")
     others = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
     digests |= {file: files.digest(file) for file in others}
-    return CrossEncoderFolder(path, model_folder.digest_by_name(path, digests))
+    layers = next((int(said[name]) for name in LAYERS if name in said), 1)
+    return CrossEncoderFolder(path, layers, model_folder.digest_by_name(path, digests))
 
 
 def published_pairs(place: str) -> list[str]:

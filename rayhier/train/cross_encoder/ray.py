@@ -77,7 +77,7 @@ def train_worker(config: dict[str, Any]) -> None:
     corpus, vectors = Artifact.open(locate(config["corpus"])), Artifact.open(locate(config["vectors"]))
     device = resolve_device(reads.device)
     seed = None if reads.train is None else reads.train.seed
-    model = load_cross_encoder(folder, reads.head, seed=seed).to(device)
+    model = load_cross_encoder(folder, reads.head, seed=seed, layers=reads.layers).to(device)
     dev = _dev(corpus, vectors)
     with ExitStack() as stack:
         run = Run(workers, {}, config["progress"], root, stack)

@@ -1,0 +1,158 @@
+"""Which pairs are scored ahead: queries of each kind, each pair once, the same whatever the corpus's files."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.dataset.holdout import hash_ids
+from rayhier.scores.choose import SPAN_WORDS, choose_pairs, choose_queries
+from rayhier.spec import InputError
+from rayhier.spec.cross_encoder import ScoresSpec
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+
+N, Q, M = 40, 12, 6
+
+
+@pytest.fixture(params=[1, 3])
+def parts(request):
+    return request.param
+
+
+@pytest.fixture
+def published(tmp_path, unit, parts):
+    """Corpus and vectors of forty documents, of which every fourth has no title and a long text, in some files."""
+    rng = np.random.default_rng(0)
+    vector_NM, query_QM = unit(rng, N, M), unit(rng, Q, M)
+    rows = [
+        (f"d{n}", "" if n % 4 == 0 else f"title {n}", " ".join(f"w{n}_{k}" for k in range(9 if n % 4 else 90)))
+        for n in range(N)
+    ]
+
+    def corpus(root):
+        for number, own in enumerate(np.array_split(np.arange(N), parts)):
+            named = zip(*(rows[n] for n in own), strict=True)
+            table = pa.table([list(column) for column in named], schema=schemas.DOCUMENTS)
+            files.write_parquet(root, f"documents/{number}.parquet", [table], schemas.DOCUMENTS)
+        queries = pa.table([[f"q{n}" for n in range(Q)], [f"asks {n}" for n in range(Q)]], schema=schemas.QUERIES)
+        files.write_parquet(root, "queries.parquet", [queries], schemas.QUERIES)
+        judged = pa.table(
+            [[f"q{n}" for n in range(Q)], [f"d{n}" for n in range(Q)], [1] * Q], schema=schemas.JUDGEMENTS
+        )
+        files.write_parquet(root, "judgements/train.parquet", [judged], schemas.JUDGEMENTS)
+
+    def vectors(root):
+        for number, own in enumerate(np.array_split(np.arange(N), parts)):
+            schema = schemas.vectors("doc_id", M)
+            held = columns.vector_column(vector_NM[own], pa.float32())
+            table = pa.table([[f"d{n}" for n in own], held], schema=schema)
+            files.write_parquet(root, f"documents/{number}.parquet", [table], schema)
+        schema = schemas.vectors("query_id", M)
+        held = columns.vector_column(query_QM, pa.float32())
+        files.write_parquet(
+            root, "queries.parquet", [pa.table([[f"q{n}" for n in range(Q)], held], schema=schema)], schema
+        )
+
+    made = [artifact(tmp_path, kind, write) for kind, write in (("corpus", corpus), ("vectors", vectors))]
+    return *made, vector_NM, query_QM
+
+
+def artifact(folder, kind, write):
+    root = folder / kind / "f" / "attempt"
+    root.mkdir(parents=True)
+    write(root)
+    entries = [files.describe(root, name) for name in files.below(root)]
+    record = Record(
+        kind=kind, fingerprint="f", attempt="attempt", inputs={}, files=entries, counts={}, versions={}, seconds=0
+    )
+    return Artifact(folder / kind / "f", record)
+
+
+def chosen(spec, published):
+    """All pairs (query, document) that are chosen."""
+    corpus, vectors, _, query_QM = published
+    found = []
+    for part in choose_pairs(spec, query_QM, vectors):
+        ids = columns.read([corpus.path(part.name)], ["doc_id"])["doc_id"].to_pylist()
+        found += [(query, ids[row]) for query, row in zip(part.query_P.tolist(), part.row_P.tolist(), strict=True)]
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def test_the_base_s_best_documents_of_every_query(published):
+    _, _, vector_NM, query_QM = published
+    best_QK = np.argsort(-(query_QM @ vector_NM.T), axis=1)[:, :7]
+    assert chosen(ScoresSpec(count=7), published) == {(q, f"d{n}") for q in range(Q) for n in best_QK[q]}
+
+
+def test_the_best_queries_of_every_document(published):
+    _, _, vector_NM, query_QM = published
+    best_KN = np.argsort(-(query_QM @ vector_NM.T), axis=0)[:3]
+    expected = {(int(q), f"d{n}") for n in range(N) for q in best_KN[:, n]}
+    assert chosen(ScoresSpec(per="item", count=3), published) == expected
+
+
+def test_all_pairs(published):
+    assert chosen(ScoresSpec(count="all"), published) == {(q, f"d{n}") for q in range(Q) for n in range(N)}
+
+
+@pytest.mark.parametrize("per", ["query", "item"])
+def test_random_pairs_follow_from_the_documents_ids(per, published):
+    spec = ScoresSpec(per=per, count=3, draw="random")
+    seeds = hash_ids([f"d{n}" for n in range(N)]).tolist()
+    key_QN = np.stack([np.random.default_rng(seed).random(Q) for seed in seeds], axis=1)
+    best = np.argsort(-key_QN, axis=1)[:, :3] if per == "query" else np.argsort(-key_QN, axis=0)[:3].T
+    pairs = [(a, b) for a, row in enumerate(best.tolist()) for b in row]
+    expected = {(q, f"d{n}") for q, n in (pairs if per == "query" else [(b, a) for a, b in pairs])}
+    assert chosen(spec, published) == expected
+
+
+def test_queries_of_each_kind(published):
+    corpus, vectors, _, _ = published
+    table = choose_queries(ScoresSpec(judged=5, titles=6, spans=4), corpus, vectors)
+    kinds = table["kind"].to_pylist()
+    assert [kinds.count(kind) for kind in ("judged", "title", "span")] == [5, 6, 4]
+    assert len(set(table["query_id"].to_pylist())) == 15
+    for row in table.to_pylist():
+        match row["kind"]:
+            case "judged":
+                assert row["text"].startswith("asks ")
+            case "title":
+                assert row["query_id"] == f"title:d{row['text'].split()[1]}"
+            case "span":
+                words = row["text"].split()
+                assert len(words) == SPAN_WORDS
+                assert {word.split("_")[0] for word in words} == {"w" + row["query_id"].removeprefix("span:d")}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"judged": 13}, "scores.judged: got 13, but the corpus has only 12 judged train queries"),
+        ({"judged": 0, "titles": 31}, "scores.titles: got 31, but the corpus has only 30 documents with a title"),
+        ({"judged": 0, "spans": 11}, "scores.spans: got 11, but the corpus has only 10 documents with a span"),
+    ],
+)
+def test_fewer_queries_than_asked_are_refused(given, said, published):
+    with pytest.raises(InputError, match=said):
+        choose_queries(ScoresSpec(**given), *published[:2])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"judged": 0}, "judged, titles or spans above 0"),
+        ({"judged": 5, "per": "item", "count": 6}, r"count at most the number of queries \(5\) with per item"),
+        ({"count": "all", "draw": "random"}, "draw"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(given, said):
+    with pytest.raises(ValueError, match=said):
+        ScoresSpec(**given)
+
+
+def test_numbers_of_pairs():
+    assert ScoresSpec(judged=50, count=100).pairs(1000) == 5000
+    assert ScoresSpec(judged=50, count=100).pairs(30) == 1500
+    assert ScoresSpec(judged=50, per="item", count=2).pairs(1000) == 2000
+    assert ScoresSpec(judged=50, count="all").pairs(1000) == 50_000

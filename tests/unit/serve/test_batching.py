@@ -1,0 +1,110 @@
+"""Calls that arrive together are asked together, in order, and each caller gets its own answer or error."""
+
+import asyncio
+
+import pytest
+
+from rayhier.serve.batching import Batches
+
+
+class Asked:
+    """A function over many questions that waits until it is let go, and notes what it was asked."""
+
+    def __init__(self):
+        self.batches, self.go = [], asyncio.Event()
+
+    async def __call__(self, questions):
+        self.batches.append(list(questions))
+        await self.go.wait()
+        if "bad" in questions:
+            raise ValueError("bad question")
+        return [f"{question}!" for question in questions]
+
+
+async def started(asked, batches, *calls):
+    """Tasks for calls, once each has been put in line."""
+    tasks = [asyncio.create_task(batches(*call)) for call in calls]
+    while sum(map(len, asked.batches)) + batches.waiting < len(calls):
+        await asyncio.sleep(0)
+    return tasks
+
+
+def run(test):
+    async def limited():
+        async with asyncio.timeout(10):
+            await test()
+
+    asyncio.run(limited())
+
+
+def test_what_comes_while_a_batch_is_at_work_is_asked_together():
+    async def test():
+        asked = Asked()
+        batches = Batches(asked, 10)
+        tasks = await started(asked, batches, ("a",), ("b",), ("c",))
+        asked.go.set()
+        answers = await asyncio.gather(*tasks)
+        assert [answer for answer, _ in answers] == ["a!", "b!", "c!"]
+        assert asked.batches == [["a"], ["b", "c"]]
+        assert list(batches.sizes) == [1, 2]
+        waited = [seconds for _, seconds in answers]
+        assert waited[0] <= waited[2]
+        assert all(seconds >= 0 for seconds in waited)
+
+    run(test)
+
+
+def test_only_equal_keys_go_together_and_sizes_have_a_limit():
+    async def test():
+        asked = Asked()
+        batches = Batches(asked, 4)
+        calls = [("first", 1, 0), ("a", 2, 1), ("b", 1, 2), ("c", 2, 1), ("d", 1, 1), ("e", 9, 1)]
+        tasks = await started(asked, batches, *calls)
+        asked.go.set()
+        answers = await asyncio.gather(*tasks)
+        assert [answer for answer, _ in answers] == [f"{name}!" for name, *_ in calls]
+        assert asked.batches == [["first"], ["a", "c"], ["b"], ["d"], ["e"]]
+
+    run(test)
+
+
+def test_an_error_reaches_the_callers_of_its_batch_alone():
+    async def test():
+        asked = Asked()
+        batches = Batches(asked, 10)
+        tasks = await started(asked, batches, ("a", 1, 0), ("bad", 1, 1), ("b", 1, 1), ("c", 1, 2))
+        asked.go.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[0][0] == "a!"
+        assert [str(error) for error in answers[1:3]] == ["bad question"] * 2
+        assert answers[3][0] == "c!"
+
+    run(test)
+
+
+def test_a_caller_that_is_gone_is_not_asked_for():
+    async def test():
+        asked = Asked()
+        batches = Batches(asked, 10)
+        tasks = await started(asked, batches, ("a",), ("b",), ("c",))
+        tasks[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[1]
+        asked.go.set()
+        assert [(await task)[0] for task in (tasks[0], tasks[2])] == ["a!", "c!"]
+        assert asked.batches == [["a"], ["c"]]
+
+    run(test)
+
+
+def test_several_batches_may_be_at_work():
+    async def test():
+        asked = Asked()
+        batches = Batches(asked, 10, at_once=2)
+        tasks = await started(asked, batches, ("a",), ("b",), ("c",), ("d",))
+        assert asked.batches == [["a"], ["b"]]
+        asked.go.set()
+        await asyncio.gather(*tasks)
+        assert asked.batches == [["a"], ["b"], ["c", "d"]]
+
+    run(test)
