@@ -126,7 +126,7 @@ def latency(
 
     def ask(part_QM: Floats) -> list[Answer]:
         leaves_QB = route_all(router, Encoded.of(part_QM), beam)[0].numpy()
-        return answers(leaves.scan(part_QM, leaves_QB, K), leaves_QB, documents)
+        return answers(leaves.scan(part_QM, leaves_QB, K), leaves_QB, documents, K)
 
     def milliseconds(batch: int) -> float:
         batches = (query_QM[begin : begin + batch] for begin in range(0, len(query_QM), batch))

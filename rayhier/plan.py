@@ -298,7 +298,9 @@ class _Steps:
         )
 
     def _evaluation(self, measured: dict[str, str]) -> Step:
-        search, evaluate = _fields(self.spec.search, "codec", "cache_gb"), _fields(self.spec.evaluate)
+        unfiltered = ("filter",) if self.spec.measured is None else ()
+        evaluate = _fields(self.spec.evaluate, *unfiltered)
+        search = _fields(self.spec.search, "codec", "cache_gb", *(("widest",) if unfiltered else ()))
         return self._step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search)
 
     def _step(

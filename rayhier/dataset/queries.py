@@ -36,6 +36,15 @@ class Queries:
         texts = [self.texts[row] for row in rows] if len(self.texts) else ()
         return Queries(ids, self.vector_QM[rows], {name: self.grades[name] for name in ids}, texts)
 
+    def about(self, documents: Collection[str]) -> "Queries":
+        """The queries with an answer among some documents, and their judgements of these."""
+        kept = {
+            query: {name: grade for name, grade in grades.items() if name in documents}
+            for query, grades in self.grades.items()
+        }
+        answered = np.array([bool(relevant(kept[query])) for query in self.ids], dtype=bool)
+        return replace(self, grades=kept).some(answered)
+
     def with_vectors(self, vector_QM: Floats) -> "Queries":
         """Copy of the queries with the vectors of another encoder."""
         return replace(self, vector_QM=vector_QM)

@@ -163,3 +163,9 @@ def repeated(value_QF: Ints) -> Bools:
 def at(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
     """Take values along the second axis like `np.take_along_axis`; for one query in a third of the time."""
     return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])
+
+
+def padded(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
+    """A copy of an array, padded on the right to at least `width` columns."""
+    missing = max(0, width - value_QK.shape[1])
+    return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling)

@@ -70,10 +70,9 @@ def samples(spec: JobSpec, workdir: Location) -> list[str]:
     ]
     queries.sort(key=lambda row: str(row["query_id"]))
     chosen = queries[:: max(1, len(queries) // QUESTIONS)][:QUESTIONS]
-    lines = []
-    for row, answer in zip(
-        chosen, Searcher.open(workdir).search([row["text"] for row in chosen], ANSWERS), strict=True
-    ):
+    lines, texts = [], [row["text"] for row in chosen]
+    found = Searcher.open(workdir).search(texts, ANSWERS, filter=spec.measured)
+    for row, answer in zip(chosen, found, strict=True):
         lines.append(f"? {_short(row['text'])}  ({answer.documents:,} documents visited, {answer.fraction:.1%})")
         for hit in answer.hits:
             mark = "*" if (row["query_id"], hit.id) in right else " "

@@ -1,10 +1,11 @@
 """A corpus under one encoder, in parts that several processes may hold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.holdout import Holdout, holdout_size
@@ -21,19 +22,26 @@ class Collection:
     parts: Parts[Part]
     counts: list[int] = field(default_factory=list)
     """Documents of each part."""
+    matching: int = 0
+    """Documents that are searched: all, or those that match the evaluation's filter."""
 
     @classmethod
     def of(cls, parts: Parts[Part]) -> "Collection":
         """Make a collection of parts; counts the documents of each."""
-        return cls(parts, parts.call(Part.count))
+        return cls(parts, parts.call(Part.count), sum(parts.call(Part.count_matching)))
 
     @property
     def documents(self) -> int:
         """Documents of all parts; passages where the corpus has them."""
         return sum(self.counts)
 
+    def judged(self, names: Iterable[str]) -> set[str]:
+        """Those of some results' ids that are searched."""
+        found = self.parts.call(Part.judged, pa.array(sorted(names), pa.string()))
+        return {name for part in found for name in part.to_pylist()}
+
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """The best k results of each query [q, m], every document scored."""
+        """The best k results of each query [q, m], every document that is searched scored."""
         return merge(self.parts.call(Part.exact, query_QM, k), k)
 
     def holdout(self) -> Holdout:
@@ -56,7 +64,7 @@ class Collection:
         def rank(beam: int) -> Ranking:
             return merge(self.parts.call(Part.scan, leaves, queries, probe(beam), k), k)
 
-        return System(name, self.documents, beams(len(self.sizes(leaves))), rank, routing)
+        return System(name, self.matching, beams(len(self.sizes(leaves))), rank, routing)
 
     def sizes(self, leaves: str) -> Ints:
         """Rows of each leaf."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -21,13 +21,14 @@ from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
 from rayhier.evaluate.systems.level import level_system
 from rayhier.evaluate.systems.reranked import Reranked
-from rayhier.evaluate.systems.router import router_system
+from rayhier.evaluate.systems.router import router_system, widened_system
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
 from rayhier.search.model import Model
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.filter import Filter
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
@@ -67,6 +68,7 @@ class Evaluation:
     """Measurements of all seeds."""
 
     documents: int
+    """Documents that were searched: all, or those that match the filter."""
     queries: int
     lists: dict[str, int]
     """Number of lists, for each control that has lists."""
@@ -75,6 +77,10 @@ class Evaluation:
     """Whether the answers of each query are answers of no train query."""
     level: int | None = None
     """Level of the tree that the index is searched by; None where a query visits leaves."""
+    corpus: int | None = None
+    """Documents of the corpus where a filter chose some; else None."""
+    left_out: int | None = None
+    """Judged queries none of whose answers matches the filter, which are not measured; None without a filter."""
 
 
 @dataclass(frozen=True)
@@ -97,16 +103,16 @@ def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers
     """Open a published model and its index; each worker reads the shards that it holds."""
     shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
     how = trained.comparing
-    own = [(str(index.folder), numbers, how) for numbers in shares(shards, workers.count)]
+    own = [(str(index.folder), numbers, how, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, own)
     return SeedIndex(trained, index, Collection.of(parts), files.read_json(model.path("metrics.json")))
 
 
-def load_base(corpus: Artifact, vectors: Artifact, workers: Workers) -> Collection:
-    """Load the corpus with its base encoder's vectors."""
+def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, wanted: Filter | None = None) -> Collection:
+    """Load the corpus with its base encoder's vectors; with a filter, only documents that match are searched."""
     names = vectors.names("documents/")
     folders = str(corpus.folder), str(vectors.folder)
-    own = [(*folders, [names[number] for number in numbers]) for numbers in shares(names, workers.count)]
+    own = [(*folders, [names[number] for number in numbers], wanted) for numbers in shares(names, workers.count)]
     return Collection.of(workers.start(Part.of_vectors, own))
 
 
@@ -138,8 +144,15 @@ def evaluate(
         raise InputError(
             f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements; allowed: a split with judgements"
         )
-    base = load_base(corpus, vectors, workers)
-    dev = load_dev(corpus, vectors, base.holdout, base.exact)
+    base = load_base(corpus, vectors, workers, spec.measured)
+    dev, all_judged = load_dev(corpus, vectors, base.holdout, base.exact), len(queries)
+    if spec.measured is not None:
+        queries, dev = (about_matching(some, base) for some in (queries, dev))
+        if not queries:
+            raise InputError(
+                f"evaluate.filter: no answer of the {all_judged:,} {spec.evaluate.split} queries matches; "
+                "allowed: a filter that answers match"
+            )
     work = _Work(spec, corpus, base, queries, dev, workers)
     with Bar("evaluate", len(models), "seeds") as bar:
         for seed, (model, index) in models.items():
@@ -149,7 +162,15 @@ def evaluate(
                     work.rerank(seed, model, index, read or {})
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
-    return Evaluation(base.documents, len(queries), work.lists, work.results, new_Q, work.level)
+    found = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, work.level)
+    if spec.measured is None:
+        return found
+    return replace(found, corpus=base.documents, left_out=all_judged - len(queries))
+
+
+def about_matching(queries: Queries, base: Collection) -> Queries:
+    """The queries with an answer among the documents that are searched, and their judgements of these."""
+    return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
@@ -192,7 +213,7 @@ class _Work:
                 result, router, lambda: level_system(router, collection, model.tree, how, encoded, self.k, listed)
             )
         else:
-            as_searched = router_system(router, collection, model.search_router, encoded, self.k)
+            as_searched = self._as_searched(router, seed_index, encoded)
             self._curve(
                 result, router, lambda: router_system(router, collection, model.router, encoded, self.k), as_searched
             )
@@ -231,12 +252,20 @@ class _Work:
         calls_Q = np.zeros(0) if ranking.calls_Q is None else ranking.calls_Q
         result.reranked[name] = {
             **self.judge.mean(ranking),
-            "visited": float(ranking.visited_Q.mean()) / self.base.documents,
+            "visited": float(ranking.visited_Q.mean()) / self.base.matching,
             "leaves": float(ranking.leaves_Q.mean()),
             "calls": float(calls_Q.mean()),
             "ms": 1e3 * taken / len(self.queries),
         }
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
+
+    def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
+        """The router as the spec searches: where queries have beams of their own by these, with a filter widened."""
+        collection, model = seed_index.collection, seed_index.model
+        if self.spec.measured is None:
+            return router_system(name, collection, model.search_router, encoded, self.k)
+        widest = self.spec.search.leaves_widened(model.router.n_leaves)
+        return widened_system(name, collection, model.router, model.search_router, encoded, self.k, widest)
 
     def _ivf(self, result: SeedResult, name: str, encoded: Encoded, seed_index: SeedIndex) -> None:
         base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)
@@ -251,6 +280,11 @@ class _Work:
         if given != "auto":
             return min(given, collection.documents)
         if name not in self._tuned:
+            if not self.dev:
+                raise InputError(
+                    "evaluate.lists: got 'auto', but no dev query has an answer that matches evaluate.filter; "
+                    "allowed: a number"
+                )
             dev = self.dev if base else self.dev.with_vectors(seed_index.encode(self.dev).numpy)
             self._tuned[name] = lists = tuned_lists(name, collection, dev, seed, LEAVES.get(name, 1))
             if len(dev.ids) < FEW_DEV:
@@ -298,7 +332,7 @@ class _Work:
         alone.close()
 
     def _bm25(self) -> Ranking:
-        alone = self.workers.alone(Bm25.of_corpus, str(self.corpus.folder))
+        alone = self.workers.alone(Bm25.of_corpus, str(self.corpus.folder), self.spec.measured)
         (ranking,) = alone.call(Bm25.rank, list(self.queries.texts), self.k)
         alone.close()
         return ranking

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
@@ -96,8 +97,13 @@ def _measured(spec: JobSpec, report: Report) -> str:
     seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
     untrained = set(ENCODERS) <= report.systems.keys() and not report.encoders
     trained = "nothing, for want of train judgements" if untrained else spec.encoder.train
+    documents = f"{report.documents:,} documents"
+    queries = f"{report.queries:,} {spec.evaluate.split} queries"
+    if report.filter is not None:
+        documents += f" of {report.corpus:,} that match `{json.dumps(report.filter, ensure_ascii=False)}`"
+        queries += f" ({report.left_out:,} others, none of whose answers matches, are left out)"
     return (
-        f"{report.documents:,} documents ({spec.corpus.type}), {report.queries:,} {spec.evaluate.split} queries, "
+        f"{documents} ({spec.corpus.type}), {queries}, "
         f"seeds {seeds}. Encoder {spec.encoder.model}, trained: {trained}. {report.router}: "
         f"{balance.leaves:.0f} leaves, {balance.empty:g} empty, imbalance {balance.imbalance:.2f}."
     )

@@ -4,10 +4,13 @@ Needs no Ray: parts are used alike in one process and in many, and `ranking.merg
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
@@ -17,15 +20,26 @@ from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.spill import CANDIDATES, second_leaves
 from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.exact import exact
+from rayhier.search.filter import matching
 from rayhier.search.level import LevelScan, nodes_of, stored_part
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
 from rayhier.search.shortlist import Shortlist
+from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
 from rayhier.storage.schemas import NODES
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A filter of the documents that are measured, and its fields of all documents, row for row."""
+
+    wanted: Filter
+    fields: pa.Table
+
 
 ROUTER = "router"
 """Name of the leaves that the leaf map itself has."""
@@ -34,22 +48,39 @@ ROUTER = "router"
 class Part:
     """Some documents (passages, where the corpus has them): ids and vectors [n, m], and leaves by name."""
 
-    def __init__(self, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats) -> None:
+    def __init__(
+        self, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, measured: Measured | None = None
+    ) -> None:
+        """Take documents, of which only those that match a filter are searched, where there is one."""
         self.doc_ids, self.result_ids, self.vector_NM = doc_ids, result_ids, vector_NM
+        self._wanted = None if measured is None else measured.wanted
+        self._fields = None if measured is None else measured.fields
+        self._match_N = None if measured is None else matching(measured.fields, measured.wanted)
         self._segments: dict[str, MemorySegment] = {}
         self._levels: LevelScan | None = None
 
     @classmethod
-    def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str]) -> Self:
-        """Load base vectors from some files of a vectors artifact, and ids from the corpus's files of those names."""
+    def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str], wanted: Filter | None = None) -> Self:
+        """Load base vectors from some files of a vectors artifact, and ids from the corpus's files of those names.
+
+        With a filter, its fields too: those of the corpus's files are in the same order.
+        """
         texts, base = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
         table = pa.concat_tables([read_vectors(texts, base, name) for name in names])
         ids, results = (table[name].combine_chunks() for name in ("doc_id", "result_id"))
-        return cls(ids, results, columns.matrix(table["vector"]))
+        measured = None
+        if wanted is not None:
+            held = columns.read([texts.path(name) for name in names], ["doc_id", *fields_of(wanted)])
+            if not held["doc_id"].equals(table["doc_id"]):
+                raise ValueError(f"{corpus}: not the documents of the vectors artifact in the same order")
+            measured = Measured(wanted, held.drop_columns(["doc_id"]))
+        return cls(ids, results, columns.matrix(table["vector"]), measured)
 
     @classmethod
-    def of_shards(cls, index: str, shards: Sequence[int], how: Comparing | None = None) -> Self:
-        """Load the documents and leaves of some shards of a published leaf map, by number.
+    def of_shards(
+        cls, index: str, shards: Sequence[int], how: Comparing | None = None, wanted: Filter | None = None
+    ) -> Self:
+        """Load the documents and leaves of some shards of a published leaf map, by number; with a filter, its fields.
 
         Where they are to be compared by a level of a tree, its numbers too; InputError where a shard has none that this
         model made.
@@ -58,11 +89,13 @@ class Part:
         own = [leaf_map.manifest.shards[number] for number in shards]
         for shard in own if how is not None else ():
             nodes_of(leaf_map, shard)
-        segment, rows = read_segment(leaf_map, own)
+        fields = [] if wanted is None else sorted(fields_of(wanted))
+        segment, rows = read_segment(leaf_map, own, fields)
         first = np.flatnonzero(rows["rank"].to_numpy() == 0)
         ids, results = (rows[name].combine_chunks().take(pa.array(first)) for name in ("doc_id", ID))
         whole = len(first) == rows.num_rows
-        part = cls(ids, results, segment.vector_NM if whole else segment.vector_NM[first])
+        measured = None if wanted is None else Measured(wanted, rows.select(fields).take(pa.array(first)))
+        part = cls(ids, results, segment.vector_NM if whole else segment.vector_NM[first], measured)
         part._segments[ROUTER] = segment
         if how is not None:
             held = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in own])[NODES].take(pa.array(first))
@@ -73,6 +106,22 @@ class Part:
     def count(self) -> int:
         """Number of documents in this part."""
         return len(self.doc_ids)
+
+    def count_matching(self) -> int:
+        """Number of documents in this part that are searched."""
+        return self.count() if self._match_N is None else int(self._match_N.sum())
+
+    def judged(self, names: pa.Array) -> pa.Array:
+        """Those of some results' ids that are searched here."""
+        return names.filter(pc.is_in(names, self._searched[1]))
+
+    @cached_property
+    def _searched(self) -> tuple[pa.Array, pa.Array, Floats]:
+        """Ids, ids of results, and vectors [n, m] of the documents that are searched."""
+        if self._match_N is None:
+            return self.doc_ids, self.result_ids, self.vector_NM
+        kept = pa.array(self._match_N)
+        return self.doc_ids.filter(kept), self.result_ids.filter(kept), self.vector_NM[self._match_N]
 
     def sample(self, rows: Ints) -> Floats:
         """Vectors of some rows."""
@@ -86,7 +135,7 @@ class Part:
         """Put every document into its nearest centroid's leaf; with two leaves, also into one that SOAR chooses."""
         near_NC = nearest(self.vector_NM, centroids_LM, 1 if leaves == 1 else min(CANDIDATES, len(centroids_LM)))[0]
         result_N = result_numbers(self.doc_ids, self.result_ids)
-        ids, vector_NM, leaf_N = self.result_ids, self.vector_NM, near_NC[:, 0]
+        ids, vector_NM, leaf_N, fields = self.result_ids, self.vector_NM, near_NC[:, 0], self._fields
         copies = None if result_N is None else Copies(result_N)
         if leaves > 1 and len(centroids_LM) > 1:
             n = np.arange(len(near_NC))
@@ -95,21 +144,23 @@ class Part:
             copies = Copies(np.tile(n if result_N is None else result_N, 2), lower_N1)
             ids, vector_NM = pa.concat_arrays([ids, ids]), np.tile(vector_NM, (2, 1))
             leaf_N = np.concatenate([leaf_N, second_N])
-        self._segments[name] = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies)
+            fields = None if fields is None else pa.concat_tables([fields, fields])
+        self._segments[name] = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies, fields)
 
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k results of each query [q, m] among this part's rows in its leaves [q, β]."""
-        return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k)
+        return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._wanted)
 
     def level(self, query: LevelQuery, results: int) -> Shortlist:
         """The best rows of each query by the level that hold `results` results, with the scores that rank them."""
         if self._levels is None:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
-        return self._levels.shortlist(query, results)
+        return self._levels.shortlist(query, results, self._wanted)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """The best k results of each query [q, m] among all documents here; none where only second rows lie here."""
-        return exact(query_QM, self.vector_NM, self.doc_ids, self.result_ids, k)
+        """The best k results of each query [q, m] among all documents here that are searched; there may be none."""
+        doc_ids, result_ids, vector_NM = self._searched
+        return exact(query_QM, vector_NM, doc_ids, result_ids, k)
 
     def holdout(self, most: int) -> Holdout:
         """The first documents here by hash of the id, at most `most`."""

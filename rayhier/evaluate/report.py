@@ -1,7 +1,7 @@
 """report.json: the results of an evaluation, means over seeds and each seed's own."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -11,6 +11,7 @@ from rayhier.evaluate.curve import Point
 from rayhier.evaluate.evaluation import Evaluation, SeedResult
 from rayhier.evaluate.significance import Difference, QueryGroup, differences, groups
 from rayhier.spec import JobSpec
+from rayhier.spec.filter import as_json
 from rayhier.storage import files
 from rayhier.storage.paths import Location
 
@@ -118,7 +119,14 @@ class Report(BaseModel):
     router: str
     """Name of the router's system, which the controls are compared with."""
     documents: int
+    """Documents that were searched: all, or those that match the filter."""
     queries: int
+    filter: dict[str, Any] | None = None
+    """Filter of the documents that were searched; absent where all were, like the next two."""
+    corpus: int | None = None
+    """Documents of the whole corpus."""
+    left_out: int | None = None
+    """Judged queries none of whose answers matches the filter, which were not measured."""
     systems: dict[str, SystemRow]
     encoders: dict[QueryGroup, GroupRow]
     """Exact search with both encoders, over all queries and over those with new answers, where these are some of them.
@@ -144,6 +152,9 @@ class Report(BaseModel):
             router=spec.router.type,
             documents=evaluation.documents,
             queries=evaluation.queries,
+            filter=None if spec.measured is None else as_json(spec.measured),
+            corpus=evaluation.corpus,
+            left_out=evaluation.left_out,
             systems={name: _system(name, seeds) for name in seeds[0].runs},
             encoders=_encoders(evaluation),
             curves={name: _curve(name, seeds) for name in seeds[0].curves},

@@ -28,19 +28,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=None,
         help="most documents that a cross-encoder reads; 0: none are re-ranked (default: the spec's)",
     )
+    parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     given = parser.parse_args(arguments)
     from rayhier.scores.spending import ScorerError
 
     try:
         from rayhier.corpus.check import encodes
         from rayhier.search.searcher import Searcher
+        from rayhier.spec.filter import parse_json
 
         if not encodes(given.question):
             raise InputError("question: got bytes that are not UTF-8; allowed: any text")
         if not given.question.strip():
             raise InputError("question: got no words; allowed: one or more")
         searcher = Searcher.open(locate(given.workdir))
-        answer = searcher.search([given.question], given.k, given.beam, given.budget)[0]
+        wanted = None
+        if given.filter is not None:
+            wanted = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
+        answer = searcher.search([given.question], given.k, given.beam, given.budget, wanted)[0]
     except (InputError, OSError, ScorerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -53,15 +58,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{'':5}{line[:LINE_WIDTH]}")
     if answer.calls is not None:
         print(f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates")
+    matching = "" if wanted is None else " that match"
+    if wanted is not None and not answer.enough:
+        every = searcher.levels is not None or len(answer.leaves) == searcher.model.router.n_leaves
+        where = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
+        print(f"only {len(answer.hits)} of {given.k} documents match{where}")
     if searcher.levels is not None:
         how = searcher.levels.how
         again = "" if how.again == "none" else f", {answer.scored:,} of them again by {AGAIN[how.again]}"
         level = f"{2**how.level} numbers, level {how.level} of the tree"
-        print(f"compared all {answer.documents:,} documents by {level}{again}")
+        print(f"compared all {answer.documents:,} documents{matching} by {level}{again}")
         return 0
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
     where = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
-    print(f"visited {answer.documents:,} documents ({answer.fraction:.1%}) in {where}")
+    print(f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {where}")
     return 0
 
 

@@ -42,10 +42,12 @@ class Answer:
     """Scores computed from vectors or the deepest level: rows of leaves, or of a shortlist, one in each shard group."""
     calls: int | None = None
     """Documents that the cross-encoder read; None where nothing was re-ranked."""
+    enough: bool = True
+    """Whether `k` documents were found; false where the leaves that were visited hold fewer that match."""
 
 
-def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:
-    """Each query's answer, with the leaves [q, β] that it visited, -1 for none; the corpus has `total` documents."""
+def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:
+    """Each query's answer to a search for k documents, of the corpus's `total`; leaves [q, β] visited, -1 for none."""
     documents = ranking.documents.to_pylist()
     call_Q = [None] * len(ranking.row_QK) if ranking.calls_Q is None else ranking.calls_Q.tolist()
     return [
@@ -60,6 +62,7 @@ def answers(ranking: Ranking, leaves_QB: Ints, total: int) -> list[Answer]:
             visited / max(1, total),
             scored,
             calls,
+            sum(row >= 0 for row in rows) >= k,
         )
         for rows, scores, leaves, visited, scored, calls in zip(
             ranking.row_QK.tolist(),

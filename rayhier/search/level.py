@@ -12,13 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Ranking, at, by_name
 from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.flat import flat
 from rayhier.search.scan import LeafScan, RankedRows
 from rayhier.search.shortlist import Shortlist, leading
 from rayhier.spec import InputError
+from rayhier.spec.filter import Filter
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
 from rayhier.storage.leaf_map import LeafMap, Shard, Sidecar
@@ -47,9 +48,13 @@ class LevelPart:
         self.how, self.row_N, self._again, self._lease = how, row_N, again, lease
         self._search = flat(level_NK, how.similarity)
 
-    def best(self, level_QK: Floats, count: int) -> tuple[Floats, Ints]:
-        """Similarities and rows [q, t] of the documents best for each query, at most `count`, best first."""
-        score_QT, place_QT = self._search(level_QK, count)
+    def best(self, level_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
+        """Similarities and rows [q, t] of the documents best for each query, at most `count`, best first.
+
+        All documents are compared, or those in a mask [n].
+        """
+        most = count if mask_N is None else min(count, int(mask_N.sum()))
+        score_QT, place_QT = self._search(level_QK, most, mask_N)
         return score_QT, self.row_N[place_QT]
 
     def again(self, query_QX: Floats, row_QT: Ints) -> Floats:
@@ -108,7 +113,6 @@ class LevelScan:
         """Search parts by the number of their segment among those of `leaves`, which have their texts."""
         self.how, self._leaves = how, leaves
         self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
-        self._documents = sum(len(part.row_N) for part in self._parts.values())
 
     @classmethod
     def mapped(cls, how: Comparing, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
@@ -124,14 +128,17 @@ class LevelScan:
         }
         return cls(how, parts, leaves)
 
-    def shortlist(self, query: LevelQuery, results: int, *, whole: bool = False) -> Shortlist:
+    def shortlist(
+        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Shortlist:
         """The best rows of each query by the level that hold `results` results; only these are scored again.
 
-        If `whole`, their documents have their own `doc_id` and their `vector` too.
+        Documents that a filter does not let through are not compared. If `whole`, the documents have their own `doc_id`
+        and their `vector` too.
         """
-        fetch = results
+        fetch, masks = results, self._masks(wanted)
         while True:
-            rows, complete = self._best(query.level_QK, fetch)
+            rows, complete = self._best(query.level_QK, fetch, masks)
             _, row_QK, documents, place_QT = self._leaves.results(rows, results, whole=whole)
             if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
@@ -140,23 +147,37 @@ class LevelScan:
         order_QT, gone_QT = leading(listed.score_QT, place_QT, by_name(documents[ID]), results)
         listed, place_QT = listed.at(order_QT).without(gone_QT), np.where(gone_QT, -1, at(place_QT, order_QT))
         again_QT = None if query.again_QX is None else self._again(query.again_QX, listed)
-        return Shortlist(listed.score_QT, place_QT, documents, self._documents, again_QT)
+        compared = sum(self._compared(number, mask_N) for number, mask_N in masks.items())
+        return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
 
-    def scan(self, query: LevelQuery, k: int, listed: int, *, whole: bool = False) -> Ranking:
-        """The best k results of each query, of the `listed` best by the level."""
-        return self.shortlist(query, listed, whole=whole).finished(k)
+    def scan(
+        self, query: LevelQuery, k: int, listed: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Ranking:
+        """The best k results of each query, of the `listed` best by the level that a filter lets through."""
+        return self.shortlist(query, listed, wanted, whole=whole).finished(k)
 
-    def _best(self, level_QK: Floats, fetch: int) -> tuple[RankedRows, bool]:
+    def _masks(self, wanted: Filter | None) -> Mapping[int, Bools | None]:
+        """Documents [n] of each part that are compared, None for all; parts without any are left out."""
+        if wanted is None:
+            return dict.fromkeys(self._parts)
+        masks = {number: self._leaves.mask(number, wanted)[part.row_N] for number, part in self._parts.items()}
+        return {number: mask_N for number, mask_N in masks.items() if mask_N.any()}
+
+    def _compared(self, number: int, mask_N: Bools | None) -> int:
+        """Number of documents of a part that are compared."""
+        return len(self._parts[number].row_N) if mask_N is None else int(mask_N.sum())
+
+    def _best(self, level_QK: Floats, fetch: int, masks: Mapping[int, Bools | None]) -> tuple[RankedRows, bool]:
         """The best rows of each query, at least `fetch` where there are as many, and whether these are all rows.
 
         No segment has a better row that is missing: rows below the last one of a segment that has more are left out.
         """
         q = len(level_QK)
         found, least_Q1, whole = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
-        for number, part in self._parts.items():
-            score_QT, row_QT = part.best(level_QK, fetch)
+        for number, mask_N in masks.items():
+            score_QT, row_QT = self._parts[number].best(level_QK, fetch, mask_N)
             found.append(RankedRows(score_QT, np.full_like(row_QT, number), row_QT))
-            if len(part.row_N) > fetch:
+            if self._compared(number, mask_N) > fetch:
                 least_Q1, whole = np.maximum(least_Q1, score_QT[:, -1:]), False
         rows = RankedRows.beside(found)
         return rows.without(rows.score_QT < least_Q1), whole

@@ -1,5 +1,7 @@
 """Inverted lists of faiss, one a leaf, chosen by a router instead of a quantizer: the inner loop of every scan.
 
+A filter makes other lists of the same index: faiss skips the rows that it does not let through, and they do not count.
+
 Shapes: N rows, M embedding size, Q queries, B leaves probed (beam), K results, R leaves a document.
 """
 
@@ -10,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from rayhier.arrays import Floats, Ints
-from rayhier.cluster.library import faiss, ivf_tools
+from rayhier.arrays import Bools, Floats, Ints
+from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import at, once
 from rayhier.search import codecs
@@ -47,17 +49,22 @@ class LeafLists:
         copies: Copies | None = None,
         list_N: Ints | None = None,
         place: Places | None = None,
+        chosen: "Chosen | None" = None,
     ) -> None:
         """Wrap lists of `size_L` rows [l]; list i holds leaf i, or the leaf whose position in `place` is i.
 
-        Row n lies in list `list_N[n]`; where `list_N` is None, rows are in the order of lists.
+        Row n lies in list `list_N[n]`; where `list_N` is None, rows are in the order of lists. All rows are scanned, or
+        those that are `chosen`.
         """
-        self.sizes, self.copies = size_L, copies
+        self.copies, self._chosen = copies, chosen
         self.index, self._place = index, place
+        self._held_L, self._list_N = size_L, list_N
+        self.sizes = size_L if chosen is None else chosen.sizes(self._list_of_rows(), len(size_L))
+        """Rows of each list [l] that are scanned."""
         self._again = None
         if copies is not None and copies.lower_NR is not None:
-            lists_N = np.repeat(np.arange(len(size_L)), size_L) if list_N is None else list_N
-            self._again = _Again.of(lists_N, copies.lower_NR, len(size_L))
+            mask_N = None if chosen is None else chosen.mask_N
+            self._again = _Again.of(self._list_of_rows(), copies.lower_NR, len(size_L), mask_N)
 
     @classmethod
     def build(cls, vectors_NM: Floats, leaf_N: Ints, n_leaves: int, copies: Copies | None = None) -> Self:
@@ -65,9 +72,23 @@ class LeafLists:
         size_L = np.bincount(leaf_N, minlength=n_leaves).astype(np.int64)
         return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves), size_L, copies, leaf_N)
 
+    def where(self, mask_N: Bools) -> "LeafLists":
+        """The same lists, of which only the rows in a mask [n] are scanned and counted."""
+        return LeafLists(self.index, self._held_L, self.copies, self._list_N, self._place, Chosen(mask_N))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, scanned or not: one more than the greatest."""
+        return int(self._held_L.sum())
+
+    @property
+    def mask(self) -> Bools:
+        """Whether each row [n] is scanned."""
+        return np.ones(self.rows, dtype=bool) if self._chosen is None else self._chosen.mask_N
+
     @property
     def documents(self) -> int:
-        """Rows of rank 0: distinct documents, passages where the corpus has them."""
+        """Scanned rows of rank 0: distinct documents, passages where the corpus has them."""
         return int(self.sizes.sum()) - (0 if self._again is None else len(self._again.lower_AR))
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
@@ -91,14 +112,14 @@ class LeafLists:
 
     def vectors(self, rows: Ints) -> Floats:
         """Vectors [n, m] of some rows of lists that lose nothing, in the order of lists: flat or fp16."""
-        end_L = np.cumsum(self.sizes)
+        end_L = np.cumsum(self._held_L)
         list_N = np.searchsorted(end_L, rows, side="right")
-        place_N, width = rows - (end_L - self.sizes)[list_N], self.index.code_size
+        place_N, width = rows - (end_L - self._held_L)[list_N], self.index.code_size
         kind = np.float32 if width == 4 * self.index.d else np.float16
         vector_NM = np.empty((len(rows), self.index.d), np.float32)
         for leaf in np.unique(list_N).tolist():
             here = list_N == leaf
-            codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(leaf), int(self.sizes[leaf]) * width)
+            codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(leaf), int(self._held_L[leaf]) * width)
             vector_NM[here] = codes.view(kind).reshape(-1, self.index.d)[place_N[here]]
         return vector_NM
 
@@ -110,6 +131,10 @@ class LeafLists:
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
         return scanned_Q - (0 if self._again is None else self._again.count(list_QB, elsewhere_QB)), scanned_Q
+
+    def _list_of_rows(self) -> Ints:
+        """The list [n] of each row."""
+        return np.repeat(np.arange(len(self._held_L)), self._held_L) if self._list_N is None else self._list_N
 
     def _lists(self, leaves_QB: Ints) -> Ints:
         """The list of each leaf; -1 where no list holds it."""
@@ -123,10 +148,11 @@ class LeafLists:
             # faiss takes no more columns than lists: put the lists that exist first.
             order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, : len(self.sizes)]
             list_QB = at(list_QB, order_QB)
-        self.index.nprobe = list_QB.shape[1]
+        if self._chosen is not None:
+            list_QB = np.where(self.sizes[list_QB] == 0, -1, list_QB)  # -1 reads the last size, and stays
         queries = np.ascontiguousarray(query_QM, dtype=np.float32)
         lists = np.ascontiguousarray(list_QB, dtype=np.int64)
-        scores, rows = _in_threads(self.index, queries, lists, k)
+        scores, rows = _in_threads(self.index, self._chosen, queries, lists, k)
         scores[rows < 0] = -np.inf
         for query in np.flatnonzero((rows >= 0).sum(axis=1) < np.minimum(k, self._scanned(lists))).tolist():
             self._add_forgotten(scores[query], rows[query], lists[query])
@@ -135,9 +161,12 @@ class LeafLists:
     def _add_forgotten(self, score_K: Floats, row_K: Ints, list_B: Ints) -> None:
         """Append the rows that faiss' fast scan of pq leaves out: those whose sums lie at the floor of its 8 bits."""
         found = int((row_K >= 0).sum())
-        lists, sizes = self.index.invlists, self.sizes
+        lists, sizes = self.index.invlists, self._held_L
         held = [faiss.rev_swig_ptr(lists.get_ids(leaf), int(sizes[leaf])) for leaf in list_B[list_B >= 0].tolist()]
-        forgotten = np.setdiff1d(np.concatenate(held), row_K[:found])[: len(row_K) - found]
+        row_H = np.concatenate(held)
+        if self._chosen is not None:
+            row_H = row_H[self._chosen.mask_N[row_H]]
+        forgotten = np.setdiff1d(row_H, row_K[:found])[: len(row_K) - found]
         row_K[found : found + len(forgotten)] = forgotten
         score_K[found : found + len(forgotten)] = score_K[found - 1] if found else 0
 
@@ -147,15 +176,44 @@ class LeafLists:
         return bool((self._scanned(list_QB[few]) > fetched).any())
 
 
-def _in_threads(index: Any, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+class Chosen:
+    """Rows that a scan scores, of all rows."""
+
+    def __init__(self, mask_N: Bools) -> None:
+        """Choose the rows in a mask [n]."""
+        self.mask_N = mask_N
+        # faiss keeps no reference: the bits need a name that outlives its selector.
+        self._bits = np.packbits(mask_N, bitorder="little")
+        self.selector = faiss.IDSelectorBitmap(len(self._bits), faiss.swig_ptr(self._bits))
+        """Tells faiss which rows to score."""
+
+    def sizes(self, list_N: Ints, lists: int) -> Ints:
+        """Chosen rows of each list [l], where row n lies in list `list_N[n]`."""
+        return np.bincount(list_N[self.mask_N], minlength=lists).astype(np.int64)
+
+
+def _in_threads(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
     """Scan with as many threads as faiss may use; faiss itself uses one where the lists are given."""
     threads = min(faiss.omp_get_max_threads(), len(query_QM) // FEWEST_A_THREAD)
     if threads < 2:
-        return ivf_tools.search_preassigned(index, query_QM, k, list_QB)  # type: ignore[no-any-return]
+        return _scan(index, chosen, query_QM, list_QB, k)
     parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)
-    found = [_pool(threads).submit(ivf_tools.search_preassigned, index, query, k, lists) for query, lists in parts]
+    found = [_pool(threads).submit(_scan, index, chosen, query, lists, k) for query, lists in parts]
     scores, rows = zip(*(one.result() for one in found), strict=True)
     return np.concatenate(scores), np.concatenate(rows)
+
+
+def _scan(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
+    """Scores and rows [q, k] of the best rows in each query's lists [q, β], by faiss."""
+    score_QK, row_QK = np.empty((len(query_QM), k), np.float32), np.empty((len(query_QM), k), np.int64)
+    unread_QB = np.zeros(list_QB.shape, np.float32)  # distances to centroids, which no codec here reads
+    selector = None if chosen is None else chosen.selector
+    library: Any = faiss  # its type hints lack these names
+    parameters = library.SearchParametersIVF(sel=selector, nprobe=list_QB.shape[1])
+    arrays = [faiss.swig_ptr(array) for array in (query_QM, list_QB, unread_QB, score_QK, row_QK)]
+    query, lists, unread, scores, rows = arrays
+    index.search_preassigned_c(len(query_QM), query, k, lists, unread, scores, rows, False, parameters)
+    return score_QK, row_QK
 
 
 @cache
@@ -178,8 +236,10 @@ class _Again:
     """Positions of each row's leaves of lower rank; -1 where a row has fewer."""
 
     @classmethod
-    def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int) -> "_Again":
-        rows = np.flatnonzero((lower_NR >= 0).any(axis=1))
+    def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int, mask_N: Bools | None = None) -> "_Again":
+        """Take the rows of rank above 0: of all rows, or of those in a mask [n]."""
+        again_N = (lower_NR >= 0).any(axis=1)
+        rows = np.flatnonzero(again_N if mask_N is None else again_N & mask_N)
         rows = rows[np.argsort(list_N[rows], kind="stable")]
         counts = np.bincount(list_N[rows], minlength=n_lists)
         leaf_U = np.unique(lower_NR[rows])

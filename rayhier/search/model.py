@@ -111,11 +111,22 @@ class Model:
 
         InputError where the router reads tokens and only vectors are known.
         """
-        try:
-            leaves_QB, log_prob_QB = route_all(self.search_router, encoded, beam)
-        except ValueError as error:
-            raise InputError(f"vector: {error}") from None
-        return leaves_QB.numpy(), log_prob_QB.numpy()
+        return _route(self.search_router, encoded, beam)
+
+    def widen(self, encoded: Encoded, beam: int) -> Ints:
+        """Leaves [q, beam] of queries that visit as many, also where the spec has each query spare some.
+
+        InputError where the router reads tokens and only vectors are known.
+        """
+        return _route(self.router, encoded, beam)[0]
+
+
+def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
+    try:
+        leaves_QB, log_prob_QB = route_all(router, encoded, beam)
+    except ValueError as error:
+        raise InputError(f"vector: {error}") from None
+    return leaves_QB.numpy(), log_prob_QB.numpy()
 
 
 @torch.inference_mode()

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Ranking, at, by_name, once, repeated
+from rayhier.dataset.ranking import ID, Ranking, at, by_name, once, padded, repeated
 from rayhier.search import codecs
 from rayhier.search.lists import Places
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
+from rayhier.spec.filter import Filter
 from rayhier.spec.search import Codec
 from rayhier.storage.leaf_map import LeafMap, Shard
 
@@ -67,28 +68,33 @@ class LeafScan:
             if slot.holds_leaves:
                 _ = slot.segment.lists
 
-    def scan(self, query_QM: Floats, leaves_QB: Ints, k: int, *, whole: bool = False) -> Ranking:
+    def scan(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Ranking:
         """The best k results of each query [q, m] among its leaves [q, β] that lie here; -1 means no leaf.
 
-        If `whole`, the ranking's documents have their own `doc_id` and their `vector` too.
+        Of documents that a filter does not let through, none is scored or counted. If `whole`, the ranking's documents
+        have their own `doc_id` and their `vector` too.
         """
         fetch = k * max(1, codecs.AGAIN[self.codec])
-        first = self.candidates(query_QM, leaves_QB, k, fetch)
+        first = self.candidates(query_QM, leaves_QB, k, fetch, wanted)
         score_QK, row_QK, documents, _ = self.results(first.rows, k, whole=whole)
         tables, short_A = [documents], np.flatnonzero(~first.whole_Q & _lacks(row_QK, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
-            more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch)
+            more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, wanted)
             score_AK, row_AK, documents, _ = self.results(more.rows, k, whole=whole)
             begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
-            score_QK, row_QK = _widen(score_QK, width, -np.inf), _widen(row_QK, width, -1)
+            score_QK, row_QK = padded(score_QK, width, -np.inf), padded(row_QK, width, -1)
             score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
             tables.append(documents)
             short_A = short_A[~more.whole_Q & _lacks(row_AK, k)]
         leaves_Q = (leaves_QB >= 0).sum(axis=1)
         return Ranking(score_QK, row_QK, pa.concat_tables(tables), first.visited_Q, first.scanned_Q, leaves_Q)
 
-    def candidates(self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None) -> "Candidates":
+    def candidates(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, wanted: Filter | None = None
+    ) -> "Candidates":
         """The best rows of each query over the segments that hold its leaves, at least k where there are as many.
 
         A result has one row in each segment. Where a codec loses precision, the best `fetch` rows are scored again.
@@ -103,9 +109,10 @@ class LeafScan:
             ask_A = np.flatnonzero((slot.place(own_QB) >= 0).any(axis=1))
             if not len(ask_A):
                 continue
-            segment, lists = slot.segment, slot.segment.lists
+            segment = slot.segment
+            lists = segment.lists if wanted is None else segment.matching(wanted)
             most = min(fetch, int(lists.sizes.sum()))
-            if not most:  # all its rows were removed
+            if not most:  # all its rows were removed, or none matches
                 continue
             asks = slice(None) if len(ask_A) == q else ask_A  # not copied where all queries need the segment
             query_AM, own_AB, every_AB = query_QM[asks], own_QB[asks], leaves_QB[asks]
@@ -132,11 +139,15 @@ class LeafScan:
             score_QT[query_A, place_A] = segment.scores(query_QM[query_A], row_A)
             copies = segment.lists.copies
             result_QT[query_A, place_A] = before + (row_A if copies is None else copies.result_N[row_A])
-            before += int(segment.lists.sizes.sum())
+            before += segment.lists.rows
         order_QT = np.argsort(-score_QT, axis=1, kind="stable")
         dropped_QT = repeated(at(result_QT, order_QT))
         exact = RankedRows(score_QT, rows.segment_QT, rows.row_QT).at(order_QT).without(dropped_QT)
         return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
+
+    def mask(self, segment: int, wanted: Filter) -> Bools:
+        """Whether a filter lets each row [n] of a segment through; segments by number."""
+        return self._slots[segment].segment.matching(wanted).mask
 
     def results(self, rows: "RankedRows", k: int, *, whole: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
         """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
@@ -277,9 +288,3 @@ class _Best:
 def _lacks(row_QK: Ints, k: int) -> Bools:
     """Whether a query has fewer than k rows."""
     return np.asarray((row_QK >= 0).sum(axis=1) < k)
-
-
-def _widen(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
-    """Pad an array on the right to at least `width` columns."""
-    missing = max(0, width - value_QK.shape[1])
-    return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling) if missing else value_QK

@@ -3,12 +3,12 @@
 import contextlib
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.ranking import Ranking, stacked
+from rayhier.dataset.ranking import Ranking, padded, stacked
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
 from rayhier.search.index import open_leaves, open_levels, reading_leaf_map
@@ -17,7 +17,9 @@ from rayhier.search.model import Model
 from rayhier.search.rerank import Reranker
 from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.scan import LeafScan
+from rayhier.search.widen import Goal, Widening
 from rayhier.spec import InputError
+from rayhier.spec.filter import Filter, parse
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap, Manifest
@@ -75,17 +77,29 @@ class Searcher:
         return cls(model, leaves, leaf_map.manifest, pins, levels, reranker)
 
     def search(
-        self, queries: Sequence[str], k: int | None = None, beam: int | None = None, budget: int | None = None
+        self,
+        queries: Sequence[str],
+        k: int | None = None,
+        beam: int | None = None,
+        budget: int | None = None,
+        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
     ) -> list[Answer]:
         """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's.
 
-        Re-ranked where the spec says so, by at most `budget` calls of the cross-encoder; 0: not re-ranked. InputError
-        where a beam is given, but `search.how` is level, or a budget, but the spec re-ranks nothing.
+        Re-ranked where the spec says so, by at most `budget` calls of the cross-encoder; 0: not re-ranked. With a
+        filter, parsed or as JSON, of the documents that it lets through; a query then visits more leaves until enough
+        match, or until it has visited `search.widest`. InputError where the filter is none over the corpus's declared
+        fields, a beam is given, but `search.how` is level, or a budget, but the spec re-ranks nothing.
         """
-        return self._answers(*self.rank(queries, k, beam, budget))
+        return self._answers(*self.rank(queries, k, beam, budget, filter), k or self.model.spec.search.k)
 
     def rank(
-        self, queries: Sequence[str], k: int | None = None, beam: int | None = None, budget: int | None = None
+        self,
+        queries: Sequence[str],
+        k: int | None = None,
+        beam: int | None = None,
+        budget: int | None = None,
+        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
     ) -> tuple[Ranking, Ints]:
         """Rank as `search` does: the ranking, and the leaves [q, β] that each query visited."""
         search = self.model.spec.search
@@ -93,40 +107,68 @@ class Searcher:
             raise InputError(f"beam: got {beam}, but search.how is level, which visits no leaves; allowed: none")
         if budget is not None and self.reranker is None:
             raise InputError(f"budget: got {budget}, but search.rerank is none; allowed: none, or a spec that re-ranks")
-        every = len(self.manifest.counts)
+        wanted, every = self._wanted(filter), len(self.manifest.counts)
         visits = beam or search.leaves_visited(every, self.manifest.rows)
         encoded, k = self.model.encode(queries), k or search.k
         if self.reranker is None or budget == 0:
-            return self._found(encoded, k, visits)
+            return self._found(encoded, k, visits, wanted)
         if self.reranker.spec.pool == "all":
             visits = every
         pool, parts = max(k, self.reranker.pool(self.manifest.rows)), []
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             own = encoded[part]
-            found, leaves_QB = self._found(own, pool, visits, whole=True)
+            found, leaves_QB = self._found(own, k, visits, wanted, pool)
             parts.append((self.reranker(queries[part], own.numpy, found, k, budget), leaves_QB))
-        return stacked([ranking for ranking, _ in parts]), np.concatenate([leaves_QB for _, leaves_QB in parts])
+        widest = max(leaves_QB.shape[1] for _, leaves_QB in parts)
+        every_QB = np.concatenate([padded(leaves_QB, widest, -1) for _, leaves_QB in parts])
+        return stacked([ranking for ranking, _ in parts]), every_QB
 
-    def search_vectors(self, query_QM: Floats, k: int, beam: int) -> list[Answer]:
+    def search_vectors(
+        self,
+        query_QM: Floats,
+        k: int,
+        beam: int,
+        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> list[Answer]:
         """The best `k` documents of each trained query vector [q, m] in the leaves that it visits, at most `beam`.
 
-        They are not re-ranked, as there is no text to be read. InputError where the router reads tokens.
+        They are not re-ranked, as there is no text to be read. With a filter as in `search`. InputError where the
+        router reads tokens.
         """
-        return self.search_encoded(Encoded.of(query_QM), k, beam)
+        return self.search_encoded(Encoded.of(query_QM), k, beam, self._wanted(filter))
 
-    def search_encoded(self, encoded: Encoded, k: int, beam: int) -> list[Answer]:
-        """The best `k` documents of each encoded query in at most `beam` leaves, or by a level where the spec says."""
-        return self._answers(*self._found(encoded, k, beam))
+    def search_encoded(self, encoded: Encoded, k: int, beam: int, wanted: Filter | None = None) -> list[Answer]:
+        """The best `k` documents of each encoded query in at most `beam` leaves, or by a level where the spec says.
 
-    def _found(self, encoded: Encoded, k: int, beam: int, *, whole: bool = False) -> tuple[Ranking, Ints]:
-        """What the scan finds, before any re-ranking, and the leaves visited."""
+        With a filter as in `search`.
+        """
+        return self._answers(*self._found(encoded, k, beam, wanted), k)
+
+    def _found(
+        self, encoded: Encoded, k: int, beam: int, wanted: Filter | None, pool: int | None = None
+    ) -> tuple[Ranking, Ints]:
+        """What the scan finds, before any re-ranking, and the leaves visited.
+
+        The best `k` results; to be re-ranked, the best `pool` of the same leaves, their documents whole.
+        """
+        fetch, whole, search = k if pool is None else pool, pool is not None, self.model.spec.search
         if self.levels is not None:
             query = self.levels.how.query(self.model.tree, encoded)
-            listed = self.model.spec.search.shortlisted(k)
-            return self.levels.scan(query, k, listed, whole=whole), np.zeros((len(encoded), 0), np.int64)
-        leaves_QB, _ = self.model.route(encoded, beam)
-        return self.leaves.scan(encoded.numpy, leaves_QB, k, whole=whole), leaves_QB
+            ranking = self.levels.scan(query, fetch, search.shortlisted(fetch), wanted, whole=whole)
+            return ranking, np.zeros((len(encoded), 0), np.int64)
+        leaves = self.model.router.n_leaves
+        most = beam if wanted is None else search.leaves_widened(leaves)
+        widening = Widening(self.model.route(encoded, beam)[0], Goal.of(k, beam, leaves, self.manifest.rows, most))
+        while True:
+            asked = encoded[widening.asked_A]
+            widening.put(self.leaves.scan(asked.numpy, widening.leaves, fetch, wanted, whole=whole))
+            if widening.done:
+                return widening.ranking, widening.leaves_QB
+            widening.visit(self.model.widen(encoded[widening.asked_A], widening.wider))
 
-    def _answers(self, ranking: Ranking, leaves_QB: Ints) -> list[Answer]:
-        return answers(ranking, leaves_QB, self.manifest.documents)
+    def _answers(self, ranking: Ranking, leaves_QB: Ints, k: int) -> list[Answer]:
+        return answers(ranking, leaves_QB, self.manifest.documents, k)
+
+    def _wanted(self, given: Filter | Mapping[str, Any] | None) -> Filter | None:
+        return parse(given, self.model.spec.corpus.field_types) if isinstance(given, Mapping) else given

@@ -8,9 +8,9 @@ are read whole; they are the second smallest.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -23,7 +23,9 @@ from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
 from rayhier.dataset.ranking import ID
 from rayhier.search import codecs
+from rayhier.search.filter import matching
 from rayhier.search.lists import LeafLists, Places
+from rayhier.spec.filter import Filter
 from rayhier.spec.search import Codec
 from rayhier.storage import cache, columns
 from rayhier.storage.cache import Lease
@@ -34,6 +36,8 @@ FORMAT = 2
 DOC_ID, VECTOR = "doc_id", "vector"
 INNER = (DOC_ID, "parent", "rank", "leaves", "log_prob", VECTOR)
 """Columns of a leaf map that no result shows."""
+KEPT_FILTERS = 4
+"""Filters whose rows a segment remembers."""
 
 
 class Segment(Protocol):
@@ -46,6 +50,9 @@ class Segment(Protocol):
     @property
     def holds_passages(self) -> bool:
         """Whether several rows may belong to one result."""
+
+    def matching(self, wanted: Filter) -> LeafLists:
+        """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
 
     def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
         """Column `id`, and the other columns that results show, of some rows; if `whole`, `doc_id` and `vector` too."""
@@ -65,10 +72,29 @@ class MemorySegment:
     holds_passages: bool = False
 
     @classmethod
-    def of(cls, ids: pa.Array, vector_NM: Floats, leaf_N: Ints, leaves: int, copies: Copies | None) -> Self:
-        """Make a segment of vectors [n, m], each in a leaf, and the ids of their results."""
-        lists = LeafLists.build(vector_NM, leaf_N, leaves, copies)
-        return cls(lists, vector_NM, pa.table({ID: ids}), holds_passages=copies is not None)
+    def of(
+        cls,
+        ids: pa.Array,
+        vector_NM: Floats,
+        leaf_N: Ints,
+        leaves: int,
+        copies: Copies | None,
+        fields: pa.Table | None = None,
+    ) -> Self:
+        """Make a segment of vectors [n, m], each in a leaf, the ids of their results, and fields, row for row."""
+        lists, table = LeafLists.build(vector_NM, leaf_N, leaves, copies), pa.table({ID: ids})
+        if fields is not None:
+            for name in fields.column_names:
+                table = table.append_column(name, fields[name])
+        return cls(lists, vector_NM, table, holds_passages=copies is not None)
+
+    def matching(self, wanted: Filter) -> LeafLists:
+        """Inverted lists in which only the rows that a filter over the table's columns lets through are scanned."""
+        return self._matching(wanted)
+
+    @cached_property
+    def _matching(self) -> Callable[[Filter], LeafLists]:
+        return _remembered(self.lists, self.table)
 
     def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
         """Column `id`, and the other columns that results show, of some rows.
@@ -84,17 +110,22 @@ class MemorySegment:
         return np.asarray(np.einsum("am,am->a", query_AM, self.vector_NM[row_A]))
 
 
-def read_segment(leaf_map: LeafMap, shards: Sequence[Shard]) -> tuple[MemorySegment, pa.Table]:
-    """Read shards into memory without their texts; also returns the columns `doc_id`, `id` and `rank` of every row.
+def read_segment(
+    leaf_map: LeafMap, shards: Sequence[Shard], fields: Sequence[str] = ()
+) -> tuple[MemorySegment, pa.Table]:
+    """Read shards into memory without their texts, and of the declared fields only those named.
 
-    InputError where a file is not as the manifest lists it.
+    Also returns the columns `doc_id`, `id` and `rank` of every row, and these fields. InputError where a file is not as
+    the manifest lists it.
     """
     table = pa.concat_tables([leaf_map.read(shard, without=("title", "text")) for shard in shards])
     leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
     vector_NM, copies = columns.matrix(table["vector"]), copies_of(table, rank_N)
     ids = table[key_of(table.column_names)].combine_chunks()
-    segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies)
-    return segment, pa.table({"doc_id": table["doc_id"], ID: ids, "rank": table["rank"]})
+    held = table.select(fields)
+    segment = MemorySegment.of(ids, vector_NM, leaf_N, len(leaf_map.manifest.counts), copies, held)
+    named = {"doc_id": table["doc_id"], ID: ids, "rank": table["rank"]}
+    return segment, pa.table({**named, **{name: held[name] for name in held.column_names}})
 
 
 @dataclass(frozen=True)
@@ -145,6 +176,14 @@ class MappedSegment:
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
         return LeafLists(index, size_L, copies, place=Places(leaf_L))
 
+    def matching(self, wanted: Filter) -> LeafLists:
+        """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
+        return self._matching(wanted)
+
+    @cached_property
+    def _matching(self) -> Callable[[Filter], LeafLists]:
+        return _remembered(self.lists, self.table)
+
     def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
         """Column `id`, leaf, title, text and the corpus's declared fields of some rows.
 
@@ -176,6 +215,11 @@ class MappedSegment:
         """Map the array of this name; None where the segment has none."""
         path = self.folder / f"{name}.npy"
         return np.load(path, mmap_mode="r") if path.exists() else None
+
+
+def _remembered(lists: LeafLists, table: pa.Table) -> Callable[[Filter], LeafLists]:
+    """What a filter lets through of lists whose rows are those of a table; the last few are remembered."""
+    return lru_cache(KEPT_FILTERS)(lambda wanted: lists.where(matching(table, wanted)))
 
 
 def _write(folder: Path, table: pa.Table, codec: Codec) -> None:

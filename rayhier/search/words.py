@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.documents import document_texts
 from rayhier.storage.leaf_map import LeafMap
 
@@ -30,12 +30,16 @@ class Words:
             return np.zeros(self.count, np.float32)
         return np.asarray(self._index.get_scores(own), dtype=np.float32)
 
-    def best(self, queries: Sequence[str], k: int) -> tuple[Floats, Ints]:
-        """Scores and rows [q, k] of the best texts that share a word with each query; -inf and -1 where fewer do."""
+    def best(self, queries: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
+        """Scores and rows [q, k] of the best texts that share a word with each query; -inf and -1 where fewer do.
+
+        Of all texts, or of those in a mask [n]; words are counted over all.
+        """
         k = min(k, self.count)
         if not self._any:
             return np.full((len(queries), k), -np.inf, np.float32), np.full((len(queries), k), -1)
-        rows, scores = self._index.retrieve(words(queries), k=k, show_progress=False)
+        weight_N = None if mask_N is None else mask_N.astype(np.float32)
+        rows, scores = self._index.retrieve(words(queries), k=k, show_progress=False, weight_mask=weight_N)
         none = scores <= 0
         return np.where(none, -np.inf, scores).astype(np.float32), np.where(none, -1, rows.astype(np.int64))
 

@@ -29,6 +29,7 @@ from rayhier.serve.models import (
     SearchResponse,
     Visits,
 )
+from rayhier.spec.filter import Filter, parse
 
 SAID = {
     400: "The body is not Unicode text, or is nested too deep.",
@@ -46,8 +47,11 @@ SAID = {
 class Backend(Protocol):
     """What answers questions behind the HTTP interface."""
 
-    def search(self, questions: Questions, k: int, beam: int) -> Awaitable[Answers]:
-        """The best `k` documents of each question in the leaves that it visits, at most `beam`."""
+    def search(self, questions: Questions, k: int, beam: int, wanted: Filter | None) -> Awaitable[Answers]:
+        """The best `k` documents of each question in the leaves that it visits, at most `beam`.
+
+        With a filter, of those that it lets through, and in as many leaves as hold enough of them.
+        """
 
     def route(self, questions: Questions, beam: int) -> Awaitable[Routes]:
         """The leaves that each question visits, at most `beam`, in the order of visit."""
@@ -92,6 +96,10 @@ class _Ask:
 
     def beam(self, given: int | None) -> int:
         return _within("beam", self.index.beam if given is None else given, self.limits.max_beam)
+
+    def wanted(self, given: dict[str, Any] | None) -> Filter | None:
+        """The filter; InputError, answered 422, where it is none over the declared fields."""
+        return None if given is None else parse(given, self.index.fields)
 
     def one(self, asked: SearchRequest | RouteRequest) -> Questions:
         if asked.vector is not None:
@@ -148,13 +156,15 @@ def _health(app: FastAPI, engine: Backend) -> None:
 def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse) -> None:
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
-        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam))
+        wanted = ask.wanted(asked.filter)
+        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam), wanted)
         (body,) = _bodies(given, strict=asked.strict)
         return SearchResponse(**dict(body), version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
-        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam))
+        wanted = ask.wanted(asked.filter)
+        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam), wanted)
         return BatchResponse(answers=_bodies(given, strict=asked.strict), version=index.version, ms=given.ms)
 
     @app.post("/v1/route", summary="List the leaves that a question would visit", tags=["search"])
@@ -182,7 +192,7 @@ def _one(answer: Answer, lost: list[str]) -> AnswerBody:
         Result(id=hit.id, score=hit.score, leaf=hit.leaf, title=hit.title, text=hit.text, fields=hit.fields)
         for hit in answer.hits
     ]
-    visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction)
+    visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
     return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost)
 
 

@@ -6,7 +6,7 @@ Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.client import IncompleteRead
 from typing import Any, TypeVar
 
@@ -35,23 +35,50 @@ class Client:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def search(
-        self, question: Question, k: int | None = None, beam: int | None = None, *, strict: bool = False
+        self,
+        question: Question,
+        k: int | None = None,
+        beam: int | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
+        *,
+        strict: bool = False,
     ) -> SearchResponse:
-        """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`."""
-        body = {_kind(question, "query", "vector"): _plain(question), "k": k, "beam": beam, "strict": strict}
+        """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
+
+        With a filter over the declared fields, in as many leaves as hold enough documents that match.
+        """
+        body: dict[str, Any] = {
+            _kind(question, "query", "vector"): _plain(question),
+            "k": k,
+            "beam": beam,
+            "strict": strict,
+        }
+        body |= {} if filter is None else {"filter": filter}
         return self._ask(SearchResponse, "/v1/search", body)
 
     def search_batch(
-        self, questions: Sequence[Question], k: int | None = None, beam: int | None = None, *, strict: bool = False
+        self,
+        questions: Sequence[Question],
+        k: int | None = None,
+        beam: int | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        *,
+        strict: bool = False,
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
         kind = _kind(questions[0], "queries", "vectors")
-        body = {kind: [_plain(question) for question in questions], "k": k, "beam": beam, "strict": strict}
+        body: dict[str, Any] = {
+            kind: [_plain(question) for question in questions],
+            "k": k,
+            "beam": beam,
+            "strict": strict,
+        }
+        body |= {} if filter is None else {"filter": filter}
         return self._ask(BatchResponse, "/v1/search:batch", body)
 
     def route(self, question: Question, beam: int | None = None) -> RouteResponse:
         """List the leaves that a question would visit, at most `beam`, in the order of visit."""
-        body = {_kind(question, "query", "vector"): _plain(question), "beam": beam}
+        body: dict[str, Any] = {_kind(question, "query", "vector"): _plain(question), "beam": beam}
         return self._ask(RouteResponse, "/v1/route", body)
 
     def index(self) -> IndexResponse:

@@ -19,6 +19,8 @@ from rayhier.search.answer import Answer, answers
 from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.model import Model
 from rayhier.search.shortlist import Shortlist
+from rayhier.search.widen import Goal, Widening
+from rayhier.spec.filter import Filter
 
 T = TypeVar("T")
 Questions = Sequence[str] | Floats
@@ -40,10 +42,13 @@ class Group(Protocol):
     def leaves(self) -> range:
         """Leaves that the group holds."""
 
-    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """The best k results of each query in this group's leaves; LostError where the group does not answer."""
+    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None) -> Ranking:
+        """The best k results of each query in this group's leaves, of those that a filter lets through.
 
-    async def level(self, query: LevelQuery, results: int) -> Shortlist:
+        LostError where the group does not answer.
+        """
+
+    async def level(self, query: LevelQuery, results: int, wanted: Filter | None = None) -> Shortlist:
         """The group's best rows of each query by a level of the tree, which hold `results` results; LostError too."""
 
     async def answers(self) -> bool:
@@ -73,26 +78,32 @@ class Answers:
 
 
 class Engine:
-    """Answers questions by a model in this process and shard groups elsewhere; the corpus has `total` documents."""
+    """Answers questions by a model in this process and shard groups elsewhere."""
 
-    def __init__(self, model: Model, groups: Sequence[Group], total: int) -> None:
-        self.model, self.groups, self.total = model, groups, total
+    def __init__(self, model: Model, groups: Sequence[Group], total: int, rows: int | None = None) -> None:
+        """Take groups that hold `total` documents together, and as many rows where these are not more."""
+        self.model, self.groups, self.total, self.rows = model, groups, total, rows or total
         # torch stays off the replica's loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
 
-    async def search(self, questions: Questions, k: int, beam: int) -> Answers:
+    async def search(self, questions: Questions, k: int, beam: int, wanted: Filter | None = None) -> Answers:
         """The best k documents of each question in at most `beam` leaves, or by a level where the spec says.
 
-        InputError where the router needs texts.
+        With a filter, of those that it lets through; a question then visits more leaves until enough match, or until it
+        has visited `search.widest`. InputError where the router needs texts.
         """
         began = time.perf_counter()
         how = self.model.comparing
         routes = await (self.route(questions, beam) if how is None else self._compared(questions, how))
         scanning = time.perf_counter()
-        ranking, lost = await (self._scan(routes, k) if routes.level is None else self._level(routes.level, k))
+        if routes.level is None:
+            ranking, leaves_QB, lost = await self._widened(routes, k, beam, wanted)
+        else:
+            ranking, lost = await self._level(routes.level, k, wanted)
+            leaves_QB = routes.leaves_QB
         scanned = time.perf_counter()
         ms = {"encode": routes.encode_ms, "route": routes.route_ms, "scan": 1e3 * (scanned - scanning)}
-        each = answers(ranking, routes.leaves_QB, self.total)
+        each = answers(ranking, leaves_QB, self.total, k)
         ms["total"] = 1e3 * (time.perf_counter() - began)
         return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()})
 
@@ -129,23 +140,47 @@ class Engine:
     def _encode(self, questions: Questions) -> Encoded:
         return Encoded.of(questions) if isinstance(questions, np.ndarray) else self.model.encode(questions)
 
-    async def _scan(self, routes: Routes, k: int) -> tuple[Ranking, list[list[str]]]:
+    async def _widened(
+        self, routes: Routes, k: int, beam: int, wanted: Filter | None
+    ) -> tuple[Ranking, Ints, list[list[str]]]:
+        """The best k of each question, the leaves [q, β] that it visited, and the lost groups that hold some of them.
+
+        With a filter, questions for which too few match visit more leaves; not those that lack a group.
+        """
+        leaves = self.model.router.n_leaves
+        most = beam if wanted is None else self.model.spec.search.leaves_widened(leaves)
+        widening = Widening(routes.leaves_QB, Goal.of(k, beam, leaves, self.rows, most))
+        lost: list[list[str]] = [[] for _ in range(len(routes.encoded))]
+        while True:
+            asked = routes.encoded[widening.asked_A]
+            ranking, gone = await self._scan(asked.numpy, widening.leaves, k, wanted)
+            for row, names in zip(widening.asked_A.tolist(), gone, strict=True):
+                lost[row] = names
+            widening.put(ranking, np.array([len(names) > 0 for names in gone], dtype=bool))
+            if widening.done:
+                return widening.ranking, widening.leaves_QB, lost
+            further = routes.encoded[widening.asked_A], widening.wider
+            loop = asyncio.get_running_loop()
+            widening.visit(await loop.run_in_executor(self._thread, self.model.widen, *further))
+
+    async def _scan(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None
+    ) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question over all groups, and for each question the lost groups that hold its leaves."""
-        query_QM, leaves_QB = routes.encoded.numpy, routes.leaves_QB
         needs = [_within(leaves_QB, group.leaves) for group in self.groups]
 
         def scan(group: Group, need_Q: Bools) -> Awaitable[Ranking]:
-            return group.scan(query_QM[need_Q], leaves_QB[need_Q], k)
+            return group.scan(query_QM[need_Q], leaves_QB[need_Q], k, wanted)
 
         found, lost = await self._ask(scan, needs)
         parts = [ranking.among(need_Q) for need_Q, ranking in found]
         return merge([Ranking.none(len(query_QM)), *parts], k), lost
 
-    async def _level(self, query: LevelQuery, k: int) -> tuple[Ranking, list[list[str]]]:
+    async def _level(self, query: LevelQuery, k: int, wanted: Filter | None) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question by a level, over all groups, and the lost groups of each question."""
         q, listed = len(query.level_QK), self.model.spec.search.shortlisted(k)
         every_Q = np.ones(q, dtype=bool)
-        found, lost = await self._ask(lambda group, _: group.level(query, listed), [every_Q] * len(self.groups))
+        found, lost = await self._ask(lambda group, _: group.level(query, listed, wanted), [every_Q] * len(self.groups))
         if not found:
             return Ranking.none(q), lost
         shortlists = [shortlist for _, shortlist in found]

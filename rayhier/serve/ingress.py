@@ -23,6 +23,7 @@ from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
 from rayhier.serve.version import Version
+from rayhier.spec.filter import Filter
 from rayhier.storage.leaf_map import Manifest
 
 PING_SECONDS = 2.0
@@ -52,13 +53,13 @@ class HandleGroup:
     seconds: float
     _back: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
-    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
+    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None) -> Ranking:
         """The best k results of each query in this group's leaves; LostError where no answer comes in time."""
-        return await self._asked(lambda: self.handle.scan.remote(query_QM, leaves_QB, k))
+        return await self._asked(lambda: self.handle.scan.remote(query_QM, leaves_QB, k, wanted))
 
-    async def level(self, query: LevelQuery, results: int) -> Shortlist:
+    async def level(self, query: LevelQuery, results: int, wanted: Filter | None = None) -> Shortlist:
         """The group's shortlist of each query by a level of the tree; LostError where no answer comes in time."""
-        return await self._asked(lambda: self.handle.level.remote(query, results))
+        return await self._asked(lambda: self.handle.level.remote(query, results, wanted))
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._back is not None and not self._back.done():
@@ -104,7 +105,7 @@ class Ingress:
         ]
         _ = model.search_router
         self._index = describe(version, manifest, args, [part.name for part in parts])
-        self._engine = Engine(model, groups, self._index.documents)
+        self._engine = Engine(model, groups, manifest.documents, manifest.rows)
 
     def __del__(self) -> None:
         """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
@@ -130,7 +131,7 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         shards=len(manifest.shards),
         groups=groups,
         dimension=manifest.dimension,
-        fields={name: str(kind) for name, kind in spec.corpus.field_types.items()},
+        fields=dict(spec.corpus.field_types),
         k=spec.search.k,
         how=spec.search.how,
         beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),

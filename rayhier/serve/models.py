@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from rayhier.spec.corpus import FieldType
+
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""
 
@@ -27,6 +29,14 @@ Vector = Annotated[
     Field(min_length=1, description="Vector made by the index's encoder; of unit length where similarity is cosine."),
 ]
 Count = Annotated[int, Field(ge=1)]
+FilterBody = Annotated[
+    dict[str, Any],
+    Field(
+        description="Only documents whose declared fields are like this; more leaves are visited until enough match. "
+        "`GET /v1/index` names the fields.",
+        examples=[{"year": {"gte": 2019, "lt": 2022}, "or": [{"lang": {"in": ["en", "de"]}}, {"not": {"open": True}}]}],
+    ),
+]
 
 
 class _Body(BaseModel):
@@ -66,6 +76,7 @@ class SearchRequest(_Request):
     """Number of results; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
     """Most leaves to visit; default: `beam` of `GET /v1/index`."""
+    filter: FilterBody | None = None
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group does not answer."""
 
@@ -82,6 +93,7 @@ class BatchRequest(_Request):
     """Number of results for each question; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
     """Most leaves to visit for each question; default: `beam` of `GET /v1/index`."""
+    filter: FilterBody | None = None
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group does not answer."""
 
@@ -123,6 +135,8 @@ class Visits(_Body):
     """Distinct documents scored. A partial answer may count too few: a document in a lost leaf counts only there."""
     fraction: float
     """Distinct documents scored, as a share of the corpus."""
+    enough: bool
+    """Whether `k` documents were found; false where the leaves that may be visited hold fewer that match."""
 
 
 class AnswerBody(_Body):
@@ -146,7 +160,7 @@ class SearchResponse(AnswerBody):
                     "results": [
                         {"id": "d7", "score": 0.7263, "leaf": 79, "title": "Title", "text": "A text.", "fields": {}}
                     ],
-                    "visited": {"leaves": [79, 145], "documents": 83, "fraction": 0.0246},
+                    "visited": {"leaves": [79, 145], "documents": 83, "fraction": 0.0246, "enough": True},
                     "partial": False,
                     "lost": [],
                     "version": 1,
@@ -209,8 +223,8 @@ class IndexResponse(_Body):
     """Names of the shard groups: deployments that share the leaves."""
     dimension: int
     """Numbers in a vector."""
-    fields: dict[str, str]
-    """Fields that the corpus declares, and their types."""
+    fields: dict[str, FieldType]
+    """Fields that the corpus declares, and their types: what filters may name."""
     k: int
     """Results for a question that gives no `k`."""
     how: Literal["leaves", "level"]

@@ -9,8 +9,11 @@ from rayhier.spec.section import Section
 
 Text = Annotated[str, Field(min_length=1)]
 FieldType = Literal["int", "float", "string", "bool"]
-RESERVED = ("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score")
-"""Column names of documents and of the leaf map; a declared field may not have one of them."""
+RESERVED = (
+    *("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score"),
+    *("and", "or", "not"),
+)
+"""Column names of documents and of the leaf map, and words of filters; a declared field may not have one of them."""
 
 
 def _free(name: str) -> str:

@@ -1,6 +1,6 @@
 """`evaluate:` which measures, on which queries, compared with which baselines."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -18,6 +18,8 @@ Baseline = Literal[
     "scann",
     "bm25",
 ]
+UNFILTERED: tuple[Baseline, ...] = ("hnsw", "scann")
+"""Baselines of libraries that know nothing of a filter."""
 LISTED: tuple[Baseline, ...] = ("faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill", "scann")
 """Baselines with lists, or partitions, whose number `lists` sets."""
 
@@ -40,6 +42,9 @@ class EvaluateSpec(Section):
 
     `auto`: the power of two from 16 to N/8 (N documents) that is cheapest on dev; `scann` has as many partitions as
     `faiss_ivf_same_encoder` has lists."""
+    filter: dict[str, Any] | None = None
+    """A filter over the corpus's declared fields, as in a search: only documents that match are searched and judged, by
+    every system, and shares visited are shares of these. Queries none of whose answers matches are left out."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)
     """Random seeds; one model is trained and one index built for each."""
 

@@ -1,7 +1,7 @@
 """The whole spec of a job, made of sections."""
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -10,7 +10,8 @@ from rayhier.spec.corpus import CorpusSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, FactorsSpec, ScoresSpec
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.spec.errors import InputError
-from rayhier.spec.evaluate import LISTED, EvaluateSpec
+from rayhier.spec.evaluate import LISTED, UNFILTERED, Baseline, EvaluateSpec
+from rayhier.spec.filter import YAML_WORDS, Filter, parse
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
@@ -83,6 +84,7 @@ class JobSpec(Section):
             )
         if self.search.how == "level":
             self._level_fits()
+        self._filter_fits()
         self._reranking_fits()
         self._keys_count()
         if isinstance(self.train, HceTraining):
@@ -108,6 +110,15 @@ class JobSpec(Section):
                 "or train.type retreever"
             )
         return self
+
+    def _filter_fits(self) -> None:
+        """InputError where the evaluation's filter is none over the declared fields, or a baseline cannot use it."""
+        unable = [name for name in UNFILTERED if name in self.evaluate.baselines]
+        if self.measured is not None and unable:
+            able = ", ".join(name for name in get_args(Baseline) if name not in UNFILTERED)
+            raise InputError(
+                f"evaluate.baselines: got {unable[0]!r} with evaluate.filter, which it cannot heed; allowed: {able}"
+            )
 
     def _level_fits(self) -> None:
         """InputError where the router has no such level, or scoring again by the deepest level changes nothing."""
@@ -190,6 +201,12 @@ class JobSpec(Section):
             _refuse("index", self.index, "second_leaf", "spilled", where="where documents may lie in two leaves")
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
             _refuse("evaluate", self.evaluate, "lists", where=f"with one of the baselines {', '.join(LISTED)}")
+
+    @property
+    def measured(self) -> Filter | None:
+        """Filter of the documents that are evaluated; None for all."""
+        given = self.evaluate.filter
+        return None if given is None else parse(given, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
 
     @property
     def leaves_per_document(self) -> int:

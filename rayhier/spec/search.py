@@ -122,6 +122,9 @@ class SearchSpec(Section):
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | MassBeam = "auto"
     """Leaves a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all leaves,
     at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's own probabilities."""
+    widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
+    """Most leaves that a query with a filter visits: twice as many at a time, until as many documents match as its beam
+    holds without a filter, and `k` at least."""
     codec: Codec | Literal["auto"] = "auto"
     """How faiss stores the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` and `rabitq` an
     eighth of a byte. After a lossy codec the best rows are scored again by the stored vectors. `auto`: the precision
@@ -137,7 +140,7 @@ class SearchSpec(Section):
         if self.how == "leaves":
             self.refuse("level", "finish", "shortlist", where="only where how is level")
         else:
-            self.refuse("beam", where="only where how is leaves")
+            self.refuse("beam", "widest", where="only where how is leaves")
         if self.finish == "none":
             self.refuse("shortlist", where="only where finish is not none")
         if isinstance(self.shortlist, int) and self.shortlist < self.k:
@@ -153,6 +156,10 @@ class SearchSpec(Section):
     def at_level(self, depth: int) -> int:
         """Level that a tree of some depth is searched at."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
+
+    def leaves_widened(self, leaves: int) -> int:
+        """Most leaves that a query with a filter visits, of `leaves`."""
+        return leaves if self.widest == "all" else min(self.widest, leaves)
 
     @property
     def reach(self) -> float | None:

@@ -19,7 +19,7 @@ def level_system(
 
     That of a search in one process: of the parts' shortlists, only the rows on the merged one count.
     """
-    dimension, documents = queries.vectors.shape[1], collection.documents
+    dimension, documents = queries.vectors.shape[1], collection.matching
     query = collection.parts.send(how.query(router, queries))
 
     @cache

@@ -30,5 +30,5 @@ class Reranked:
     def rank(self, texts: Sequence[str], k: int) -> tuple[Ranking, float]:
         """The best k results of each query, re-ranked, and the seconds that it took."""
         began = time.perf_counter()
-        ranking, _ = self.searcher.rank(texts, k)
+        ranking, _ = self.searcher.rank(texts, k, filter=self.searcher.model.spec.measured)
         return ranking, time.perf_counter() - began

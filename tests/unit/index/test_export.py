@@ -51,7 +51,7 @@ def test_our_probes_find_the_same(made, exported):
     scores, found = ivf_tools.search_preassigned(index, queries, 4 * K, leaves)
     ids = rows["id"].to_pylist()
     for ours, row, score in zip(
-        answers(LeafScan.mapped(there).scan(queries, leaves, K), leaves, 1), found, scores, strict=True
+        answers(LeafScan.mapped(there).scan(queries, leaves, K), leaves, 1, K), found, scores, strict=True
     ):
         there_N = row >= 0
         theirs = best([ids[n] for n in row[there_N]], score[there_N].tolist())

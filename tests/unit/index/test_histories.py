@@ -119,7 +119,7 @@ def _is_searched_whole(there, state):
     """Every document is found by its own vector, whatever was removed and came back."""
     names, vectors = list(state), np.array(list(state.values()), np.float32)
     leaves = np.tile(np.arange(len(there.manifest.counts)), (len(names), 1))
-    found = answers(LeafScan.mapped(there).scan(vectors, leaves, len(names)), leaves, len(names))
+    found = answers(LeafScan.mapped(there).scan(vectors, leaves, len(names)), leaves, len(names), len(names))
     for name, part in zip(names, found, strict=True):
         assert {hit.id for hit in part.hits} == set(names)
         assert part.documents == len(names)

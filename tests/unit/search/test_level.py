@@ -17,6 +17,7 @@ from rayhier.search.level import LevelScan
 from rayhier.search.scan import LeafScan
 from rayhier.serve.engine import Engine
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -177,8 +178,8 @@ class Near:
     levels: LevelScan
     name = "near"
 
-    async def level(self, query, results):
-        return self.levels.shortlist(query, results)
+    async def level(self, query, results, wanted):
+        return self.levels.shortlist(query, results, wanted)
 
 
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
@@ -229,3 +230,43 @@ def test_a_range_without_documents(there, router):
     found = empty.scan(how.query(router, Encoded.of(unit(1, Q))), K, 40)
     assert ids(found) == [[]] * Q
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
+
+
+@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0])
+def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish, share):
+    """The filter is over ids, which lie beside the declared fields."""
+    how = Comparing.of(spec(level=3, finish=finish).search, router)
+    queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
+    wanted = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
+    listed = K if finish == "none" else 40
+    scan = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9)
+    found = scan.scan(how.query(router, Encoded.of(queries)), K, listed, wanted)
+    assert found.visited_Q.tolist() == [len(rows)] * Q
+    assert found.scanned_Q.tolist() == [0 if finish == "none" else min(len(rows), 40)] * Q
+    coarse = similarity(router, 3, queries, unit(0, N))[:, rows]
+    finer = {
+        "level": lambda: similarity(router, D, queries, unit(0, N))[:, rows],
+        "vectors": lambda: queries @ unit(0, N)[rows].T,
+    }
+    last = coarse if finish == "none" else finer[finish]()
+    for row in range(Q):
+        short = np.argsort(-coarse[row])[:listed]
+        best = short[np.argsort(-last[row, short])][:K]
+        assert {int(name[1:]) for name in ids(found)[row]} <= set(rows.tolist())
+        assert len(ids(found)[row]) == len(best)
+        np.testing.assert_allclose(found.score_QK[row, : len(best)], last[row, best], atol=3e-3)
+
+
+def test_passages_of_documents_that_match_are_listed(passages, router):
+    """The two documents whose thirty passages are nearest do not match."""
+    there, vectors = passages
+    how, queries = Comparing.of(spec(level=3, finish="vectors").search, router), unit(1, Q)
+    kept = range(2, PARENTS, 3)
+    wanted = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
+    scan = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9)
+    found = scan.scan(how.query(router, Encoded.of(queries)), 4, len(kept), wanted)
+    best_QD = (queries @ vectors.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, list(kept)]
+    assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
+    assert found.visited_Q.tolist() == [len(kept) * PASSAGES] * Q
+    assert (found.score_QK <= -np.sort(-best_QD)[:, :4] + 1e-5).all()

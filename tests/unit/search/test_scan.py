@@ -264,7 +264,7 @@ def test_ranges_of_leaves_together_are_the_whole(root, asked, groups):
     ranges = [range(first, last) for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
     parts = [scan(LeafScan.mapped(LeafMap.open(root), leaves=one), query, leaves, K) for one in ranges]
     rankings = [LeafScan.mapped(LeafMap.open(root), leaves=one).scan(query, leaves, K) for one in ranges]
-    merged = answers(merge(rankings, K), leaves, 1)
+    merged = answers(merge(rankings, K), leaves, 1, K)
     for number, expected in enumerate(whole):
         own = [part[number] for part in parts]
         assert sum(part.visited for part in own) == expected.visited

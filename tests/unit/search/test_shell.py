@@ -1,5 +1,6 @@
 """What the shell prints of an answer."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -7,20 +8,30 @@ import pytest
 from rayhier.search.__main__ import fields_line, main
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.searcher import Searcher
+from rayhier.spec.filter import Bound
 
 
 @pytest.fixture
 def printed(monkeypatch, capsys):
     """`printed(hits)`: the lines of an answer of these hits."""
 
-    def run(hits):
+    def run(hits, *options, leaves=(3, 1), enough=True, asked=None):
         router = SimpleNamespace(n_leaves=9)
-        answer = Answer(hits, [3, 1], 4, 0.4)
-        model = SimpleNamespace(router=router)
-        searcher = SimpleNamespace(router=router, model=model, levels=None, search=lambda *_: [answer])
+        answer = Answer(hits, list(leaves), 4, 0.4, enough=enough)
+        corpus = SimpleNamespace(field_types={"year": "int"})
+        model = SimpleNamespace(router=router, spec=SimpleNamespace(corpus=corpus))
+
+        def search(*given):
+            if asked is not None:
+                asked.append(given)
+            return [answer]
+
+        searcher = SimpleNamespace(router=router, model=model, levels=None, search=search)
         monkeypatch.setattr(Searcher, "open", lambda workdir: searcher)
-        assert main(["work", "oak"]) == 0
-        return capsys.readouterr().out.splitlines()
+        code = main(["work", "oak", *options])
+        said = capsys.readouterr()
+        assert code == (2 if said.err else 0)
+        return (said.err or said.out).splitlines()
 
     return run
 
@@ -65,3 +76,42 @@ def test_a_long_field_ends_with_its_line(printed):
 )
 def test_a_value_is_on_its_line_and_can_be_told_from_the_next(value, shown):
     assert fields_line({"none": None, "a": value, "b": 1}) == f"a={shown} b=1"
+
+
+HIT = Hit("d1", 0.5, 3, "a title", "")
+
+
+def test_a_filter(printed):
+    asked = []
+    lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
+    assert asked == [(["oak"], 10, None, None, Bound("year", "gte", 2019))]
+    assert lines[1:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "said"),
+    [
+        ((3, 1), "only 1 of 10 documents match in the 2 leaves that search.widest allows"),
+        (range(9), "only 1 of 10 documents match"),
+    ],
+)
+def test_fewer_that_match_than_asked_for(printed, leaves, said):
+    assert printed([HIT], "--filter", '{"year": 1}', leaves=leaves, enough=False)[1] == said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('{"yeer": 1}', "error: --filter.yeer: got no declared field; allowed: and, or, not; fields: year"),
+        ("{year: 1}", "error: --filter: got text that is not JSON"),
+        ('{"not":' * 100 + '{"year": 1}' + "}" * 100, "got not below 16 others; allowed: at most 16 levels"),
+        ('{"not":' * 100_000, "error: --filter: got objects nested too deep"),
+        (
+            json.dumps({"year": {"in": [1] * 10_000}}),
+            "error: --filter.year.in: got 10,000 values; allowed: at most 1,000",
+        ),
+    ],
+)
+def test_a_filter_that_is_none(printed, given, said):
+    (line,) = printed([HIT], "--filter", given)
+    assert said in line

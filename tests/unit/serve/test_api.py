@@ -16,6 +16,7 @@ from rayhier.serve.engine import Answers, Routes
 from rayhier.serve.errors import overloaded
 from rayhier.serve.guard import Guard
 from rayhier.serve.models import IndexResponse
+from rayhier.spec.filter import And, Bound, Not, OneOf
 
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse(
@@ -44,14 +45,18 @@ class Canned:
     """Answers everything with one hit and notes what it was asked."""
 
     def __init__(self):
-        self.asked, self.gone, self.error = [], [], None
+        self.asked, self.filters, self.gone, self.error = [], [], [], None
+        self.enough = True
         self.leaves, self.log_prob = [3, 1], [-0.5, -1.5]
 
-    async def search(self, asked, k, beam):
+    async def search(self, asked, k, beam, wanted):
         self.asked.append((asked, k, beam))
+        self.filters.append(wanted)
         if self.error is not None:
             raise self.error
-        return Answers([Answer([HIT], [3, 1], 4, 0.4)] * len(asked), [self.gone] * len(asked), {"total": 1.0})
+        return Answers(
+            [Answer([HIT], [3, 1], 4, 0.4, enough=self.enough)] * len(asked), [self.gone] * len(asked), {"total": 1.0}
+        )
 
     async def route(self, asked, beam):
         self.asked.append((asked, None, beam))
@@ -90,7 +95,7 @@ def test_search(client, engine):
         "results": [
             {"id": "d1", "score": 0.5, "leaf": 3, "title": "a title", "text": "a text", "fields": {"year": 1999}}
         ],
-        "visited": {"leaves": [3, 1], "documents": 4, "fraction": 0.4},
+        "visited": {"leaves": [3, 1], "documents": 4, "fraction": 0.4, "enough": True},
         "partial": False,
         "lost": [],
         "version": 4,
@@ -104,6 +109,64 @@ def test_the_specs_k_and_beam_stand_where_none_is_given(client, engine):
     client.post("/v1/search:batch", json={"queries": ["oak", "elm"], "k": None})
     client.post("/v1/route", json={"query": "oak"})
     assert engine.asked == [(["oak"], 7, 2), (["oak", "elm"], 7, 2), (["oak"], None, 2)]
+
+
+def test_a_filter_arrives_parsed(client, engine):
+    client.post("/v1/search", json={"query": "oak", "filter": {"year": {"gte": 2019, "lt": 2022}}})
+    client.post("/v1/search:batch", json={"vectors": [[1, 2, 3]], "filter": {"not": {"year": {"in": [1, 2]}}}})
+    client.post("/v1/search", json={"query": "oak", "filter": None})
+    bounds = And((Bound("year", "gte", 2019), Bound("year", "lt", 2022)))
+    assert engine.filters == [bounds, Not(OneOf("year", (1, 2))), None]
+
+
+def test_an_answer_says_whether_enough_match(client, engine):
+    engine.enough = False
+    asked = {"query": "oak", "filter": {"year": 1}}
+    assert client.post("/v1/search", json=asked).json()["visited"]["enough"] is False
+
+
+def below(levels):
+    """A filter below so many `not`."""
+    return '{"not":' * levels + '{"year": 1}' + "}" * levels
+
+
+FILTERS = {
+    "undeclared": (
+        '{"and": [{"year": 1}, {"yeer": 1}]}',
+        "filter.and[1].yeer: got no declared field; allowed: and, or",
+    ),
+    "of a wrong type": ('{"or": [{"year": "2021"}]}', 'filter.or[0].year: got "2021"; allowed: a whole number'),
+    "100 deep": (below(100), "got not below 16 others; allowed: at most 16 levels"),
+    "with 10,000 values": (
+        json.dumps({"year": {"in": [0] * 10_000}}),
+        "filter.year.in: got 10,000 values; allowed: at",
+    ),
+    "empty": ("{}", "filter: got an empty object; allowed: an object with one key or more"),
+    "no object": ('"year"', "filter: Input should be a valid dictionary"),
+    "a list": ("[]", "filter: Input should be a valid dictionary"),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), FILTERS.values(), ids=FILTERS)
+@pytest.mark.parametrize(
+    ("path", "asked"), [("/v1/search", '"query": "oak"'), ("/v1/search:batch", '"queries": ["oak"]')]
+)
+def test_a_filter_that_is_none_is_refused(engine, given, said, path, asked):
+    roomy = LIMITS.model_copy(update={"max_body_bytes": 1_000_000})
+    client = TestClient(api(engine, INDEX, roomy, None))
+    body, json_ = f'{{{asked}, "filter": {given}}}', {"content-type": "application/json"}
+    status, code, message = error(client.post(path, content=body, headers=json_))
+    assert (status, code) == (422, "invalid")
+    assert said in message
+    assert engine.asked == []
+
+
+def test_a_filter_deeper_than_all_recursion_is_refused(engine):
+    client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_body_bytes": 4_000_000}), None))
+    body = f'{{"query": "oak", "filter": {below(100_000)}}}'
+    response = client.post("/v1/search", content=body, headers={"content-type": "application/json"})
+    assert response.status_code in (400, 422)
+    assert engine.asked == []
 
 
 def test_vectors_arrive_as_float32(client, engine):
@@ -169,7 +232,10 @@ REFUSED = {
     "k half": ({"query": "oak", "k": 1.5}, "k: Input should be a valid integer"),
     "beam too large": ({"query": "oak", "beam": 9}, "beam: got 9; allowed: 1 to 8"),
     "beam negative": ({"query": "oak", "beam": -1}, "beam: Input should be greater"),
-    "unknown key": ({"query": "oak", "filter": {}}, "body: got key 'filter'; allowed: query, vector, k, beam, strict"),
+    "unknown key": (
+        {"query": "oak", "sort": {}},
+        "body: got key 'sort'; allowed: query, vector, k, beam, filter, strict",
+    ),
     "a list": ([], "body: Input should be"),
     "not JSON": ("{", "body: not JSON"),
     "nothing": ("", "body: "),

@@ -9,7 +9,8 @@ import pytest
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
 
-ANSWERED = {"results": [], "visited": {"leaves": [], "documents": 0, "fraction": 0.0}, "partial": False, "lost": []}
+VISITED = {"leaves": [], "documents": 0, "fraction": 0.0, "enough": False}
+ANSWERED = {"results": [], "visited": VISITED, "partial": False, "lost": []}
 
 
 @pytest.fixture
@@ -49,12 +50,12 @@ def test_questions(server, client):
     assert client.search("oak", k=5).version == 1
     client.search((1, 0.5), beam=2, strict=True)
     server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "version": 1, "ms": {}}).encode())
-    assert len(client.search_batch(["oak"]).answers) == 1
+    assert len(client.search_batch(["oak"], filter={"year": 1}).answers) == 1
     none = {"k": None, "beam": None, "strict": False}
     assert server.asked == [
         ("/v1/search", "Bearer sesame-1", {**none, "query": "oak", "k": 5}),
         ("/v1/search", "Bearer sesame-1", {**none, "vector": [1.0, 0.5], "beam": 2, "strict": True}),
-        ("/v1/search:batch", "Bearer sesame-1", {**none, "queries": ["oak"]}),
+        ("/v1/search:batch", "Bearer sesame-1", {**none, "queries": ["oak"], "filter": {"year": 1}}),
     ]
 
 

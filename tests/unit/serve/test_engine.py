@@ -15,6 +15,7 @@ from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.shards import ShardGroup
 from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
+from rayhier.spec.filter import parse
 from rayhier.storage import files
 from rayhier.storage.seal import seal, unseal
 
@@ -32,11 +33,11 @@ class Near:
     gone: bool = False
     asked: list = field(default_factory=list)
 
-    async def scan(self, query_QM, leaves_QB, k):
+    async def scan(self, query_QM, leaves_QB, k, wanted=None):
         if self.gone:
             raise LostError(self.name)
         self.asked.append(leaves_QB)
-        return await self.shards.scan(query_QM, leaves_QB, k)
+        return await self.shards.scan(query_QM, leaves_QB, k, wanted)
 
     async def answers(self):
         return not self.gone
@@ -55,7 +56,7 @@ def groups(request, published):
 
 @pytest.fixture
 def engine(searcher, groups):
-    return Engine(searcher.model, groups, N)
+    return Engine(searcher.model, groups, N, searcher.manifest.rows)
 
 
 def check_by_hand(found, published, searcher, vectors, k, beam):
@@ -113,6 +114,31 @@ def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, sear
             assert (lost, answer) == ([], whole)
     assert needed > 0
     assert asyncio.run(engine.lost()) == [groups[-1].name]
+
+
+FILTERED = {"year": {"gte": 1900 + N // 3, "lt": 1900 + N // 2}}
+
+
+@pytest.mark.parametrize(("k", "beam"), [(1, 1), (5, 2), (N, 1)])
+def test_a_filtered_answer_is_that_of_offline_search(engine, searcher, k, beam):
+    wanted = parse(FILTERED, {"year": "int"})
+    found = asyncio.run(engine.search(TEXTS, k, beam, wanted))
+    for answer, whole in zip(found.answers, searcher.search(TEXTS, k, beam, filter=FILTERED), strict=True):
+        assert (answer.leaves, answer.documents, answer.enough) == (whole.leaves, whole.documents, whole.enough)
+        np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in whole.hits], atol=1e-6)
+        assert all(N // 3 <= int(hit.id[1:]) < N // 2 for hit in answer.hits)
+        assert len(answer.hits) == min(k, N // 2 - N // 3)
+        assert answer.enough == (k <= N // 2 - N // 3)
+    assert not any(found.lost)
+
+
+def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
+    groups[-1].gone = True
+    found = asyncio.run(engine.search(TEXTS, N, 1, parse(FILTERED, {"year": "int"})))
+    for answer, lost in zip(found.answers, found.lost, strict=True):
+        assert lost == [groups[-1].name]
+        assert not answer.enough
+        assert answer.leaves[-1] in groups[-1].leaves or len(answer.leaves) > 1
 
 
 def test_a_damaged_shard_is_named(damageable, tmp_path, monkeypatch):

@@ -1,0 +1,177 @@
+"""Filtered search beside a filtered exact search: `make bench-filters`.
+
+Each document of a collection gets a number from 0 to 99 by the hash of its id, as the declared field `part`; filters
+`part < 50`, `< 10` and `< 1` let through 50, 10 and 1% of the documents. The shipped spec builds the index. Test
+queries then search it as shipped, with and without a filter, for 10 and for 100 results. Beside what they visit stands
+what they find of an exact search over the documents that match, in two ways: the share of its results (found), and
+recall of judged answers as a share of its own (recall; over the queries with an answer that matches, so many).
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks import collection
+from benchmarks.machine import THREADS, set_threads
+from benchmarks.tables import table
+from rayhier.arrays import Bools, Floats, Ints, Names
+from rayhier.dataset.queries import relevant
+from rayhier.model.encoded import Encoded
+from rayhier.search.answer import Answer
+from rayhier.search.searcher import Searcher
+from rayhier.spec.filter import Bound, Filter
+from rayhier.storage import columns, current
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import locate
+
+COLLECTIONS = ("scifact", "acl_title2abs")
+SHARES = (100, 50, 10, 1)
+"""Documents that match, in percent; at 100 there is no filter."""
+RESULTS = (10, 100)
+QUERIES = 1_000
+"""Most test queries that are asked."""
+HEAD = ["match", "documents", "k", "leaves", "visited", "of matching", "found", "recall", "queries", "enough", "ms"]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Encoded test queries, and each one's answers."""
+
+    encoded: Encoded
+    answers: list[set[str]]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Every document of an index once: ids, vectors [n, m] and parts [n]."""
+
+    ids: Names
+    vector_NM: Floats
+    part_N: Ints
+
+    def exact(self, query_QM: Floats, kept_N: Bools, k: int) -> list[list[str]]:
+        """Ids of the best k documents among those that are kept, for each query."""
+        ids, vector_NM = self.ids[kept_N], self.vector_NM[kept_N]
+        best_QK = np.argsort(-(query_QM @ vector_NM.T), axis=1, kind="stable")[:, :k]
+        return [ids[rows].tolist() for rows in best_QK]
+
+
+def with_parts(name: str, folder: Path) -> Path:
+    """Copy a collection's documents into a folder, each with its part; queries and judgements are links."""
+    source = collection.folder(name).absolute()
+    if not (folder / "corpus.jsonl").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [json.loads(line) for line in (source / "corpus.jsonl").read_text().splitlines()]
+        lines = (json.dumps(row | {"part": part(row["_id"])}) + "\n" for row in rows)
+        for own in ("queries.jsonl", "qrels"):
+            (folder / own).symlink_to(source / own)
+        (folder / "corpus.jsonl").write_text("".join(lines))
+    return folder
+
+
+def part(name: str) -> int:
+    """Number from 0 to 99 of the document with this id."""
+    return int.from_bytes(hashlib.blake2b(name.encode()).digest()[8:12], "big") % 100
+
+
+def build(name: str, workdir: Path) -> Path:
+    """Run the shipped spec over a collection with parts, up to its index; returns the run's workdir."""
+    corpus, work = with_parts(name, workdir / name / "corpus"), workdir / name / "work"
+    overrides = [f"workdir={work.absolute()}", f"corpus.path={corpus.absolute()}", "corpus.fields={part: int}"]
+    stages = ("corpus", "embed", "train", "index")
+    collection.run(overrides, *(flag for stage in stages for flag in ("--stage", stage)))
+    return work
+
+
+def questions(searcher: Searcher, work: Path) -> Questions:
+    """The first test queries with an answer."""
+    corpus = current.artifact(locate(str(work)), current.read(locate(str(work))), "corpus")
+    judged = columns.read([corpus.path("judgements/test.parquet")], ["query_id", "doc_id", "grade"])
+    grades: dict[str, dict[str, int]] = {}
+    for row in judged.to_pylist():
+        grades.setdefault(row["query_id"], {})[row["doc_id"]] = row["grade"]
+    asked = [query for query, own in sorted(grades.items()) if relevant(own)][:QUERIES]
+    every = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
+    texts = dict(zip(every["query_id"].to_pylist(), every["text"].to_pylist(), strict=True))
+    encoded = searcher.model.encode([texts[query] for query in asked])
+    return Questions(encoded, [set(relevant(grades[query])) for query in asked])
+
+
+def documents(leaf_map: LeafMap) -> Documents:
+    """Read every document of a leaf map once."""
+    read = [leaf_map.read(shard, ["doc_id", "rank", "vector", "part"]) for shard in leaf_map.manifest.shards]
+    rows = pa.concat_tables(read)
+    rows = rows.filter(pc.equal(rows["rank"], 0))
+    ids = np.array(rows["doc_id"].to_pylist(), dtype=object)
+    return Documents(ids, columns.matrix(rows["vector"]), rows["part"].to_numpy())
+
+
+def row(searcher: Searcher, asked: Questions, every: Documents, k: int, share: int) -> list[str]:
+    """Cells of the table: what a search for k results finds and visits where a share of the documents match."""
+    wanted: Filter | None = None if share == 100 else Bound("part", "lt", share)
+    kept_N = every.part_N < share
+    beam = searcher.model.spec.search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
+    searcher.search_encoded(asked.encoded, k, beam, wanted)  # maps what it reads
+    began = time.perf_counter()
+    given = searcher.search_encoded(asked.encoded, k, beam, wanted)
+    seconds = time.perf_counter() - began
+    exact = every.exact(asked.encoded.numpy, kept_N, k)
+    found = np.mean([len(names(one) & set(best)) / len(best) for one, best in zip(given, exact, strict=True)])
+    matching = set(every.ids[kept_N].tolist())
+    answers = [own & matching for own in asked.answers]
+    ours, theirs = recall([names(one) for one in given], answers), recall([set(best) for best in exact], answers)
+    visited = float(np.mean([one.documents for one in given]))
+    return [
+        f"{share}%",
+        f"{len(matching):,}",
+        str(k),
+        f"{np.mean([len(one.leaves) for one in given]):,.0f}",
+        f"{visited:,.0f}",
+        f"{visited / len(matching):.1%}",
+        f"{found:.3f}",
+        f"{ours / theirs:.3f}" if theirs else "-",
+        str(sum(len(own) > 0 for own in answers)),
+        f"{np.mean([one.enough for one in given]):.0%}",
+        f"{1e3 * seconds / len(given):.2f}",
+    ]
+
+
+def names(answer: Answer) -> set[str]:
+    """Ids of an answer's results."""
+    return {hit.id for hit in answer.hits}
+
+
+def recall(found: Sequence[set[str]], answers: Sequence[set[str]]) -> float:
+    """Mean share of the answers that is found, over queries that have one; 0 where none has."""
+    shares = [len(own & right) / len(right) for own, right in zip(found, answers, strict=True) if right]
+    return float(np.mean(shares)) if shares else 0.0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Build what is missing, and print a table for each collection."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.filters")
+    parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
+    parser.add_argument("--workdir", type=Path, default=collection.RUNS / "filters", help="where indexes are kept")
+    given = parser.parse_args(arguments)
+    set_threads(THREADS)
+    for name in given.collections:
+        work = build(name, given.workdir)
+        searcher = Searcher.open(locate(str(work)))
+        index = current.artifact(locate(str(work)), current.read(locate(str(work))), "index")
+        every, asked = documents(LeafMap.open(index.root)), questions(searcher, work)
+        leaves = len(searcher.manifest.counts)
+        print(f"\n{name}: {len(every.ids):,} documents, {leaves:,} leaves, {len(asked.answers)} test queries\n")
+        rows = [row(searcher, asked, every, k, share) for k in RESULTS for share in SHARES]
+        print("\n".join(table(HEAD, rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Which rows of a table a filter lets through.
+
+A condition on a missing value is false at once, so that `and`, `or` and `not` know only true and false.
+"""
+
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayhier.arrays import Bools
+from rayhier.spec.filter import And, Bound, Comparison, Exists, Filter, Not, OneOf, Or
+
+FUNCTIONS: dict[Comparison, str] = {"gt": "greater", "gte": "greater_equal", "lt": "less", "lte": "less_equal"}
+
+
+def matching(table: pa.Table, wanted: Filter) -> Bools:
+    """Whether each row [n] of a table meets a filter over its columns.
+
+    >>> table = pa.table({"year": [2019, None, 2021]})
+    >>> matching(table, Not(Bound("year", "gte", 2020))).tolist()
+    [True, True, False]
+    """
+    match wanted:
+        case And(parts):
+            return reduce(np.logical_and, (matching(table, part) for part in parts))
+        case Or(parts):
+            return reduce(np.logical_or, (matching(table, part) for part in parts))
+        case Not(part):
+            return ~matching(table, part)
+        case Exists(field, there):
+            return _bools(pc.is_valid(table[field]) if there else pc.is_null(table[field]))
+        case OneOf(field, values):
+            return _bools(pc.is_in(table[field], pa.array(values, table[field].type)))
+        case Bound(field, comparison, value):
+            return _bools(pc.call_function(FUNCTIONS[comparison], [table[field], pa.scalar(value, table[field].type)]))
+
+
+def _bools(column: pa.ChunkedArray) -> Bools:
+    return np.asarray(pc.fill_null(column, fill_value=False).to_numpy())

@@ -1,0 +1,277 @@
+"""Filters of a search: conditions on the fields that a corpus declares, as JSON.
+
+    {"year": 2021}                              the field has this value
+    {"year": {"gte": 2019, "lt": 2022}}         bounds, inclusive and exclusive: gte and lte, gt and lt
+    {"lang": {"in": ["en", "de"]}}              one of these values
+    {"price": {"exists": true}}                 the document has the field; false: it has not
+    {"and": [{…}, …]}, {"or": [{…}, …]}, {"not": {…}}
+
+All keys of an object must hold. A missing value meets no condition but `exists: false`; so it meets each `not`.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rayhier.spec.corpus import FieldType
+from rayhier.spec.errors import InputError
+
+DEEPEST = 16
+"""Most levels of `and`, `or` and `not` inside one another."""
+MOST_VALUES = 1_000
+"""Most values and `exists` in a filter, all conditions together."""
+SHOWN = 60
+"""Most characters of what was given that a message repeats."""
+
+JSON_WORDS: Mapping[str, bool] = {}
+"""Texts that are true and false in JSON: none, it has them itself."""
+YAML_WORDS: Mapping[str, bool] = {"true": True, "false": False}
+"""Texts that are true and false in a spec, whose YAML leaves them as they are written."""
+HUGE = 512
+"""Bits of a whole number that no message repeats."""
+
+Value = int | float | str | bool
+Comparison = Literal["gt", "gte", "lt", "lte"]
+COMPARISONS: tuple[Comparison, ...] = ("gt", "gte", "lt", "lte")
+VALUES: dict[FieldType, str] = {
+    "int": "a whole number of 64 bits",
+    "float": "a finite number",
+    "string": "Unicode text",
+    "bool": "true or false",
+}
+"""What a field of each type is compared with, in words."""
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The field has one of some values."""
+
+    field: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The field's value lies on one side of another; texts are compared by their code points."""
+
+    field: str
+    comparison: Comparison
+    value: Value
+
+
+@dataclass(frozen=True)
+class Exists:
+    """The document has a value of the field, or has none."""
+
+    field: str
+    there: bool
+
+
+@dataclass(frozen=True)
+class And:
+    """All parts hold."""
+
+    parts: "tuple[Filter, ...]"
+
+
+@dataclass(frozen=True)
+class Or:
+    """One part holds, or several."""
+
+    parts: "tuple[Filter, ...]"
+
+
+@dataclass(frozen=True)
+class Not:
+    """The part does not hold."""
+
+    part: "Filter"
+
+
+Filter = OneOf | Bound | Exists | And | Or | Not
+
+
+def parse(
+    given: Any, fields: Mapping[str, FieldType], name: str = "filter", words: Mapping[str, bool] = JSON_WORDS
+) -> Filter:
+    """Read a filter over declared fields, given as parsed JSON, or by a reader that leaves true and false as `words`.
+
+    Raises InputError that names the place below `name`, what was given and what is allowed.
+
+    >>> parse({"year": {"gte": 2019, "lt": 2022}}, {"year": "int"})
+    And(parts=(Bound(field='year', comparison='gte', value=2019), Bound(field='year', comparison='lt', value=2022)))
+    """
+    return _Reader(fields, words).read(given, name, 0)
+
+
+def as_json(wanted: Filter) -> dict[str, Any]:
+    """The JSON of a filter.
+
+    >>> as_json(And((OneOf("year", (2021,)), Not(Exists("lang", there=True)))))
+    {'and': [{'year': 2021}, {'not': {'lang': {'exists': True}}}]}
+    """
+    match wanted:
+        case And(parts):
+            return {"and": [as_json(part) for part in parts]}
+        case Or(parts):
+            return {"or": [as_json(part) for part in parts]}
+        case Not(part):
+            return {"not": as_json(part)}
+        case OneOf(field, values):
+            return {field: values[0] if len(values) == 1 else {"in": list(values)}}
+        case Bound(field, comparison, value):
+            return {field: {comparison: value}}
+        case Exists(field, there):
+            return {field: {"exists": there}}
+
+
+def fields_of(wanted: Filter) -> set[str]:
+    """Names of the fields that a filter compares."""
+    match wanted:
+        case And(parts) | Or(parts):
+            return {field for part in parts for field in fields_of(part)}
+        case Not(part):
+            return fields_of(part)
+        case _:
+            return {wanted.field}
+
+
+def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
+    """Read a filter from JSON text; InputError where it is not JSON, or no filter over these fields."""
+    try:
+        given = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, name))
+    except RecursionError:
+        raise _refused(name, "objects nested too deep", f"at most {DEEPEST} levels") from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise _refused(name, f"text that is not JSON ({error})", 'for instance {"year": 2021}') from None
+    return parse(given, fields, name)
+
+
+class _Reader:
+    """Reads one filter, and counts its values."""
+
+    def __init__(self, fields: Mapping[str, FieldType], words: Mapping[str, bool]) -> None:
+        self.fields, self.words, self.values = fields, words, 0
+
+    def read(self, given: Any, place: str, depth: int) -> Filter:
+        if not isinstance(given, dict) or not given:
+            raise _refused(place, _show(given), "an object with one key or more")
+        return _all(self.key(str(key), value, place, depth) for key, value in given.items())
+
+    def key(self, key: str, given: Any, place: str, depth: int) -> Filter:
+        here = f"{place}.{_cut(key)}"
+        if key in ("and", "or", "not") and depth == DEEPEST:
+            raise _refused(place, f"{key} below {DEEPEST} others", f"at most {DEEPEST} levels of and, or, not")
+        match key:
+            case "not":
+                return Not(self.read(given, here, depth + 1))
+            case "and" | "or":
+                if not isinstance(given, list) or not given:
+                    raise _refused(here, _show(given), "a list of one filter or more")
+                parts = tuple(self.read(part, f"{here}[{number}]", depth + 1) for number, part in enumerate(given))
+                return And(parts) if key == "and" else Or(parts)
+        if key not in self.fields:
+            declared = ", ".join(self.fields) or "none, the corpus declares no fields"
+            raise _refused(here, "no declared field", f"and, or, not; fields: {declared}")
+        return self.conditions(key, given, here)
+
+    def conditions(self, field: str, given: Any, place: str) -> Filter:
+        """Conditions on a declared field: a value, or an object of comparisons that must all hold."""
+        if not isinstance(given, dict):
+            return OneOf(field, (self.value(field, given, place),))
+        allowed = ("in", "exists") if self.fields[field] == "bool" else (*COMPARISONS, "in", "exists")
+        if not given:
+            raise _refused(place, _show(given), f"a value, or some of {', '.join(allowed)}")
+        for name in given:
+            if name not in allowed:
+                raise _refused(
+                    place, f"key {_show(name)}", f"{', '.join(allowed)}, on a field of type {self.kind(field)}"
+                )
+        return _all(self.condition(field, name, value, f"{place}.{name}") for name, value in given.items())
+
+    def condition(self, field: str, name: str, given: Any, place: str) -> Filter:
+        if name == "exists":
+            self.count(1, place)
+            there = self.truth(given)
+            if there is None:
+                raise _refused(place, _show(given), VALUES["bool"])
+            return Exists(field, there)
+        if name == "in":
+            if not isinstance(given, list) or not given:
+                raise _refused(place, _show(given), f"a list of one or more values, each {VALUES[self.kind(field)]}")
+            self.count(len(given), place)
+            return OneOf(field, tuple(self.typed(field, one, f"{place}[{n}]") for n, one in enumerate(given)))
+        (comparison,) = (one for one in COMPARISONS if one == name)
+        return Bound(field, comparison, self.value(field, given, place))
+
+    def value(self, field: str, given: Any, place: str) -> Value:
+        self.count(1, place)
+        return self.typed(field, given, place)
+
+    def typed(self, field: str, given: Any, place: str) -> Value:
+        """A value of the field's type; InputError where it has another."""
+        try:
+            match self.kind(field):
+                case "int" if type(given) is int and -(2**63) <= given < 2**63:
+                    return given
+                case "float" if type(given) in (int, float) and math.isfinite(given):
+                    return float(given)
+                case "string" if isinstance(given, str) and given.encode() is not None:
+                    return given
+                case "bool" if (truth := self.truth(given)) is not None:
+                    return truth
+        except (OverflowError, UnicodeEncodeError):
+            pass  # a whole number beyond every float, half a character
+        missing = ", or {exists: false} for a missing value" if given is None else ""
+        raise _refused(place, _show(given), f"{VALUES[self.kind(field)]}{missing}")
+
+    def truth(self, given: Any) -> bool | None:
+        """True or false; None for anything else."""
+        return given if isinstance(given, bool) else self.words.get(given) if isinstance(given, str) else None
+
+    def kind(self, field: str) -> FieldType:
+        return self.fields[field]
+
+    def count(self, more: int, place: str) -> None:
+        self.values += more
+        if self.values > MOST_VALUES:
+            given = f"{more:,} values" if more > 1 else "one value more"
+            raise _refused(place, given, f"at most {MOST_VALUES:,} values in a filter")
+
+
+def _all(parts: Iterable[Filter]) -> Filter:
+    every = tuple(parts)
+    return every[0] if len(every) == 1 else And(every)
+
+
+def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
+    """An object of JSON; InputError where a key comes twice, of which the first would be lost."""
+    found = dict[str, Any]()
+    for key, value in pairs:
+        if key in found:
+            raise _refused(name, f"key {_show(key)} twice in one object", "each key once")
+        found[key] = value
+    return found
+
+
+def _refused(place: str, given: str, allowed: str) -> InputError:
+    return InputError(f"{place}: got {given}; allowed: {allowed}")
+
+
+def _show(given: Any) -> str:
+    """What was given, in few characters; a list or an object only by its size, since it may be nested deep."""
+    if isinstance(given, dict | list):
+        kind = "an object" if isinstance(given, dict) else "a list"
+        return f"{kind} of {len(given):,}" if given else f"an empty {kind.split()[1]}"
+    if isinstance(given, int) and given.bit_length() > HUGE:
+        return "a huge number"  # too many digits for Python to write them
+    return "null" if given is None else _cut(json.dumps(given, ensure_ascii=not str(given).isprintable()))
+
+
+def _cut(text: str) -> str:
+    shown = text if text.isprintable() else json.dumps(text)[1:-1]
+    return shown if len(shown) <= SHOWN else f"{shown[: SHOWN - 1]}…"

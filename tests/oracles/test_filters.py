@@ -1,0 +1,246 @@
+"""Filtered scans against exact search over the matching documents alone, written out by hand."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayhier.dataset.documents import Copies
+from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.search import codecs
+from rayhier.search.lists import LeafLists
+from rayhier.search.scan import LeafScan
+from rayhier.search.segment import KEPT_FILTERS
+from rayhier.spec import JobSpec
+from rayhier.spec.filter import Bound, Exists, Not, OneOf, parse
+from rayhier.storage import schemas
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, L, Q, K, SHARDS = 6000, 32, 24, 20, 10, 3
+FIELDS = {"n": "int", "even": "bool", "letter": "string"}
+LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
+CODECS = list(codecs.AGAIN)
+FOUND = {"flat": 1, "fp16": 1, "int8": 0.99, "pq": 0.9, "rabitq": 0.85}
+"""Least share of the ten best that a codec keeps, with random directions: the hardest there are to code."""
+FILTERS = {
+    "half": {"even": True},
+    "a tenth": {"n": {"gte": 600, "lt": 1200}},
+    "a hundredth": {"letter": {"in": ["a", "b"]}, "n": {"lt": 600}},
+    "fewer than k": {"n": {"in": [5, 17, 4000]}},
+    "not": {"not": {"or": [{"even": True}, {"letter": {"exists": False}}]}},
+}
+EVERY = np.tile(np.arange(L), (Q, 1))
+
+
+def unit(seed, *shape):
+    found = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return found / np.linalg.norm(found, axis=-1, keepdims=True)
+
+
+def fields(n):
+    """What a document's fields hold; a quarter has no letter."""
+    return {"n": n, "even": n % 2 == 0, "letter": None if n % 4 == 3 else "abcdefghijkl"[n % 12]}
+
+
+def holds(name, n):
+    """The filter of this name on document n, in plain Python."""
+    own = fields(n)
+    return {
+        "half": own["even"],
+        "a tenth": 600 <= n < 1200,
+        "a hundredth": own["letter"] in ("a", "b") and n < 600,
+        "fewer than k": n in (5, 17, 4000),
+        "not": not (own["even"] or own["letter"] is None),
+    }[name]
+
+
+def documents(ids, numbers, parents=None):
+    """Documents, or passages of `parents`, whose fields are those of numbers."""
+    held = {name: [fields(n)[name] for n in numbers] for name in FIELDS}
+    schema = schemas.documents(FIELDS, passages=parents is not None)
+    return pa.table([ids, ids, ids, *([] if parents is None else [parents]), *held.values()], schema=schema)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return unit(0, N, M).astype(np.float16).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def assign():
+    """Places documents in one leaf or two; knows nothing of the last leaf."""
+    router = LearnedIvfRouter(M, L - 1, 1, 0)
+    router.begin(torch.from_numpy(unit(1, L - 1, M)))
+    router.cells.border.fill_(0.1)
+    spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "index": {"leaves_per_document": 2}})
+    return Assigner(router.requires_grad_(requires_grad=False), spec)
+
+
+@pytest.fixture(scope="module")
+def table(assign, vectors):
+    made = assign(documents([f"d{n:04d}" for n in range(N)], range(N)), Encoded.of(vectors))
+    assert made.num_rows > 1.2 * N, "many documents lie in two leaves"
+    return made
+
+
+@pytest.fixture
+def root(table, tmp_path, write_map, monkeypatch):
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    manifest = write_map(tmp_path / "map", table, L, SHARDS, leaves_per_document=2)
+    assert manifest.counts[-1] == 0, "the last leaf is empty"
+    return tmp_path / "map"
+
+
+def ids(ranking):
+    return [[str(ranking.ids[row]) for row in rows if row >= 0] for rows in ranking.row_QK]
+
+
+def exact(vectors, queries, rows, k=K):
+    """Rows and scores of the best documents among these, for each query."""
+    rows = np.array(rows, dtype=int)
+    for query in queries:
+        scores = vectors[rows] @ query
+        order = np.argsort(-scores, kind="stable")[:k]
+        yield rows[order].tolist(), scores[order]
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("codec", CODECS)
+def test_all_leaves_are_an_exact_search_of_what_matches(root, table, vectors, codec, name):
+    queries, wanted = unit(2, Q, M), parse(FILTERS[name], FIELDS)
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, EVERY, K, wanted)
+    members = [n for n in range(N) if holds(name, n)]
+    right, most = 0, min(K, len(members))
+    for own, scores, (rows, best) in zip(ids(found), found.score_QK, exact(vectors, queries, members), strict=True):
+        assert {int(one[1:]) for one in own} <= set(members)
+        assert len(own) == len(set(own)) == most
+        right += len({int(one[1:]) for one in own} & set(rows))
+        if FOUND[codec] == 1 or len(members) <= K:
+            assert [int(one[1:]) for one in own] == rows
+            np.testing.assert_allclose(scores[:most], best, atol=1e-5)
+    assert right >= FOUND[codec] * Q * most
+    assert set(found.visited_Q.tolist()) == {len(members)}
+    rows = sum(int(one[1:]) in set(members) for one in table["doc_id"].to_pylist())
+    assert set(found.scanned_Q.tolist()) == {rows}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_of_some_leaves_only_matching_documents_are_scored_and_counted(root, table, vectors, codec):
+    queries, wanted = unit(2, Q, M), parse(FILTERS["half"], FIELDS)
+    leaves = np.stack([np.random.default_rng(n).permutation(L)[:6] for n in range(Q)])
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, leaves, K, wanted)
+    numbers, leaf = np.array([int(one[1:]) for one in table["doc_id"].to_pylist()]), table["leaf"].to_numpy()
+    for row in range(Q):
+        inside = np.isin(leaf, leaves[row]) & (numbers % 2 == 0)
+        assert found.visited_Q[row] == len(set(numbers[inside].tolist()))
+        assert found.scanned_Q[row] == inside.sum()
+        ((best, scores),) = exact(vectors, queries[row : row + 1], np.unique(numbers[inside]))
+        if FOUND[codec] == 1:
+            assert [int(one[1:]) for one in ids(found)[row]] == best
+            np.testing.assert_allclose(found.score_QK[row], scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_filter_that_nothing_matches(root, codec):
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(unit(2, Q, M), EVERY, K, OneOf("n", (-1,)))
+    assert ids(found) == [[]] * Q
+    assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_empty_leaf(root, codec):
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(
+        unit(2, 1, M), np.array([[L - 1]]), K, OneOf("even", (True,))
+    )
+    assert ids(found) == [[]]
+
+
+def test_a_filter_that_all_match_is_none(root):
+    leaves, queries = LeafScan.mapped(LeafMap.open(root)), unit(2, Q, M)
+    some = np.stack([np.random.default_rng(n).permutation(L)[:6] for n in range(Q)])
+    plain, all_of_them = leaves.scan(queries, some, K), leaves.scan(queries, some, K, Exists("n", there=True))
+    assert ids(plain) == ids(all_of_them)
+    for name in ("score_QK", "visited_Q", "scanned_Q"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(all_of_them, name))
+    assert leaves.scan(queries, some, K, Not(Exists("n", there=True))).visited_Q.tolist() == [0] * Q
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign, vectors, codec):
+    queries, wanted = unit(2, Q, M), parse({"n": {"gte": 600, "lt": 1200}}, FIELDS)
+    change.delete(root, [f"d{n:04d}" for n in range(600, 1190)])
+    change.add(root, assign, iter([(documents(["new", "other"], [700, 5]), Encoded.of(queries[:2]))]), 8.0)
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, EVERY, 20, wanted)
+    kept = {*(f"d{n:04d}" for n in range(1190, 1200)), "new"}
+    assert [set(own) for own in ids(found)] == [kept] * Q
+    assert ids(found)[0][0] == "new"
+    assert found.visited_Q.tolist() == [len(kept)] * Q
+
+
+def test_a_segment_remembers_the_last_filters(root, monkeypatch):
+    leaves, made, own = LeafScan.mapped(LeafMap.open(root)), [], LeafLists.where
+    monkeypatch.setattr(LeafLists, "where", lambda self, mask_N: made.append(1) or own(self, mask_N))
+    filters = [Bound("n", "lt", 100 * n) for n in range(1, KEPT_FILTERS + 2)]
+    for wanted in [*filters[:-1], *filters[:-1]]:
+        leaves.scan(unit(2, Q, M), EVERY, K, wanted)
+    assert len(made) == SHARDS * KEPT_FILTERS
+    for wanted in (filters[-1], filters[0]):
+        leaves.scan(unit(2, Q, M), EVERY, K, wanted)
+    assert len(made) == SHARDS * (KEPT_FILTERS + 2)
+
+
+PARENTS, PASSAGES = 60, 100
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_passages_of_matching_documents(assign, vectors, tmp_path, write_map, monkeypatch, codec):
+    """Passages of two documents that do not match crowd the best: k documents that match come nevertheless."""
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    queries, numbers = unit(2, Q, M), np.repeat(np.arange(PARENTS), PASSAGES)
+    near = vectors.copy()
+    near[: 5 * PASSAGES] += 0.8 * queries[0]
+    near = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype(np.float16).astype(np.float32)
+    own = [f"D{n:02d}#{place % PASSAGES}" for place, n in enumerate(numbers)]
+    made = documents(own, numbers.tolist(), [f"D{n:02d}" for n in numbers])
+    write_map(tmp_path / "map", assign(made, Encoded.of(near)), L, 12, leaves_per_document=2)
+    found = LeafScan.mapped(LeafMap.open(tmp_path / "map"), codec).scan(queries, EVERY, K, OneOf("even", (False,)))
+    best_QD = (queries @ near.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, 1::2]
+    for query in range(Q):
+        documents_found = [int(one[1:]) for one in ids(found)[query]]
+        assert len(set(documents_found)) == len(documents_found) == K
+        assert all(n % 2 for n in documents_found)
+        if FOUND[codec] == 1:
+            np.testing.assert_allclose(found.score_QK[query], -np.sort(-best_QD[query])[:K], atol=1e-5)
+    assert set(found.visited_Q.tolist()) == {PARENTS // 2 * PASSAGES}
+
+
+@given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 6), st.integers(1, 40), st.floats(0, 1))
+@settings(deadline=None, max_examples=80)
+def test_lists_of_documents_in_three_leaves(seed, n, beam, k, share):
+    """Any mask of documents, each in three leaves of six."""
+    rng = np.random.default_rng(seed)
+    vectors, queries = unit(seed, n, 4), unit(seed + 1, 5, 4)
+    leaves = np.stack([rng.permutation(6)[:3] for _ in range(n)])
+    document, leaf = np.tile(np.arange(n), 3), leaves.T.reshape(-1)
+    lower = np.full((3 * n, 2), -1)
+    for rank in (1, 2):
+        lower[n * rank : n * (rank + 1), :rank] = leaves[:, :rank]
+    mask = rng.random(n) < share
+    lists = LeafLists.build(vectors[document], leaf, 6, Copies(document, lower)).where(mask[document])
+    assert lists.documents == mask.sum()
+    probed = np.stack([rng.permutation(6)[:beam] for _ in range(5)])
+    scores, rows = lists.scan(queries, probed, k)
+    visited, scanned = lists.count(probed, probed)
+    for row in range(5):
+        inside = np.isin(leaves, probed[row]) & mask[:, None]
+        members = np.flatnonzero(inside.any(axis=1))
+        assert (visited[row], scanned[row]) == (len(members), inside.sum())
+        best = np.sort(vectors[members] @ queries[row])[::-1][:k]
+        kept = rows[row][rows[row] >= 0]
+        assert len(set(document[kept].tolist())) == len(kept) == len(best)
+        np.testing.assert_allclose(scores[row][: len(kept)], best, atol=1e-6)

@@ -1,0 +1,174 @@
+"""An evaluation by a filter measures as an evaluation of the matching documents alone does; no Ray."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.evaluate import evaluation as module
+from rayhier.evaluate.evaluation import evaluate
+from rayhier.evaluate.output import as_markdown
+from rayhier.evaluate.report import Report
+from rayhier.evaluate.systems.bm25 import Bm25
+from rayhier.evaluate.workers import LocalWorkers
+from rayhier.index.assign import Assigner
+from rayhier.model.encoded import Encoded
+from rayhier.model.router import load_router, route_all
+from rayhier.spec import InputError, JobSpec
+from rayhier.spec.filter import Bound
+from rayhier.storage import columns, files, schemas
+
+from . import test_evaluation
+from .test_evaluation import FILES, IDS, MEASURES, SPEC, B, N, opened, recall, under
+
+texts, heads, vectors, corpus_without, trained_without = (
+    getattr(test_evaluation, name) for name in ("texts", "heads", "vectors", "corpus", "trained")
+)
+FIELDS = {"year": "int"}
+YEARS = [None if n % 10 == 9 else 2000 + n % 10 for n in range(N)]
+WANTED = {"year": {"gte": 2000, "lt": 2004}}
+KEPT = np.array([n for n in range(N) if n % 10 < 4])
+DECLARED = {**SPEC, "corpus": {"type": "jsonl", "documents": "d", "fields": FIELDS}}
+
+
+@pytest.fixture(scope="module")
+def corpus(texts, tmp_path_factory):
+    """As in test_evaluation, and a year of most documents."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, rows in {"test": range(16), "dev": range(16, 24), "train": ()}.items():
+        judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]
+        table = pa.table([list(column) for column in zip(*judged, strict=True)] or [[]] * 3, schema=schemas.JUDGEMENTS)
+        files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
+    asked = pa.table([[f"q{n}" for n in range(24)], [f"word{n}" for n in range(24)]], schema=schemas.QUERIES)
+    files.write_parquet(folder / "a", "queries.parquet", [asked], asked.schema)
+    schema = schemas.documents(FIELDS, passages=False)
+    table = pa.table([IDS, IDS, [f"word{n % 24} common" for n in range(N)], YEARS], schema=schema)
+    made = [
+        files.write_parquet(folder / "a", name, [table.slice(begin, end - begin)], schema)
+        for name, (begin, end) in FILES.items()
+    ]
+    return opened(folder, "corpus", made)
+
+
+@pytest.fixture(scope="module")
+def trained(trained_without, texts, heads, tmp_path_factory, write_map):
+    """The models, and indexes whose rows have the year."""
+    made = {}
+    documents = pa.table([IDS, IDS, IDS, YEARS], schema=schemas.documents(FIELDS, passages=False))
+    for seed, (model, _) in trained_without.items():
+        index = opened(tmp_path_factory.mktemp("index"), "index")
+        assign = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))
+        write_map(index.root, assign(documents, Encoded.of(under(heads[seed], texts[0]))), B, 5, model="f")
+        made[seed] = (model, index)
+    return made
+
+
+def filtered(*names, wanted=WANTED, **given):
+    evaluating = {"measures": MEASURES, "baselines": names, "seeds": [0], "filter": wanted}
+    evaluating |= {"lists": 12} if any("ivf" in name for name in names) else {}
+    return JobSpec.model_validate({**DECLARED, "evaluate": {**evaluating, **given}})
+
+
+@pytest.fixture(scope="module")
+def answers(texts):
+    """Queries of the test split with their answers that match, as rows."""
+    kept = [np.intersect1d(rows, KEPT) for rows in texts[2][:16]]
+    return [n for n in range(16) if len(kept[n])], [rows for rows in kept if len(rows)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, heads, answers, workers):
+    spec = filtered("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder", "faiss_ivf_spill")
+    found = evaluate(spec, corpus, vectors, {0: trained[0]}, LocalWorkers(workers))
+    asked, rows = answers
+    assert (found.documents, found.corpus, found.queries) == (len(KEPT), N, len(asked))
+    assert found.left_out == 16 - len(asked) > 0
+    (result,) = found.seeds
+    places = [np.searchsorted(KEPT, own) for own in rows]
+    for name, under_ in {"exact": lambda x: x, "exact_same_encoder": lambda x: under(heads[0], x)}.items():
+        documents, queries = under_(texts[0][KEPT]), under_(texts[1][asked])
+        wanted = {f"R@{k}": recall(documents, queries, places, k) for k in (10, 100)}
+        assert result.exact[name] == pytest.approx(wanted)
+    kept = {IDS[row] for row in KEPT}
+    for run in result.runs.values():
+        assert set(run) == {f"q{n}" for n in asked}
+        assert {name for scores in run.values() for name in scores} <= kept
+    ends = {"ehi": "exact_same_encoder", "faiss_ivf": "exact", "faiss_ivf_same_encoder": "exact_same_encoder"}
+    for name, exact in ends.items():
+        last = result.curves[name][-1]
+        assert last.visited_mean == 1
+        assert last.measures == pytest.approx(result.exact[exact])
+    assert result.curves["faiss_ivf_spill"][-1].visited_mean == 1
+    assert sum(result.sizes) == N
+
+
+def test_the_routers_curve_and_point_by_hand(corpus, vectors, trained, texts, heads, answers):
+    (result,) = evaluate(filtered("exact"), corpus, vectors, {0: trained[0]}).seeds
+    model, index = trained[0]
+    queries = under(heads[0], texts[1][answers[0]])
+    table = columns.read(sorted(index.root.glob("data/*.parquet")), ["doc_id", "leaf"])
+    leaf_N = dict(zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True))
+    order = route_all(load_router(model.path("router")), Encoded.of(queries), B)[0].numpy()
+
+    def visited(row, beam):
+        return sum(leaf_N[IDS[n]] in order[row][:beam] for n in KEPT)
+
+    for beam in (1, 3, 7):
+        mean = np.mean([visited(row, beam) / len(KEPT) for row in range(len(queries))])
+        assert result.curves["ehi"][beam - 1].visited_mean == pytest.approx(mean)
+    least, widened = max(100, round(3 * N / B)), []
+    for row in range(len(queries)):
+        beam = 3
+        while visited(row, beam) < least and beam < B:
+            beam = min(2 * beam, B)
+        widened.append(beam)
+    assert result.points["ehi"].leaves_mean == pytest.approx(np.mean(widened))
+    assert result.points["ehi"].visited_mean > result.curves["ehi"][2].visited_mean
+
+
+def test_bm25_finds_only_what_matches(corpus):
+    bm25 = Bm25.of_corpus(str(corpus.folder), Bound("year", "lt", 2004))
+    ranking = bm25.rank(["word3 common"], N)
+    assert set(ranking.ids[ranking.row_QK[0][ranking.row_QK[0] >= 0]]) == {IDS[row] for row in KEPT}
+    assert ranking.visited_Q.tolist() == [len(KEPT)]
+
+
+def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers, tmp_path):
+    spec = filtered("exact")
+    report = Report.of(spec, evaluate(spec, corpus, vectors, {0: trained[0]}))
+    report.write(tmp_path / "report.json")
+    assert Report.read(tmp_path / "report.json") == report
+    shown = {"and": [{"year": {"gte": 2000}}, {"year": {"lt": 2004}}]}
+    assert (report.filter, report.corpus, report.left_out) == (shown, N, 16 - len(answers[0]))
+    page = as_markdown(spec, report)
+    assert f"{len(KEPT)} documents of {N} that match `{json.dumps(shown)}` (jsonl), {len(answers[0])} test" in page
+    assert f"({16 - len(answers[0])} others, none of whose answers matches, are left out)" in page
+
+
+def test_a_filter_that_no_answer_matches(corpus, vectors, trained):
+    with pytest.raises(InputError, match=r"evaluate\.filter: no answer of the 16 test queries matches; allowed"):
+        evaluate(filtered("exact", wanted={"year": 1}), corpus, vectors, {0: trained[0]})
+
+
+def test_lists_are_not_chosen_without_dev_answers(corpus, vectors, trained, monkeypatch):
+    def about(some, base):
+        return some.about(set() if "q16" in some.ids else base.judged(IDS))
+
+    monkeypatch.setattr(module, "about_matching", about)
+    with pytest.raises(InputError, match=r"evaluate\.lists: got 'auto', but no dev query has an answer"):
+        evaluate(filtered("faiss_ivf", lists="auto"), corpus, vectors, {0: trained[0]})
+
+
+@pytest.mark.parametrize(
+    ("evaluating", "said"),
+    [
+        ({"filter": {"yeer": 1}}, "evaluate.filter.yeer: got no declared field; allowed: and, or, not; fields: year"),
+        ({"filter": {"year": "x"}}, 'evaluate.filter.year: got "x"; allowed: a whole number'),
+        ({"filter": WANTED, "baselines": ["hnsw"]}, "evaluate.baselines: got 'hnsw' with evaluate.filter"),
+        ({"filter": WANTED, "baselines": ["exact", "scann"]}, "evaluate.baselines: got 'scann' with evaluate.filter"),
+    ],
+)
+def test_refused(evaluating, said):
+    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+        JobSpec.model_validate({**DECLARED, "evaluate": evaluating})

@@ -1,0 +1,112 @@
+"""Which rows a filter lets through, against a predicate in plain Python on one row."""
+
+import operator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayhier.search.filter import matching
+from rayhier.spec.filter import MOST_VALUES, as_json, parse
+from rayhier.storage.schemas import FIELDS
+
+TYPES = {"year": "int", "price": "float", "lang": "string", "open": "bool"}
+VALUES = {
+    "year": st.integers(-3, 3) | st.sampled_from([-(2**63), 2**63 - 1]),
+    "price": st.floats(-2, 2) | st.integers(-2, 2) | st.just(1e308),
+    "lang": st.sampled_from(["", "a", "b", "ä", "€", "😀", "ab", "\x00"]),
+    "open": st.booleans(),
+}
+COMPARE = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+ROWS = st.lists(st.fixed_dictionaries({name: st.none() | value for name, value in VALUES.items()}), max_size=12)
+
+
+@st.composite
+def conditions(draw):
+    name = draw(st.sampled_from(sorted(VALUES)))
+    value = VALUES[name]
+    kinds = {"in": st.lists(value, min_size=1, max_size=4), "exists": st.booleans()}
+    if name != "open":
+        kinds |= dict.fromkeys(COMPARE, value)
+    chosen = draw(st.sets(st.sampled_from(sorted(kinds)), min_size=1))
+    compared = st.fixed_dictionaries({kind: kinds[kind] for kind in sorted(chosen)})
+    return {name: draw(value | compared)}
+
+
+def joined(inner):
+    several = st.lists(inner, min_size=1, max_size=3)
+    together = st.lists(conditions(), min_size=1, max_size=3).map(
+        lambda parts: {k: v for p in parts for k, v in p.items()}
+    )
+    return (
+        st.fixed_dictionaries({"and": several})
+        | st.fixed_dictionaries({"or": several})
+        | st.fixed_dictionaries({"not": inner})
+        | together
+    )
+
+
+FILTERS = st.recursive(conditions(), joined, max_leaves=8)
+
+
+def holds(wanted, row):
+    """Whether one row meets a filter as it is written: JSON, a dict."""
+
+    def key(name, value):
+        if name == "and":
+            return all(holds(part, row) for part in value)
+        if name == "or":
+            return any(holds(part, row) for part in value)
+        if name == "not":
+            return not holds(value, row)
+        if not isinstance(value, dict):
+            return row[name] is not None and row[name] == value
+        return all(condition(row[name], kind, given) for kind, given in value.items())
+
+    return all(key(name, value) for name, value in wanted.items())
+
+
+def condition(has, kind, given):
+    if kind == "exists":
+        return given is (has is not None)
+    if has is None:
+        return False
+    return has in given if kind == "in" else COMPARE[kind](has, given)
+
+
+@given(FILTERS, ROWS)
+@settings(deadline=None)
+def test_rows_are_those_of_a_predicate(wanted, rows):
+    table = pa.table({name: pa.array([row[name] for row in rows], FIELDS[kind]) for name, kind in TYPES.items()})
+    parsed = parse(wanted, TYPES)
+    assert parse(as_json(parsed), TYPES) == parsed
+    found = matching(table, parsed)
+    assert found.dtype == bool
+    assert found.tolist() == [holds(wanted, row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"year": 2020}, [0]),
+        ({"not": {"year": 2020}}, [1, 2]),
+        ({"year": {"exists": False}}, [2]),
+        ({"not": {"year": {"exists": True}}}, [2]),
+        ({"year": {"gte": 2020, "lt": 2022}}, [0, 1]),
+        ({"year": {"gt": 2020}, "lang": "en"}, [1]),
+        ({"year": 1}, []),
+    ],
+)
+def test_a_missing_value_meets_no_condition_and_every_not(wanted, found):
+    table = pa.table({"year": pa.array([2020, 2021, None], pa.int64()), "lang": ["en", "en", None]})
+    assert matching(table, parse(wanted, TYPES)).nonzero()[0].tolist() == found
+
+
+def test_columns_in_chunks_and_the_most_values():
+    table = pa.table({"year": pa.chunked_array([[1, None], [], [3]], pa.int64())})
+    assert matching(table, parse({"year": {"in": list(range(3, 3 + MOST_VALUES))}}, TYPES)).tolist() == [
+        False,
+        False,
+        True,
+    ]
