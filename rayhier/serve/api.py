@@ -11,9 +11,11 @@ from starlette.middleware import Middleware
 
 from rayhier.search.answer import Answer
 from rayhier.serve.args import RequestLimits
+from rayhier.serve.body import json_route, most_values
 from rayhier.serve.engine import Answers, Questions, Routes
-from rayhier.serve.errors import RETRY, ApiError, install, invalid
+from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.guard import Guard
+from rayhier.serve.handlers import install
 from rayhier.serve.models import (
     AnswerBody,
     BatchRequest,
@@ -31,15 +33,17 @@ from rayhier.serve.models import (
 )
 
 SAID = {
-    400: "The body is not Unicode text, or is nested too deep.",
+    400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
     404: "No such path.",
     405: "Wrong method for this path; the header Allow lists the right ones.",
-    413: "The body is too large.",
-    415: "The body is not application/json.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large, or holds too many values.",
+    415: "The body is not application/json in UTF-8.",
     422: "The request is invalid; the message says where, and what is allowed.",
     500: "A defect in the server; its log has the error.",
     503: "Too many requests at once, or a shard group did not answer a `strict` request; Retry-After: seconds to wait.",
+    504: "No answer within limits.seconds.",
 }
 
 
@@ -67,6 +71,7 @@ def api(engine: Backend, index: IndexResponse, limits: RequestLimits, token: str
         middleware=[Middleware(Guard, token=token, limits=limits)],
         responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
     )
+    app.router.route_class = json_route(most_values(limits, index.dimension))
     install(app)
     _health(app, engine)
     _questions(app, engine, _Ask(index, limits), index)

@@ -11,8 +11,9 @@ from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
-HEADROOM = 4
-"""Requests that Serve passes to an ingress, as a multiple of those it works on: the ingress itself refuses the rest."""
+PASSED_ON = 10_000
+"""Requests that Serve passes to an ingress at once: so many that the ingress refuses them, in the form of its errors."""
+UNLIMITED = -1
 RETRY = BackpressureConfig(retry_after_s=1)
 
 
@@ -36,9 +37,8 @@ def build(args: ServeArgs) -> Application:
         serve.ingress()(Ingress),
         name="ingress",
         ray_actor_options={"num_cpus": 0.5},
-        max_ongoing_requests=HEADROOM * most,
-        max_queued_requests=most,
-        backpressure_config=RETRY,
+        max_ongoing_requests=PASSED_ON,
+        max_queued_requests=UNLIMITED,
     ).bind(args, version, parts, *scanning)
 
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rayhier.spec import InputError
 
 Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Args(BaseModel):
@@ -28,7 +29,13 @@ class RequestLimits(_Args):
     max_query: Count = 10_000
     """Most characters in a query."""
     max_requests: Count = 64
-    """Most requests that an ingress works on at once; further ones are answered 503."""
+    """Most requests whose bodies are read that an ingress works on at once; further ones are answered 503."""
+    max_arriving_bytes: Count = 256_000_000
+    """Most bytes of bodies that an ingress holds while they arrive; what would exceed them is answered 503."""
+    body_seconds: Seconds = 10.0
+    """Seconds that a body may take to arrive; then 408."""
+    seconds: Seconds = 30.0
+    """Seconds that a request may take from its first byte to its last; then 504."""
 
 
 class ServeArgs(_Args):
@@ -40,7 +47,7 @@ class ServeArgs(_Args):
     """File with one line, the token that requests must carry; without a file, no token is required."""
     shard_groups: Count | None = None
     """Deployments that share the index's leaves, at most one for each leaf; two by default."""
-    shard_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    shard_seconds: Seconds = 5.0
     """Seconds that a shard group may take before its answer counts as lost."""
     encoder_threads: Count = 1
     """Threads that torch encodes queries with, in each ingress."""

@@ -24,7 +24,11 @@ def _has_words(text: str) -> str:
 Query = Annotated[str, AfterValidator(_has_words)]
 Vector = Annotated[
     list[Annotated[float, Field(ge=-BOUND, le=BOUND, allow_inf_nan=False)]],
-    Field(min_length=1, description="Vector made by the index's encoder; of unit length where similarity is cosine."),
+    Field(
+        min_length=1,
+        fail_fast=True,
+        description="Vector made by the index's encoder; of unit length where similarity is cosine.",
+    ),
 ]
 Count = Annotated[int, Field(ge=1)]
 
@@ -74,9 +78,9 @@ class BatchRequest(_Request):
     """Several questions, all as texts or all as vectors."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
-    queries: Annotated[list[Query], Field(min_length=1)] | None = None
+    queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
     """The questions as texts."""
-    vectors: Annotated[list[Vector], Field(min_length=1)] | None = None
+    vectors: Annotated[list[Vector], Field(min_length=1, fail_fast=True)] | None = None
     """The questions' vectors, encoded by the client."""
     k: Count | None = None
     """Number of results for each question; default: `k` of `GET /v1/index`."""
@@ -217,7 +221,7 @@ class IndexResponse(_Body):
     """Whether a question visits leaves, or is compared with all documents by a level of the tree."""
     beam: int
     """Most leaves visited for a question that gives no `beam`."""
-    limits: dict[str, int]
+    limits: dict[str, int | float]
     """Limits of requests, by name: `max_k` and others."""
 
 

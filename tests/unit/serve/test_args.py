@@ -77,3 +77,9 @@ def test_more_groups_than_leaves(published):
 def test_unknown_and_impossible_arguments(given):
     with pytest.raises(ValidationError):
         ServeArgs(workdir="/w", **given)
+
+
+def test_the_ingress_refuses_before_serve_does(published):
+    ingress = build(ServeArgs(workdir=str(published)))._bound_deployment
+    assert ingress.max_ongoing_requests >= 100 * ServeArgs(workdir="/w").limits.max_requests
+    assert ingress.max_queued_requests == -1
