@@ -1,5 +1,6 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer behind it."""
 
+import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from starlette.middleware import Middleware
 from rayhier.search.answer import Answer
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.body import json_route, most_values
+from rayhier.serve.cors import cross_origin
 from rayhier.serve.engine import Answers, Questions, Routes
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.guard import Guard
@@ -31,10 +33,13 @@ from rayhier.serve.models import (
     SearchResponse,
     Visits,
 )
+from rayhier.serve.tokens import Tokens
 
+log = logging.getLogger("ray.serve")
 SAID = {
     400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
+    403: "The token only reads.",
     404: "No such path.",
     405: "Wrong method for this path; the header Allow lists the right ones.",
     408: "The body did not arrive in time.",
@@ -60,22 +65,31 @@ class Backend(Protocol):
         """Names of the shard groups that do not answer now."""
 
 
-def api(engine: Backend, index: IndexResponse, limits: RequestLimits, token: str | None) -> FastAPI:
-    """The HTTP application that serves one index."""
+def api(
+    engine: Backend,
+    index: IndexResponse,
+    limits: RequestLimits,
+    tokens: Tokens | None = None,
+    *,
+    origins: Sequence[str] = (),
+    log_queries: bool = False,
+) -> FastAPI:
+    """The HTTP application that serves one index, to pages of some origins too."""
+    tokens = tokens or Tokens(None)
     app = FastAPI(
         title="rayhier",
         version="1",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(Guard, token=token, limits=limits)],
+        middleware=[*cross_origin(origins), Middleware(Guard, tokens=tokens, limits=limits)],
         responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
     )
     app.router.route_class = json_route(most_values(limits, index.dimension))
     install(app)
     _health(app, engine)
-    _questions(app, engine, _Ask(index, limits), index)
-    if token is not None:
+    _questions(app, engine, _Ask(index, limits, log_queries=log_queries), index)
+    if tokens.required:
         _say_token(app)
     return app
 
@@ -83,8 +97,8 @@ def api(engine: Backend, index: IndexResponse, limits: RequestLimits, token: str
 class _Ask:
     """Converts requests to what an engine takes; ApiError where a request exceeds a limit."""
 
-    def __init__(self, index: IndexResponse, limits: RequestLimits) -> None:
-        self.index, self.limits = index, limits
+    def __init__(self, index: IndexResponse, limits: RequestLimits, *, log_queries: bool) -> None:
+        self.index, self.limits, self.log_queries = index, limits, log_queries
 
     def k(self, given: int | None) -> int:
         return _within("k", self.index.k if given is None else given, self.limits.max_k)
@@ -113,6 +127,8 @@ class _Ask:
         longest = max(len(text) for text in texts)
         if longest > self.limits.max_query:
             raise invalid(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
+        for text in texts if self.log_queries else ():
+            log.info("%s: %r", name, text)
         return texts
 
     def _vectors(self, name: str, vectors: list[list[float]]) -> Questions:

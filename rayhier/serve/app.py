@@ -4,15 +4,16 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import BackpressureConfig
 
-from rayhier.serve.args import ServeArgs, read_token
+from rayhier.serve.args import ServeArgs
 from rayhier.serve.ingress import Ingress, ShardRange
 from rayhier.serve.shards import ShardGroup
+from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
-"""Requests that Serve passes to an ingress at once: so many that the ingress refuses them, in the form of its errors."""
+"""Requests that Serve passes to an ingress at once: so many that it refuses them itself, in its errors' form."""
 UNLIMITED = -1
 RETRY = BackpressureConfig(retry_after_s=1)
 
@@ -44,8 +45,7 @@ def build(args: ServeArgs) -> Application:
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     """The version to serve, its manifest and each group's leaves; InputError where args are wrong. Needs no cluster."""
-    if args.token_file is not None:
-        read_token(args.token_file)
+    Tokens(args.token_file, args.write_token_file)
     version, manifest = Version.newest(args.workdir)
     search = version.now.spec.search
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))

@@ -1,7 +1,6 @@
 """Checks of every request before it is parsed: its token, its body, the number of requests at work, its time."""
 
 import asyncio
-import hmac
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -9,25 +8,28 @@ from rayhier.serve.args import RequestLimits
 from rayhier.serve.body import GoneError, Receiver
 from rayhier.serve.errors import ApiError, overloaded
 from rayhier.serve.handlers import respond
+from rayhier.serve.tokens import Tokens
 
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
+WRITES = ("PUT", "PATCH", "DELETE")
+"""Methods that need the token for writing."""
 
 
 class Guard:
-    """ASGI middleware that checks requests; where `token` is None, none is required.
+    """ASGI middleware that checks requests.
 
     A request takes one of the slots for work once its body is there: one that sends slowly keeps no other waiting.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, limits: RequestLimits) -> None:
+    def __init__(self, app: ASGIApp, tokens: Tokens, limits: RequestLimits) -> None:
         self.app, self.limits = app, limits
-        self._token = None if token is None else token.encode()
+        self._tokens = tokens
         self._receive = Receiver(limits)
         self._busy = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 401, 408, 413, 503 or 504."""
+        """Pass a request on, or answer it with 401, 403, 408, 413, 503 or 504."""
         if scope["type"] != "http" or scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
             await self.app(scope, receive, send)
             return
@@ -72,11 +74,5 @@ class Guard:
             self._busy -= 1
 
     def _check_token(self, scope: Scope) -> None:
-        if self._token is None:
-            return
         given = dict(reversed(scope["headers"])).get(b"authorization", b"")
-        scheme, _, token = given.partition(b" ")
-        # Compared in constant time, so that an answer's delay does not tell how much of the token was right.
-        if not hmac.compare_digest(token.strip(), self._token) or scheme.lower() != b"bearer":
-            said = "Authorization: missing or wrong token; allowed: Bearer and the token of this server"
-            raise ApiError(401, "unauthorized", said, {"WWW-Authenticate": "Bearer"})
+        self._tokens.check(given, writes=scope.get("method") in WRITES)

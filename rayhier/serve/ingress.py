@@ -18,10 +18,11 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.search.comparing import LevelQuery
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
-from rayhier.serve.args import ServeArgs, read_token
+from rayhier.serve.args import ServeArgs
 from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
+from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version
 from rayhier.storage.leaf_map import Manifest
 
@@ -95,7 +96,7 @@ class Ingress:
         self._pins = contextlib.ExitStack()
         torch.set_num_threads(args.encoder_threads)
         self._args = args
-        self._token = None if args.token_file is None else read_token(args.token_file)
+        self._tokens = Tokens(args.token_file, args.write_token_file)
         manifest = self._pins.enter_context(version.reading()).manifest
         model = version.model().load()
         groups = [
@@ -112,7 +113,15 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve once the model is loaded: the HTTP application."""
-        return api(self._engine, self._index, self._args.limits, self._token)
+        args = self._args
+        return api(
+            self._engine,
+            self._index,
+            args.limits,
+            self._tokens,
+            origins=args.cors_origins,
+            log_queries=args.log_queries,
+        )
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str]) -> IndexResponse:

@@ -16,6 +16,7 @@ from rayhier.serve.engine import Answers, Routes
 from rayhier.serve.errors import overloaded
 from rayhier.serve.guard import Guard
 from rayhier.serve.models import IndexResponse
+from rayhier.serve.tokens import Tokens
 
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
 INDEX = IndexResponse(
@@ -72,8 +73,14 @@ def client(engine):
 
 
 @pytest.fixture
-def locked(engine):
-    return TestClient(api(engine, INDEX, LIMITS, TOKEN))
+def held(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    return Tokens(str(tmp_path / "token"))
+
+
+@pytest.fixture
+def locked(engine, held):
+    return TestClient(api(engine, INDEX, LIMITS, held))
 
 
 def error(response):
@@ -298,8 +305,8 @@ def test_of_two_tokens_the_first_counts(locked, tokens, status):
     assert locked.get("/v1/index", headers=headers).status_code == status
 
 
-def test_below_another_path_the_same_are_open(engine):
-    locked = TestClient(api(engine, INDEX, LIMITS, TOKEN), root_path="/deep")
+def test_below_another_path_the_same_are_open(engine, held):
+    locked = TestClient(api(engine, INDEX, LIMITS, held), root_path="/deep")
     assert locked.get("/deep/healthz").status_code == locked.get("/deep/readyz").status_code == 200
     assert error(locked.get("/deep/v1/index"))[:2] == (401, "unauthorized")
 
@@ -335,7 +342,7 @@ def test_content_length_is_not_trusted():
         said.append(message)
 
     scope = {"type": "http", "path": "/v1/search", "headers": [(b"content-length", b"10")]}
-    asyncio.run(Guard(app, None, LIMITS)(scope, receive, send))
+    asyncio.run(Guard(app, Tokens(None), LIMITS)(scope, receive, send))
     assert said[0]["status"] == 413
     assert len(received) == 5
 
@@ -356,7 +363,7 @@ def test_more_requests_than_it_works_on_are_sent_away():
         async def send(message):
             said.append(message)
 
-        guard = Guard(app, None, LIMITS)
+        guard = Guard(app, Tokens(None), LIMITS)
         ask = {"type": "http", "path": "/v1/search", "headers": []}
         working = [asyncio.create_task(guard(ask, receive, send)) for _ in range(2)]
         for _ in working:
@@ -396,3 +403,29 @@ def test_the_schema_is_whole(locked, client):
     for name in ("SearchRequest", "BatchRequest", "RouteRequest", "SearchResponse", "ErrorBody"):
         assert schema["components"]["schemas"][name]["examples"]
     assert "security" not in client.get("/openapi.json").json()
+
+
+def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
+    noting = TestClient(api(engine, INDEX, LIMITS, log_queries=True))
+    ask = [
+        ("/v1/search", {"query": "secret oak"}),
+        ("/v1/search:batch", {"queries": ["elm", "secret\nash"]}),
+        ("/v1/route", {"query": "secret fern"}),
+        ("/v1/search", {"query": "secret " * 20}),
+    ]
+    with caplog.at_level(0):
+        for path, asked in ask:
+            client.post(path, json=asked)
+        engine.error = RuntimeError("a defect")
+        client.post("/v1/search", json={"query": "secret oak"})
+        engine.error = None
+        assert "secret" not in caplog.text
+        caplog.clear()
+        for path, asked in ask:
+            noting.post(path, json=asked)
+    assert [record.message for record in caplog.records if record.name == "ray.serve"] == [
+        "query: 'secret oak'",
+        "queries: 'elm'",
+        r"queries: 'secret\nash'",
+        "query: 'secret fern'",
+    ]

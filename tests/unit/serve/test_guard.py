@@ -8,6 +8,7 @@ import pytest
 from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.guard import Guard
+from rayhier.serve.tokens import Tokens
 
 from .sockets import connected, listening, status
 from .test_api import INDEX, Canned
@@ -38,7 +39,7 @@ async def answer(scope, receive, send):
 
 def test_who_sends_slowly_takes_no_slot():
     async def main():
-        guard, sent = Guard(answer, None, RequestLimits(max_requests=1)), Sent()
+        guard, sent = Guard(answer, Tokens(None), RequestLimits(max_requests=1)), Sent()
         slow = [chunks(b"{") for _ in range(64)]
         waiting = [asyncio.create_task(guard(SCOPE, receive, Sent())) for receive, _ in slow]
         while any(left for _, left in slow):
@@ -67,7 +68,7 @@ def test_a_request_has_a_deadline_and_leaves_its_slot():
         async def hang(scope, receive, send):
             await asyncio.Event().wait()
 
-        guard, sent = Guard(hang, None, RequestLimits(max_requests=1, seconds=0.01)), Sent()
+        guard, sent = Guard(hang, Tokens(None), RequestLimits(max_requests=1, seconds=0.01)), Sent()
         await guard(SCOPE, whole, sent)
         assert sent.statuses == [504]
         assert b'"code":"timeout"' in sent[1]["body"]
@@ -82,7 +83,7 @@ def test_a_request_has_a_deadline_and_leaves_its_slot():
 def test_the_deadline_counts_from_the_first_byte():
     async def main():
         sent = Sent()
-        await Guard(answer, None, RequestLimits(seconds=0.01))(SCOPE, chunks(b"{")[0], sent)
+        await Guard(answer, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, chunks(b"{")[0], sent)
         assert sent.statuses == [504]
 
     asyncio.run(main())
@@ -95,7 +96,7 @@ def test_an_answer_that_has_begun_is_cut_off():
             await asyncio.Event().wait()
 
         sent = Sent()
-        await Guard(begin, None, RequestLimits(seconds=0.01))(SCOPE, whole, sent)
+        await Guard(begin, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, whole, sent)
         assert sent.statuses == [200]
 
     asyncio.run(main())
@@ -107,7 +108,7 @@ def test_a_timeout_of_the_applications_own_is_a_defect():
             raise TimeoutError("inner")
 
         with pytest.raises(TimeoutError, match="inner"):
-            await Guard(fail, None, RequestLimits())(SCOPE, whole, Sent())
+            await Guard(fail, Tokens(None), RequestLimits())(SCOPE, whole, Sent())
 
     asyncio.run(main())
 
@@ -117,7 +118,7 @@ def test_a_client_that_leaves_gets_no_answer():
         receive, messages = chunks(b"{")
         messages.append({"type": "http.disconnect"})
         sent = Sent()
-        await Guard(lambda *_: pytest.fail("passed on"), None, RequestLimits())(SCOPE, receive, sent)
+        await Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits())(SCOPE, receive, sent)
         assert sent == []
 
     asyncio.run(main())
