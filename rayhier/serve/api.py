@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 
 from rayhier.search.answer import Answer
 from rayhier.serve.args import RequestLimits
+from rayhier.serve.beside import beside
 from rayhier.serve.body import json_route, most_values
 from rayhier.serve.cors import cross_origin
 from rayhier.serve.engine import Answers, Questions, Routes
@@ -25,7 +26,7 @@ from rayhier.serve.models import (
     ErrorBody,
     Health,
     IndexResponse,
-    Result,
+    Part,
     RoutedLeaf,
     RouteRequest,
     RouteResponse,
@@ -33,9 +34,12 @@ from rayhier.serve.models import (
     SearchResponse,
     Visits,
 )
+from rayhier.serve.results import Shown
 from rayhier.serve.tokens import Tokens
 
 log = logging.getLogger("ray.serve")
+UNIT_WITHIN = 0.01
+"""How far the length of a vector may be from 1 where similarity is cosine: clients round vectors to few bits."""
 SAID = {
     400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
@@ -112,6 +116,10 @@ class _Ask:
     def beam(self, given: int | None) -> int:
         return _within("beam", self.index.beam if given is None else given, self.limits.max_beam)
 
+    def shown(self, include: Sequence[Part] | None) -> Shown:
+        """What a response shows of documents."""
+        return Shown(include, self.limits.max_answer_bytes)
+
     def one(self, asked: SearchRequest | RouteRequest) -> Questions:
         if asked.vector is not None:
             return self._vectors("vector", [asked.vector])
@@ -136,7 +144,13 @@ class _Ask:
         sizes = {len(vector) for vector in vectors} - {self.index.dimension}
         if sizes:
             raise invalid(f"{name}: got {max(sizes)} numbers; allowed: {self.index.dimension}, the index's dimension")
-        return np.array(vectors, dtype=np.float32)
+        vector_QM = np.array(vectors, dtype=np.float32)
+        if self.index.similarity == "cosine":
+            length_Q = np.linalg.norm(vector_QM, axis=1)
+            worst = length_Q[np.abs(length_Q - 1).argmax()]
+            if abs(worst - 1) > UNIT_WITHIN:
+                raise invalid(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
+        return vector_QM
 
     def _few(self, name: str, asked: Sequence[object]) -> None:
         if len(asked) > self.limits.max_batch:
@@ -170,39 +184,54 @@ def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse) -
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
         given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam))
-        (body,) = _bodies(given, strict=asked.strict)
+        (body,) = await _bodies(given, ask.shown(asked.include), strict=asked.strict)
         return SearchResponse(**dict(body), version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
         given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam))
-        return BatchResponse(answers=_bodies(given, strict=asked.strict), version=index.version, ms=given.ms)
+        bodies = await _bodies(given, ask.shown(asked.include), strict=asked.strict)
+        return BatchResponse(answers=bodies, version=index.version, ms=given.ms)
 
-    @app.post("/v1/route", summary="List the leaves that a question would visit", tags=["search"])
+    @app.post(
+        "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
+    )
     async def route(asked: RouteRequest) -> RouteResponse:
         routes = await engine.route(ask.one(asked), ask.beam(asked.beam))
-        pairs = zip(routes.leaves_QB[0].tolist(), routes.log_prob_QB[0].tolist(), strict=True)
-        leaves = [RoutedLeaf(leaf=leaf, log_prob=log_prob) for leaf, log_prob in pairs if leaf >= 0]
-        return RouteResponse(leaves=leaves, version=index.version)
+        return _routed(routes, index.version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
         return index
 
 
-def _bodies(given: Answers, *, strict: bool) -> list[AnswerBody]:
+def _routed(routes: Routes, version: int) -> RouteResponse:
+    """The leaves of the one question that was routed."""
+    leaves, density_QB = routes.leaves_QB[0].tolist(), routes.log_density_QB
+    densities = [None] * len(leaves) if density_QB is None else density_QB[0].tolist()
+    listed = [
+        RoutedLeaf(leaf=leaf, log_prob=log_prob, log_density=log_density)
+        for leaf, log_prob, log_density in zip(leaves, routes.log_prob_QB[0].tolist(), densities, strict=True)
+        if leaf >= 0
+    ]
+    return RouteResponse(leaves=listed, order="probability" if density_QB is None else "density", version=version)
+
+
+async def _bodies(given: Answers, shown: Shown, *, strict: bool) -> list[AnswerBody]:
     """Response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
     names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
-    return [_one(answer, lost) for answer, lost in zip(given.answers, given.lost, strict=True)]
+    results = sum(len(answer.hits) for answer in given.answers)
+    return await beside(results, _all, given, shown)
 
 
-def _one(answer: Answer, lost: list[str]) -> AnswerBody:
-    results = [
-        Result(id=hit.id, score=hit.score, leaf=hit.leaf, title=hit.title, text=hit.text, fields=hit.fields)
-        for hit in answer.hits
-    ]
+def _all(given: Answers, shown: Shown) -> list[AnswerBody]:
+    return [_one(answer, lost, shown) for answer, lost in zip(given.answers, given.lost, strict=True)]
+
+
+def _one(answer: Answer, lost: list[str], shown: Shown) -> AnswerBody:
+    results = [shown(hit) for hit in answer.hits]
     visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction)
     return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost)
 

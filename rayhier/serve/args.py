@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rayhier.spec.encoder import Precision
+
 Count = Annotated[int, Field(ge=1)]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -26,6 +28,8 @@ class RequestLimits(_Args):
     """Most leaves that a query visits."""
     max_query: Count = 10_000
     """Most characters in a query."""
+    max_answer_bytes: Count = 10_000_000
+    """Most bytes of the results in one answer, about; a request that would get more is refused."""
     max_requests: Count = 64
     """Most requests whose bodies are read that an ingress works on at once; further ones are answered 503."""
     max_arriving_bytes: Count = 256_000_000
@@ -42,7 +46,7 @@ class ServeArgs(_Args):
     workdir: str
     """Folder where a run built an index: an absolute path, s3:// or gs://."""
     token_file: str | None = None
-    """File with one line, the token that requests must carry; without a file, none is required. It is read again when it changes."""
+    """File with one line, the token that requests must carry, read again when it changes; without it, none is."""
     write_token_file: str | None = None
     """File with one line, another token, which opens writing too; without it, a token of `token_file` only reads."""
     cors_origins: list[Origin] = []
@@ -53,6 +57,8 @@ class ServeArgs(_Args):
     """Deployments that share the index's leaves, at most one for each leaf; two by default."""
     shard_seconds: Seconds = 5.0
     """Seconds that a shard group may take before its answer counts as lost."""
+    encoder_precision: Precision = "float32"
+    """Number format that queries are encoded in: in bfloat16 an answer depends on how queries were batched."""
     encoder_threads: Count = 1
     """Threads that torch encodes queries with, in each ingress."""
     limits: RequestLimits = RequestLimits()

@@ -98,13 +98,14 @@ class Ingress:
         self._args = args
         self._tokens = Tokens(args.token_file, args.write_token_file)
         manifest = self._pins.enter_context(version.reading()).manifest
-        model = version.model().load()
+        model = version.model(args.encoder_precision).load()
         groups = [
             HandleGroup(part.name, part.leaves, handle, args.shard_seconds)
             for part, handle in zip(parts, handles, strict=True)
         ]
         _ = model.search_router
-        self._index = describe(version, manifest, args, [part.name for part in parts])
+        precision = str(model.text_encoder.dtype).removeprefix("torch.")
+        self._index = describe(version, manifest, args, [part.name for part in parts], precision)
         self._engine = Engine(model, groups, self._index.documents)
 
     def __del__(self) -> None:
@@ -124,7 +125,7 @@ class Ingress:
         )
 
 
-def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str]) -> IndexResponse:
+def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
     """The answer to `GET /v1/index`."""
     spec = version.now.spec
     return IndexResponse(
@@ -139,6 +140,8 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         shards=len(manifest.shards),
         groups=groups,
         dimension=manifest.dimension,
+        similarity=spec.encoder.similarity,
+        precision=precision,
         fields={name: str(kind) for name, kind in spec.corpus.field_types.items()},
         k=spec.search.k,
         how=spec.search.how,

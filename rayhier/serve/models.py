@@ -2,7 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from rayhier.spec.encoder import Similarity
 
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""
@@ -31,6 +35,10 @@ Vector = Annotated[
     ),
 ]
 Count = Annotated[int, Field(ge=1)]
+Part = Literal["title", "text", "fields"]
+PARTS: tuple[Part, ...] = ("title", "text", "fields")
+"""Parts of a document that an answer shows."""
+Include = Annotated[list[Part], Field(max_length=len(PARTS), fail_fast=True)]
 
 
 class _Body(BaseModel):
@@ -57,6 +65,20 @@ class _Request(_Body):
             raise ValueError(f"got {' and '.join(given) or 'neither'}; allowed: exactly one of {first}, {second}")
         return self
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say in the schema too that exactly one of the two is given; the other may stand there as null."""
+        schema = handler.resolve_ref_schema(handler(core))
+        pair = list(cls.model_fields)[:2]
+        schema["oneOf"] = [
+            {
+                "required": [one],
+                "properties": {name: {"not": {"type": "null"}} if name == one else {"type": "null"} for name in pair},
+            }
+            for one in pair
+        ]
+        return schema
+
 
 class SearchRequest(_Request):
     """One question, as text or as a vector."""
@@ -70,6 +92,8 @@ class SearchRequest(_Request):
     """Number of results; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
     """Most leaves to visit; default: `beam` of `GET /v1/index`."""
+    include: Include | None = None
+    """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group does not answer."""
 
@@ -86,6 +110,8 @@ class BatchRequest(_Request):
     """Number of results for each question; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
     """Most leaves to visit for each question; default: `beam` of `GET /v1/index`."""
+    include: Include | None = None
+    """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group does not answer."""
 
@@ -111,10 +137,11 @@ class Result(_Body):
     """Inner product of the question's and the document's vectors: their cosine where similarity is cosine."""
     leaf: int
     """Leaf in which the document was found."""
-    title: str
-    text: str
+    title: str | None
+    """Title of the document; null where the request does not include it, as text and fields are."""
+    text: str | None
     """Text of the document; of its best passage where the corpus is cut into passages."""
-    fields: dict[str, Any]
+    fields: dict[str, Any] | None
     """Values of the fields that the corpus declares."""
 
 
@@ -154,7 +181,7 @@ class SearchResponse(AnswerBody):
                     "partial": False,
                     "lost": [],
                     "version": 1,
-                    "ms": {"encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
+                    "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
                 }
             ]
         }
@@ -162,7 +189,7 @@ class SearchResponse(AnswerBody):
     version: int
     """Version of the index that was searched."""
     ms: dict[str, float]
-    """Milliseconds by step: encode, route, scan, total."""
+    """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (with what waits there), total."""
 
 
 class BatchResponse(_Body):
@@ -172,7 +199,7 @@ class BatchResponse(_Body):
     version: int
     """Version of the index that was searched."""
     ms: dict[str, float]
-    """Milliseconds for the whole batch, by step: encode, route, scan, total."""
+    """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
 
 
 class RoutedLeaf(_Body):
@@ -181,12 +208,17 @@ class RoutedLeaf(_Body):
     leaf: int
     log_prob: float
     """Natural logarithm of the probability that the router gives the leaf for this question."""
+    log_density: float | None
+    """`log_prob` less the logarithm of the leaf's size, as the router knows it: how probable a document in it is. Null
+    where the router knows no sizes."""
 
 
 class RouteResponse(_Body):
-    """Leaves that a question would visit, in the order of visit."""
+    """Leaves that a question would visit, in the order of visit, which need not be the order of probability."""
 
     leaves: list[RoutedLeaf]
+    order: Literal["density", "probability"]
+    """What the order of visit is: densest first where the router knows the leaves' sizes, else most probable first."""
     version: int
 
 
@@ -213,6 +245,10 @@ class IndexResponse(_Body):
     """Names of the shard groups: deployments that share the leaves."""
     dimension: int
     """Numbers in a vector."""
+    similarity: Similarity
+    """How vectors are compared; where it is `cosine`, a vector has unit length."""
+    precision: str
+    """Number format that queries are encoded in."""
     fields: dict[str, str]
     """Fields that the corpus declares, and their types."""
     k: int

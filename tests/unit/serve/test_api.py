@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 
+import jsonschema
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -10,6 +12,7 @@ from openapi_spec_validator import validate
 
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
+from rayhier.serve import results
 from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.engine import Answers, Routes
@@ -31,6 +34,8 @@ INDEX = IndexResponse(
     shards=2,
     groups=["shards-0", "shards-1"],
     dimension=3,
+    similarity="dot",
+    precision="float32",
     fields={"year": "int"},
     k=7,
     how="leaves",
@@ -46,7 +51,7 @@ class Canned:
 
     def __init__(self):
         self.asked, self.gone, self.error = [], [], None
-        self.leaves, self.log_prob = [3, 1], [-0.5, -1.5]
+        self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
 
     async def search(self, asked, k, beam):
         self.asked.append((asked, k, beam))
@@ -56,7 +61,8 @@ class Canned:
 
     async def route(self, asked, beam):
         self.asked.append((asked, None, beam))
-        return Routes(Encoded.of(np.zeros((1, 3))), np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0)
+        route = np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0
+        return Routes(Encoded.of(np.zeros((1, 3))), *route, log_density_QB=self.log_density)
 
     async def lost(self):
         return self.gone
@@ -127,7 +133,11 @@ def test_batch_route_index_and_health(client):
     assert [answer["results"][0]["id"] for answer in batch["answers"]] == ["d1", "d1"]
     assert (batch["version"], batch["ms"]) == (4, {"total": 1.0})
     assert client.post("/v1/route", json={"vector": [1, 2, 3]}).json() == {
-        "leaves": [{"leaf": 3, "log_prob": -0.5}, {"leaf": 1, "log_prob": -1.5}],
+        "leaves": [
+            {"leaf": 3, "log_prob": -0.5, "log_density": None},
+            {"leaf": 1, "log_prob": -1.5, "log_density": None},
+        ],
+        "order": "probability",
         "version": 4,
     }
     assert client.get("/v1/index").json() == INDEX.model_dump()
@@ -137,7 +147,12 @@ def test_batch_route_index_and_health(client):
 
 def test_a_route_that_ends_early_names_the_leaves_it_has(client, engine):
     engine.leaves, engine.log_prob = [3, -1], [-0.5, -np.inf]
-    assert client.post("/v1/route", json={"query": "oak"}).json()["leaves"] == [{"leaf": 3, "log_prob": -0.5}]
+    engine.log_density = np.array([[-2.5, -np.inf]])
+    assert client.post("/v1/route", json={"query": "oak"}).json() == {
+        "leaves": [{"leaf": 3, "log_prob": -0.5, "log_density": -2.5}],
+        "order": "density",
+        "version": 4,
+    }
 
 
 def test_a_lost_shard_is_named(client, engine):
@@ -176,7 +191,13 @@ REFUSED = {
     "k half": ({"query": "oak", "k": 1.5}, "k: Input should be a valid integer"),
     "beam too large": ({"query": "oak", "beam": 9}, "beam: got 9; allowed: 1 to 8"),
     "beam negative": ({"query": "oak", "beam": -1}, "beam: Input should be greater"),
-    "unknown key": ({"query": "oak", "filter": {}}, "body: got key 'filter'; allowed: query, vector, k, beam, strict"),
+    "unknown key": (
+        {"query": "oak", "filter": {}},
+        "body: got key 'filter'; allowed: query, vector, k, beam, include, strict",
+    ),
+    "unknown part": ({"query": "oak", "include": ["body"]}, "include.0: Input should be 'title', 'text' or 'fields'"),
+    "too many parts": ({"query": "oak", "include": ["text"] * 4}, "include: List should have at most 3 items"),
+    "a part as text": ({"query": "oak", "include": "text"}, "include: Input should be a valid list"),
     "a list": ([], "body: Input should be"),
     "not JSON": ("{", "body: not JSON"),
     "nothing": ("", "body: "),
@@ -429,3 +450,89 @@ def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
         r"queries: 'secret\nash'",
         "query: 'secret fern'",
     ]
+
+
+@pytest.mark.parametrize("parts", [[], ["title"], ["text", "fields"], ["title", "text", "fields"], None])
+def test_answers_show_what_is_included(client, parts):
+    whole = {"title": "a title", "text": "a text", "fields": {"year": 1999}}
+    shown = {name: value if parts is None or name in parts else None for name, value in whole.items()}
+    alone = client.post("/v1/search", json={"query": "oak", "include": parts}).json()
+    batch = client.post("/v1/search:batch", json={"queries": ["oak"], "include": parts}).json()["answers"][0]
+    assert alone["results"] == batch["results"] == [{"id": "d1", "score": 0.5, "leaf": 3, **shown}]
+
+
+def test_an_answer_has_a_limit_of_bytes(engine):
+    hits = [Hit(f"d{n}", 0.5, 3, "title", "é" * 1_000, {"year": 1999}) for n in range(40)]
+    engine.search = lambda asked, k, beam: asyncio.sleep(
+        0, Answers([Answer(hits, [3], 40, 0.4)] * len(asked), [[]] * len(asked), {})
+    )
+    client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
+    one = client.post("/v1/search", json={"query": "oak"})
+    assert one.status_code == 200
+    assert 80_000 < len(one.content) < 100_000
+    asked = {"queries": ["oak", "elm"]}
+    status, code, message = error(client.post("/v1/search:batch", json=asked))
+    assert (status, code) == (422, "answer_too_large")
+    assert message.startswith("answer: got more than 100000 bytes, limits.max_answer_bytes; allowed: ask for fewer")
+    less = client.post("/v1/search:batch", json={**asked, "include": ["title", "fields"]})
+    assert (less.status_code, len(less.json()["answers"])) == (200, 2)
+
+
+def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
+    hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
+    engine.search = lambda asked, k, beam: asyncio.sleep(0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {}))
+    make, threads = results.Result, []
+
+    def noting(**given):
+        threads.append(threading.current_thread())
+        return make(**given)
+
+    monkeypatch.setattr(results, "Result", noting)
+    client = TestClient(api(engine, INDEX, RequestLimits(max_k=1_500)))
+    with client:  # one loop for both
+        for k in (5, 1_500):
+            assert len(client.post("/v1/search", json={"query": "oak", "k": k}).json()["results"]) == k
+    assert threads[0] is not threads[-1]
+    assert len(set(threads)) == 2
+
+
+LENGTHS = {"unit": (1.0, 200), "rounded": (1.004, 200), "long": (1.5, 422), "short": (0.5, 422), "none": (0.0, 422)}
+
+
+@pytest.mark.parametrize(("length", "status"), LENGTHS.values(), ids=LENGTHS)
+def test_where_similarity_is_cosine_vectors_have_unit_length(engine, length, status):
+    client = TestClient(api(engine, INDEX.model_copy(update={"similarity": "cosine"}), LIMITS))
+    vector = [0.6 * length, 0.8 * length, 0]
+    for path, asked in {
+        "/v1/search": {"vector": vector},
+        "/v1/route": {"vector": vector},
+        "/v1/search:batch": {"vectors": [[1, 0, 0], vector]},
+    }.items():
+        response = client.post(path, json=asked)
+        assert response.status_code == status
+        if status == 422:
+            said = f"got length {length:.4g}; allowed: 1, since the index's similarity is cosine"
+            assert said in error(response)[2]
+
+
+ONE_OF_TWO = {
+    "query": ({"query": "oak"}, True),
+    "the other is null": ({"query": "oak", "vector": None}, True),
+    "vector": ({"vector": [1, 2, 3]}, True),
+    "both": ({"query": "oak", "vector": [1, 2, 3]}, False),
+    "neither": ({"k": 3}, False),
+    "null": ({"query": None}, False),
+    "both null": ({"query": None, "vector": None}, False),
+}
+
+
+@pytest.mark.parametrize(("asked", "allowed"), ONE_OF_TWO.values(), ids=ONE_OF_TWO)
+def test_the_schema_says_exactly_one_of_two(client, asked, allowed):
+    schema = client.get("/openapi.json").json()
+    many = {{"query": "queries", "vector": "vectors"}.get(key, key): value for key, value in asked.items()}
+    many = {key: [value] if key in ("queries", "vectors") and value else value for key, value in many.items()}
+    route = {key: value for key, value in asked.items() if key != "k"}
+    for path, body in {"/v1/search": asked, "/v1/search:batch": many, "/v1/route": route}.items():
+        part = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        valid = jsonschema.Draft202012Validator({**part, "components": schema["components"]}).is_valid(body)
+        assert valid is allowed is (client.post(path, json=body).status_code == 200)

@@ -63,3 +63,14 @@ def test_the_ingress_refuses_before_serve_does(published):
     ingress = build(ServeArgs(workdir=str(published)))._bound_deployment
     assert ingress.max_ongoing_requests >= 100 * ServeArgs(workdir="/w").limits.max_requests
     assert ingress.max_queued_requests == -1
+
+
+def test_queries_are_encoded_in_float32_unless_told_otherwise(damageable):
+    path = damageable / "current.json"
+    path.write_text(path.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
+    args = ServeArgs(workdir=str(damageable))
+    version, _, _ = check(args)
+    assert version.now.spec.encoder.precision == "bfloat16"
+    assert str(version.model(args.encoder_precision).text_encoder.dtype) == "torch.float32"
+    told = ServeArgs(workdir=str(damageable), encoder_precision="bfloat16")
+    assert str(version.model(told.encoder_precision).text_encoder.dtype) == "torch.bfloat16"
