@@ -16,8 +16,9 @@ from ray.util import list_named_actors
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
+from rayhier.serve.config import Local
 from rayhier.serve.errors import ApiError
-from rayhier.serve.local import Local, deploy, prepare
+from rayhier.serve.local import deploy, prepare
 from rayhier.serve.models import AnswerBody
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
