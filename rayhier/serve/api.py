@@ -34,6 +34,7 @@ from rayhier.serve.models import (
     SearchResponse,
     Visits,
 )
+from rayhier.serve.ready import Readiness
 from rayhier.serve.results import Shown
 from rayhier.serve.tokens import Tokens
 
@@ -164,19 +165,21 @@ def _within(name: str, given: int, most: int) -> int:
 
 
 def _health(app: FastAPI, engine: Backend) -> None:
+    ready = Readiness(engine.lost)
+
     @app.get("/healthz", summary="Check that the server is up", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.get(
         "/readyz",
-        summary="Check that every shard group answers",
+        summary="Check that every shard group answers a search",
         response_model=Health,
         responses={503: {"model": Health, "description": "Some shard groups do not answer; `lost` names them."}},
         tags=["health"],
     )
     async def readyz() -> JSONResponse:
-        lost = await engine.lost()
+        lost = await ready()
         return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
 
 

@@ -75,10 +75,12 @@ class HandleGroup:
             raise LostError(self.name) from None
 
     async def answers(self) -> bool:
-        """Whether a replica of the group answers now."""
+        """Whether a replica of the group answers a search now; one that is too busy for it does."""
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self.handle.ping.remote()
+        except BackPressureError:
+            return True
         except (RayError, RayServeException, TimeoutError):
             return False
         return True

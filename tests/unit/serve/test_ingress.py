@@ -78,6 +78,8 @@ def test_a_full_group_is_not_lost(handle):
         with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
             await group.scan(None, None, 1)
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+        handle.ping.outcome = handle.refuse
+        assert await group.answers()
         handle.scan.outcome = handle.answer
         assert await group.scan(None, None, 1) == []
 
