@@ -121,6 +121,20 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
     return Ranking(np.concatenate(scores), np.concatenate(rows), documents, visited_Q, scanned_Q, leaves_Q, every)
 
 
+def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
+    """Divide a ranking into those of consecutive groups of its queries, each with its own documents alone."""
+    if len(sizes) == 1:
+        return [ranking]
+    parts, end = [], 0
+    for size in sizes:
+        own = slice(end, end + size)
+        end += size
+        documents = compact(ranking.score_QK[own], ranking.row_QK[own], ranking.documents)
+        costs = ranking.visited_Q[own], ranking.scanned_Q[own], ranking.leaves_Q[own]
+        parts.append(Ranking(*documents, *costs, None if ranking.calls_Q is None else ranking.calls_Q[own]))
+    return parts
+
+
 def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:
     """Places [q, f] of rows, best score first, ties by the rows' numbers; missing rows (-1) come last."""
     # Row -1 points to the last number, which is appended.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rayhier.scores.factors import Factors
 from rayhier.scores.settings import Settings, open_scorer
-from rayhier.search.rerank import Anchors, Reranker
+from rayhier.search.rerank import Anchors, Read, Reranker
 from rayhier.search.words import IndexedWords
 from rayhier.spec import JobSpec
 from rayhier.spec.search import AdacurRerank, NoRerank
@@ -15,9 +15,12 @@ KINDS = ("cross_encoder", "scores", "factors")
 """Kinds of artifacts that re-ranking may read."""
 
 
-def open_reranker(spec: JobSpec, found: Mapping[str, Artifact], leaf_map: LeafMap) -> Reranker | None:
+def open_reranker(
+    spec: JobSpec, found: Mapping[str, Artifact], leaf_map: LeafMap, read: Read | None = None
+) -> Reranker | None:
     """Open what a spec's re-ranking needs among artifacts by kind; None where it asks for none.
 
+    The cross-encoder itself is opened here, unless something else is to `read` pairs.
     InputError where factors were made for another model than the leaf map's.
     """
     rerank = spec.search.rerank
@@ -27,7 +30,7 @@ def open_reranker(spec: JobSpec, found: Mapping[str, Artifact], leaf_map: LeafMa
     factors = found.get("factors")
     return Reranker(
         rerank,
-        open_scorer(published, spec.cross_encoder),
+        read or open_scorer(published, spec.cross_encoder),
         Settings.read(published).beside,
         None if factors is None else Factors.open(factors, leaf_map.manifest.model),
         Anchors.open(found["scores"]) if isinstance(rerank, AdacurRerank) else None,

@@ -1,8 +1,8 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer behind it."""
 
 import logging
-from collections.abc import Awaitable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from fastapi import FastAPI
@@ -17,13 +17,14 @@ from rayhier.serve.body import json_route, most_values
 from rayhier.serve.cors import cross_origin
 from rayhier.serve.engine import Answers, Questions, Routes
 from rayhier.serve.errors import RETRY, ApiError, invalid
-from rayhier.serve.guard import Guard
+from rayhier.serve.guard import Answered, Guard
 from rayhier.serve.handlers import install
 from rayhier.serve.models import (
     AnswerBody,
     BatchRequest,
     BatchResponse,
     ErrorBody,
+    Explanation,
     Health,
     IndexResponse,
     Part,
@@ -39,6 +40,8 @@ from rayhier.serve.results import Shown
 from rayhier.serve.tokens import Tokens
 from rayhier.spec.filter import Filter, parse
 
+Note = Callable[[Answers], None]
+"""What keeps count of answers."""
 log = logging.getLogger("ray.serve")
 UNIT_WITHIN = 0.01
 """How far the length of a vector may be from 1 where similarity is cosine: clients round vectors to few bits."""
@@ -61,10 +64,13 @@ SAID = {
 class Backend(Protocol):
     """What answers questions behind the HTTP interface."""
 
-    def search(self, questions: Questions, k: int, beam: int, wanted: Filter | None) -> Awaitable[Answers]:
+    def search(
+        self, questions: Questions, k: int, beam: int, wanted: Filter | None = None, budget: int = 0
+    ) -> Awaitable[Answers]:
         """The best `k` documents of each question in the leaves that it visits, at most `beam`.
 
-        With a filter, of those that it lets through, and in as many leaves as hold enough of them.
+        With a filter, of those that it lets through, and in as many leaves as hold enough of them. With a budget,
+        re-ranked by as many calls of a cross-encoder for each question.
         """
 
     def route(self, questions: Questions, beam: int) -> Awaitable[Routes]:
@@ -82,8 +88,13 @@ def api(
     *,
     origins: Sequence[str] = (),
     log_queries: bool = False,
+    note: Note = lambda _: None,
+    answered: Answered = lambda *_: None,
 ) -> FastAPI:
-    """The HTTP application that serves one index, to pages of some origins too."""
+    """The HTTP application that serves one index, to pages of some origins too.
+
+    `note` is called with all answers, `answered` after every request.
+    """
     tokens = tokens or Tokens(None)
     app = FastAPI(
         title="rayhier",
@@ -91,13 +102,13 @@ def api(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[*cross_origin(origins), Middleware(Guard, tokens=tokens, limits=limits)],
+        middleware=[*cross_origin(origins), Middleware(Guard, tokens=tokens, limits=limits, answered=answered)],
         responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
     )
     app.router.route_class = json_route(most_values(limits, index.dimension))
     install(app)
     _health(app, engine)
-    _questions(app, engine, _Ask(index, limits, log_queries=log_queries), index)
+    _questions(app, engine, _Ask(index, limits, log_queries=log_queries), index, note)
     if tokens.required:
         _say_token(app)
     return app
@@ -124,6 +135,23 @@ class _Ask:
     def wanted(self, given: dict[str, Any] | None) -> Filter | None:
         """The filter; InputError, answered 422, where it is none over the declared fields."""
         return None if given is None else parse(given, self.index.fields)
+
+    def calls(self, asked: SearchRequest | BatchRequest) -> int:
+        """Calls of the cross-encoder for each question; 0: not re-ranked."""
+        is_text = (asked.query if isinstance(asked, SearchRequest) else asked.queries) is not None
+        if asked.rerank is False:
+            if asked.budget is not None:
+                raise invalid(f"budget: got {asked.budget} with rerank false; allowed: none, or rerank true")
+            return 0
+        if asked.rerank or asked.budget is not None:
+            name = "rerank" if asked.rerank else "budget"
+            if self.index.rerank == "none":
+                raise invalid(f"{name}: this index has no cross-encoder; allowed: an index whose spec re-ranks")
+            if not is_text:
+                raise invalid(f"{name}: got a vector, which no cross-encoder reads; allowed: with a text")
+        if not is_text or self.index.rerank == "none":
+            return 0
+        return _within("budget", self.index.budget if asked.budget is None else asked.budget, self.limits.max_budget)
 
     def shown(self, include: Sequence[Part] | None) -> Shown:
         """What a response shows of documents."""
@@ -191,19 +219,21 @@ def _health(app: FastAPI, engine: Backend) -> None:
         return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
 
 
-def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse) -> None:
+def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse, note: Note) -> None:
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
         wanted = ask.wanted(asked.filter)
-        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam), wanted)
-        (body,) = await _bodies(given, ask.shown(asked.include), strict=asked.strict)
+        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, ask.calls(asked))
+        note(given)
+        (body,) = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
         return SearchResponse(**dict(body), version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
         wanted = ask.wanted(asked.filter)
-        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam), wanted)
-        bodies = await _bodies(given, ask.shown(asked.include), strict=asked.strict)
+        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, ask.calls(asked))
+        note(given)
+        bodies = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
         return BatchResponse(answers=bodies, version=index.version, ms=given.ms)
 
     @app.post(
@@ -220,33 +250,45 @@ def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse) -
 
 def _routed(routes: Routes, version: int) -> RouteResponse:
     """The leaves of the one question that was routed."""
-    leaves, density_QB = routes.leaves_QB[0].tolist(), routes.log_density_QB
-    densities = [None] * len(leaves) if density_QB is None else density_QB[0].tolist()
-    listed = [
+    order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
+    return RouteResponse(leaves=_leaves(routes, 0), order=order, version=version)
+
+
+def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
+    """The leaves of a question, in the order of visit."""
+    leaves, density_QB = routes.leaves_QB[row].tolist(), routes.log_density_QB
+    densities = [None] * len(leaves) if density_QB is None else density_QB[row].tolist()
+    return [
         RoutedLeaf(leaf=leaf, log_prob=log_prob, log_density=log_density)
-        for leaf, log_prob, log_density in zip(leaves, routes.log_prob_QB[0].tolist(), densities, strict=True)
+        for leaf, log_prob, log_density in zip(leaves, routes.log_prob_QB[row].tolist(), densities, strict=True)
         if leaf >= 0
     ]
-    return RouteResponse(leaves=listed, order="probability" if density_QB is None else "density", version=version)
 
 
-async def _bodies(given: Answers, shown: Shown, *, strict: bool) -> list[AnswerBody]:
+async def _bodies(given: Answers, shown: Shown, *, strict: bool, explain: bool) -> list[AnswerBody]:
     """Response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
     names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
     results = sum(len(answer.hits) for answer in given.answers)
-    return await beside(results, _all, given, shown)
+    bodies = await beside(results, _all, given, shown)
+    return [_explained(body, given, row) for row, body in enumerate(bodies)] if explain else bodies
 
 
 def _all(given: Answers, shown: Shown) -> list[AnswerBody]:
     return [_one(answer, lost, shown) for answer, lost in zip(given.answers, given.lost, strict=True)]
 
 
+def _explained(body: AnswerBody, given: Answers, row: int) -> AnswerBody:
+    routed = [] if given.routes is None else _leaves(given.routes, row)
+    scanned, widened = given.answers[row].scored, max(0, len(body.visited.leaves) - len(routed))
+    return body.model_copy(update={"explain": Explanation(leaves=routed, scanned=scanned, widened=widened)})
+
+
 def _one(answer: Answer, lost: list[str], shown: Shown) -> AnswerBody:
     results = [shown(hit) for hit in answer.hits]
     visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
-    return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost)
+    return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls)
 
 
 def _say_token(app: FastAPI) -> None:

@@ -5,7 +5,9 @@ from ray.serve import Application
 from ray.serve.config import BackpressureConfig
 
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.cross_encoder import CrossEncoderReplica
 from rayhier.serve.ingress import Ingress, ShardRange
+from rayhier.serve.reranking import RERANKER
 from rayhier.serve.shards import ShardGroup
 from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version, split
@@ -15,6 +17,8 @@ from rayhier.storage.leaf_map import Manifest
 PASSED_ON = 10_000
 """Requests that Serve passes to an ingress at once: so many that it refuses them itself, in its errors' form."""
 UNLIMITED = -1
+KEYS = {"k": "search.k", "beam": "search.beam", "budget": "search.rerank.budget"}
+"""Keys of the spec whose values requests have by default, by the names of their limits."""
 RETRY = BackpressureConfig(retry_after_s=1)
 
 
@@ -34,13 +38,22 @@ def build(args: ServeArgs) -> Application:
         ).bind(version, part.leaves)
         for part in parts
     ]
+    reranker = None
+    if version.now.spec.search.rerank.type != "none":
+        reranker = serve.deployment(
+            CrossEncoderReplica,
+            name=RERANKER,
+            ray_actor_options={"num_cpus": 0.25},
+            max_ongoing_requests=PASSED_ON,
+            max_queued_requests=UNLIMITED,
+        ).bind(version, args.reranker_threads)
     return serve.deployment(
         serve.ingress()(Ingress),
         name="ingress",
         ray_actor_options={"num_cpus": 0.5},
         max_ongoing_requests=PASSED_ON,
         max_queued_requests=UNLIMITED,
-    ).bind(args, version, parts, *scanning)
+    ).bind(args, version, parts, reranker, *scanning)
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
@@ -49,7 +62,9 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     version, manifest = Version.newest(args.workdir)
     search = version.now.spec.search
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))
-    for name, most, default in (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam)):
+    reads = 0 if search.rerank.type == "none" else search.rerank.budget
+    limited = (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam))
+    for name, most, default in (*limited, ("budget", args.limits.max_budget, reads)):
         if default > most:
-            raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's search.{name}")
+            raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
     return version, manifest, split(manifest.counts, args.shard_groups)

@@ -26,10 +26,15 @@ class RequestLimits(_Args):
     """Most results for a query."""
     max_beam: Count = 1_024
     """Most leaves that a query visits."""
+    max_budget: Count = 1_000
+    """Most documents that the cross-encoder reads for a query."""
     max_query: Count = 10_000
     """Most characters in a query."""
     max_answer_bytes: Count = 10_000_000
     """Most bytes of the results in one answer, about; a request that would get more is refused."""
+    queue_seconds: Seconds = 0.05
+    """Seconds that a question may wait for the encoder, or for a shard group, or as long as two batches take where that
+    is longer; a server that makes questions wait for longer answers further ones 503."""
     max_requests: Count = 64
     """Most requests whose bodies are read that an ingress works on at once; further ones are answered 503."""
     max_arriving_bytes: Count = 256_000_000
@@ -59,6 +64,10 @@ class ServeArgs(_Args):
     """Seconds that a shard group may take before its answer counts as lost."""
     encoder_precision: Precision = "float32"
     """Number format that queries are encoded in: in bfloat16 an answer depends on how queries were batched."""
+    reranker_seconds: Seconds = 20.0
+    """Seconds that the cross-encoder may take for a round of a request before it counts as lost."""
+    reranker_threads: Count = 1
+    """Threads that torch scores pairs with, in each replica of the reranker."""
     encoder_threads: Count = 1
     """Threads that torch encodes queries with, in each ingress."""
     limits: RequestLimits = RequestLimits()

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+OVERDUE, FORGETS = 2.0, 0.2
+"""Batches that a call may wait for before it is overdue, and the share of the latest batch in the mean of recent."""
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -29,13 +31,24 @@ class _Waiting(Generic[Q, A]):
 class Batches(Generic[Q, A]):
     """Gathers calls of one function over many questions."""
 
-    def __init__(self, ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]], most: int, at_once: int = 1) -> None:
-        """Ask with questions of one key, whose sizes add up to at most `most`; `at_once` batches may be at work."""
-        self._ask, self._most, self._at_once = ask, most, at_once
+    def __init__(
+        self,
+        ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
+        most: int,
+        at_once: int = 1,
+        noted: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Ask with questions of one key, whose sizes add up to at most `most`; `at_once` batches may be at work.
+
+        `noted` is called with the size of each batch.
+        """
+        self._ask, self._most, self._at_once, self._noted = ask, most, at_once, noted
         self._waiting: deque[_Waiting[Q, A]] = deque()
         self._working: set[asyncio.Task[None]] = set()
         self.sizes: deque[int] = deque(maxlen=1000)
         """Sizes of the latest batches."""
+        self.seconds = 0.0
+        """Seconds of a recent batch: a mean that forgets."""
 
     async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
         """Answer of a question of some size, and the seconds it waited before it was asked."""
@@ -50,6 +63,15 @@ class Batches(Generic[Q, A]):
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
         return answer, waiting.since
+
+    def overdue(self, least: float) -> bool:
+        """Whether the oldest call has waited for longer than `least` seconds and than two batches take.
+
+        One more call would then wait at least as long: a server that is asked for more than it can do refuses it.
+        """
+        if not self._waiting:
+            return False
+        return time.perf_counter() - self._waiting[0].since > max(least, OVERDUE * self.seconds)
 
     @property
     def waiting(self) -> int:
@@ -85,6 +107,7 @@ class Batches(Generic[Q, A]):
         began = time.perf_counter()
         for one in taken:
             one.since = began - one.since
+        self._noted(sum(one.size for one in taken))
         try:
             answers = await self._ask([one.question for one in taken])
         except Exception as error:  # noqa: BLE001  every caller gets it
@@ -92,6 +115,8 @@ class Batches(Generic[Q, A]):
                 if not one.answer.done():
                     one.answer.set_exception(error)
             return
+        finally:
+            self.seconds += FORGETS * (time.perf_counter() - began - self.seconds)
         for one, answer in zip(taken, answers, strict=True):
             if not one.answer.done():
                 one.answer.set_result(answer)

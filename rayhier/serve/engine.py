@@ -4,6 +4,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +21,15 @@ from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.model import Model
 from rayhier.search.shortlist import Shortlist
 from rayhier.search.widen import Goal, Widening
+from rayhier.serve.batching import Batches
 from rayhier.serve.beside import beside
+from rayhier.serve.errors import overloaded
+from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.spec.filter import Filter
 
 T = TypeVar("T")
+ROUTED = 64
+"""Questions of several requests that are encoded and routed together, at most."""
 Questions = Sequence[str] | Floats
 """Questions as texts, or as their vectors [q, m]."""
 
@@ -43,13 +49,17 @@ class Group(Protocol):
     def leaves(self) -> range:
         """Leaves that the group holds."""
 
-    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None) -> Ranking:
+    async def scan(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Ranking:
         """The best k results of each query in this group's leaves, of those that a filter lets through.
 
-        LostError where the group does not answer.
+        If `whole`, with their own `doc_id` and their `vector`. LostError where the group does not answer.
         """
 
-    async def level(self, query: LevelQuery, results: int, wanted: Filter | None = None) -> Shortlist:
+    async def level(
+        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Shortlist:
         """The group's best rows of each query by a level of the tree, which hold `results` results; LostError too."""
 
     async def answers(self) -> bool:
@@ -67,8 +77,18 @@ class Routes:
     route_ms: float
     level: LevelQuery | None = None
     """What documents are compared with in a search by a level, which visits no leaf."""
+    queue_ms: float = 0.0
+    """Milliseconds that the questions waited for the encoder."""
     log_density_QB: Floats | None = None
     """Log-densities of the leaves, where the router knows their sizes: it visits the densest first."""
+
+    def of(self, rows: slice) -> "Routes":
+        """Routes of some of the questions, which took as long as those of all."""
+        density_QB = None if self.log_density_QB is None else self.log_density_QB[rows]
+        leaves_QB, log_prob_QB = self.leaves_QB[rows], self.log_prob_QB[rows]
+        return replace(
+            self, encoded=self.encoded[rows], leaves_QB=leaves_QB, log_prob_QB=log_prob_QB, log_density_QB=density_QB
+        )
 
 
 @dataclass(frozen=True)
@@ -78,43 +98,86 @@ class Answers:
     answers: list[Answer]
     lost: list[list[str]]
     ms: dict[str, float]
+    routes: Routes | None = None
+    """How the questions were routed, before any of them visited more leaves."""
 
 
 class Engine:
     """Answers questions by a model in this process and shard groups elsewhere."""
 
-    def __init__(self, model: Model, groups: Sequence[Group], total: int, rows: int | None = None) -> None:
-        """Take groups that hold `total` documents together, and as many rows where these are not more."""
+    def __init__(
+        self,
+        model: Model,
+        groups: Sequence[Group],
+        total: int,
+        rows: int | None = None,
+        reranking: Reranking | None = None,
+        queue_seconds: float = math.inf,
+        noted: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Take groups that hold `total` documents together, and as many rows where these are not more.
+
+        Questions that would wait for the encoder for longer than `queue_seconds`, and than two batches take, are
+        refused. `noted` is called with the size of each batch.
+        """
         self.model, self.groups, self.total, self.rows = model, groups, total, rows or total
+        self.reranking = reranking
+        self.batches: Batches[tuple[Questions, int], Routes] = Batches(self._routed, ROUTED, noted=noted)
+        self.queue_seconds = queue_seconds
         # torch stays off the replica's loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
 
-    async def search(self, questions: Questions, k: int, beam: int, wanted: Filter | None = None) -> Answers:
+    async def search(
+        self, questions: Questions, k: int, beam: int, wanted: Filter | None = None, budget: int = 0
+    ) -> Answers:
         """The best k documents of each question in at most `beam` leaves, or by a level where the spec says.
 
         With a filter, of those that it lets through; a question then visits more leaves until enough match, or until it
-        has visited `search.widest`. InputError where the router needs texts.
+        has visited `search.widest`. With a budget, re-ranked by as many calls of the cross-encoder for each question;
+        where that is lost, the answers are as they were, and name it. InputError where the router needs texts.
         """
         began = time.perf_counter()
         how = self.model.comparing
+        if self.reranking is not None and budget and self.reranking.everywhere:
+            beam = self.model.router.n_leaves
         routes = await (self.route(questions, beam) if how is None else self._compared(questions, how))
         scanning = time.perf_counter()
+        pool = None if self.reranking is None or not budget else max(k, self.reranking.pool(self.rows))
         if routes.level is None:
-            ranking, leaves_QB, lost = await self._widened(routes, k, beam, wanted)
+            ranking, leaves_QB, lost = await self._widened(routes, k, beam, wanted, pool)
         else:
-            ranking, lost = await self._level(routes.level, k, wanted)
+            ranking, lost = await self._level(routes.level, k, wanted, pool)
             leaves_QB = routes.leaves_QB
         scanned = time.perf_counter()
-        queue_ms = 1e3 * (scanning - began) - routes.encode_ms - routes.route_ms
-        ms = {"queue": max(0.0, queue_ms), "encode": routes.encode_ms, "route": routes.route_ms}
+        ms = {"queue": routes.queue_ms, "encode": routes.encode_ms, "route": routes.route_ms}
         ms["scan"] = 1e3 * (scanned - scanning)
+        if self.reranking is not None and pool is not None and not isinstance(questions, np.ndarray):
+            ranking, whole = await self.reranking(questions, routes.encoded.numpy, ranking, k, budget)
+            lost = lost if whole else [[*names, RERANKER] for names in lost]
+            ms["rerank"] = 1e3 * (time.perf_counter() - scanned)
         each = await beside(ranking.row_QK.size, answers, ranking, leaves_QB, self.total, k)
         ms["total"] = 1e3 * (time.perf_counter() - began)
-        return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()})
+        return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()}, routes)
 
     async def route(self, questions: Questions, beam: int) -> Routes:
         """The leaves of each question, at most `beam`; InputError where the router reads tokens but got vectors."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._route, questions, beam)
+        if self.batches.overdue(self.queue_seconds):
+            raise overloaded("questions wait too long for the encoder; retry in a second")
+        routes, waited = await self.batches(
+            (questions, beam), len(questions), key=(isinstance(questions, np.ndarray), beam)
+        )
+        return replace(routes, queue_ms=1e3 * waited)
+
+    async def _routed(self, asked: Sequence[tuple[Questions, int]]) -> list[Routes]:
+        """Routes of several requests' questions of one kind and beam, encoded and routed together."""
+        parts, beam = [questions for questions, _ in asked], asked[0][1]
+        every: Questions = parts[0]
+        if len(parts) > 1:
+            texts = [text for part in parts for text in part]
+            every = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
+        whole = await asyncio.get_running_loop().run_in_executor(self._thread, self._route, every, beam)
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        return [whole.of(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
     async def lost(self) -> list[str]:
         """Names of the shard groups that do not answer now."""
@@ -123,7 +186,10 @@ class Engine:
 
     async def _compared(self, questions: Questions, how: Comparing) -> Routes:
         """No leaves, but what a search by a level compares documents with."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._compare, questions, how)
+        began = time.perf_counter()
+        routes = await asyncio.get_running_loop().run_in_executor(self._thread, self._compare, questions, how)
+        worked = routes.encode_ms + routes.route_ms
+        return replace(routes, queue_ms=max(0.0, 1e3 * (time.perf_counter() - began) - worked))
 
     def _route(self, questions: Questions, beam: int) -> Routes:
         began = time.perf_counter()
@@ -147,9 +213,11 @@ class Engine:
         return Encoded.of(questions) if isinstance(questions, np.ndarray) else self.model.encode(questions)
 
     async def _widened(
-        self, routes: Routes, k: int, beam: int, wanted: Filter | None
+        self, routes: Routes, k: int, beam: int, wanted: Filter | None, pool: int | None
     ) -> tuple[Ranking, Ints, list[list[str]]]:
         """The best k of each question, the leaves [q, β] that it visited, and the lost groups that hold some of them.
+
+        To be re-ranked, the best `pool` of the same leaves, their documents whole.
 
         With a filter, questions for which too few match visit more leaves; not those that lack a group.
         """
@@ -159,7 +227,7 @@ class Engine:
         lost: list[list[str]] = [[] for _ in range(len(routes.encoded))]
         while True:
             asked = routes.encoded[widening.asked_A]
-            ranking, gone = await self._scan(asked.numpy, widening.leaves, k, wanted)
+            ranking, gone = await self._scan(asked.numpy, widening.leaves, pool or k, wanted, whole=pool is not None)
             for row, names in zip(widening.asked_A.tolist(), gone, strict=True):
                 lost[row] = names
             widening.put(ranking, np.array([len(names) > 0 for names in gone], dtype=bool))
@@ -170,23 +238,31 @@ class Engine:
             widening.visit(await loop.run_in_executor(self._thread, self.model.widen, *further))
 
     async def _scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None
+        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None, *, whole: bool
     ) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question over all groups, and for each question the lost groups that hold its leaves."""
         needs = [_within(leaves_QB, group.leaves) for group in self.groups]
 
         def scan(group: Group, need_Q: Bools) -> Awaitable[Ranking]:
-            return group.scan(query_QM[need_Q], leaves_QB[need_Q], k, wanted)
+            return group.scan(query_QM[need_Q], leaves_QB[need_Q], k, wanted, whole=whole)
 
         found, lost = await self._ask(scan, needs)
         parts = [ranking.among(need_Q) for need_Q, ranking in found]
         return merge([Ranking.none(len(query_QM)), *parts], k), lost
 
-    async def _level(self, query: LevelQuery, k: int, wanted: Filter | None) -> tuple[Ranking, list[list[str]]]:
-        """The best k of each question by a level, over all groups, and the lost groups of each question."""
+    async def _level(
+        self, query: LevelQuery, k: int, wanted: Filter | None, pool: int | None
+    ) -> tuple[Ranking, list[list[str]]]:
+        """The best k of each question by a level, over all groups, and the lost groups of each question.
+
+        To be re-ranked, the best `pool`, their documents whole.
+        """
+        k = pool or k
         q, listed = len(query.level_QK), self.model.spec.search.shortlisted(k)
-        every_Q = np.ones(q, dtype=bool)
-        found, lost = await self._ask(lambda group, _: group.level(query, listed, wanted), [every_Q] * len(self.groups))
+        every_Q, whole = np.ones(q, dtype=bool), pool is not None
+        found, lost = await self._ask(
+            lambda group, _: group.level(query, listed, wanted, whole=whole), [every_Q] * len(self.groups)
+        )
         if not found:
             return Ranking.none(q), lost
         shortlists = [shortlist for _, shortlist in found]

@@ -1,6 +1,8 @@
 """Checks of every request before it is parsed: its token, its body, the number of requests at work, its time."""
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -12,6 +14,10 @@ from rayhier.serve.tokens import Tokens
 
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
+PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents")
+"""Paths that are counted by their names; others are counted together."""
+Answered = Callable[[str, int, float], None]
+"""Path, status and seconds of a request."""
 WRITES = ("PUT", "PATCH", "DELETE")
 """Methods that need the token for writing."""
 
@@ -22,8 +28,11 @@ class Guard:
     A request takes one of the slots for work once its body is there: one that sends slowly keeps no other waiting.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, limits: RequestLimits) -> None:
-        self.app, self.limits = app, limits
+    def __init__(
+        self, app: ASGIApp, tokens: Tokens, limits: RequestLimits, answered: Answered = lambda *_: None
+    ) -> None:
+        """Check what an application is asked; `answered` is called after every request, with status 0 where it left."""
+        self.app, self.limits, self._answered = app, limits, answered
         self._tokens = tokens
         self._receive = Receiver(limits)
         self._busy = 0
@@ -33,11 +42,11 @@ class Guard:
         if scope["type"] != "http" or scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
             await self.app(scope, receive, send)
             return
-        begun = False
+        status, began = 0, time.perf_counter()
 
         async def noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal status
+            status = message.get("status", status)
             await send(message)
 
         try:
@@ -45,8 +54,11 @@ class Guard:
         except GoneError:
             return
         except ApiError as error:
-            if not begun:  # else the answer is cut off
-                await respond(error)(scope, receive, send)
+            if not status:  # else the answer is cut off
+                await respond(error)(scope, receive, noted)
+        finally:
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            self._answered(path if path in PATHS else "other", status, time.perf_counter() - began)
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = self.limits.seconds

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
 from fastapi import FastAPI
 from ray.exceptions import RayError
@@ -14,21 +17,31 @@ from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from rayhier.arrays import Floats, Ints
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Ranking, split
 from rayhier.search.comparing import LevelQuery
+from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import Engine, LostError
+from rayhier.serve.batching import Batches
+from rayhier.serve.engine import Answers, Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
+from rayhier.serve.reranking import Reranking
+from rayhier.serve.seen import Seen
 from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version
 from rayhier.spec.filter import Filter
+from rayhier.storage import current
 from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.paths import locate
 
 PING_SECONDS = 2.0
 AGAIN_SECONDS = 1.0
+SCANNED, AT_ONCE = 256, 2
+"""Queries that a group is asked at once, at most, and calls of a group that are on their way."""
+Scan = tuple[Floats, Ints, int, Filter | None, bool]
+"""Queries [q, m], their leaves [q, β], results wanted, a filter, and whether documents are whole."""
 T = TypeVar("T")
 log = logging.getLogger("ray.serve")
 
@@ -52,15 +65,39 @@ class HandleGroup:
     leaves: range
     handle: DeploymentHandle
     seconds: float
+    queue_seconds: float = math.inf
+    noted: Callable[[int], None] = lambda _: None
     _back: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
-    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None) -> Ranking:
-        """The best k results of each query in this group's leaves; LostError where no answer comes in time."""
-        return await self._asked(lambda: self.handle.scan.remote(query_QM, leaves_QB, k, wanted))
+    def __post_init__(self) -> None:
+        self._batches: Batches[Scan, Ranking] = Batches(self._scanned, SCANNED, AT_ONCE, self.noted)
 
-    async def level(self, query: LevelQuery, results: int, wanted: Filter | None = None) -> Shortlist:
+    async def scan(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Ranking:
+        """The best k results of each query in this group's leaves; LostError where no answer comes in time.
+
+        Requests that arrive while others are asked for are asked together, where they want as many of as many leaves.
+        """
+        if self._batches.overdue(self.queue_seconds):
+            raise overloaded(f"questions wait too long for {self.name}; retry in a second")
+        # A filter goes alone: two that are equal are rare, and seldom come together.
+        key = k, leaves_QB.shape[1], whole, None if wanted is None else object()
+        ranking, _ = await self._batches((query_QM, leaves_QB, k, wanted, whole), len(query_QM), key)
+        return ranking
+
+    async def _scanned(self, asked: Sequence[Scan]) -> list[Ranking]:
+        """Rankings of several requests' queries, by one call of the group."""
+        _, _, k, wanted, whole = asked[0]
+        query_QM, leaves_QB = (np.concatenate(own) for own in zip(*((one[0], one[1]) for one in asked), strict=True))
+        ranking = await self._asked(lambda: self.handle.scan.remote(query_QM, leaves_QB, k, wanted, whole=whole))
+        return split(ranking, [len(one[0]) for one in asked])
+
+    async def level(
+        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Shortlist:
         """The group's shortlist of each query by a level of the tree; LostError where no answer comes in time."""
-        return await self._asked(lambda: self.handle.level.remote(query, results, wanted))
+        return await self._asked(lambda: self.handle.level.remote(query, results, wanted, whole=whole))
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._back is not None and not self._back.done():
@@ -95,21 +132,33 @@ class HandleGroup:
 class Ingress:
     """Answers HTTP requests: encodes, routes, has the groups scan, merges. Keeps its version from vacuum."""
 
-    def __init__(self, args: ServeArgs, version: Version, parts: list[ShardRange], *handles: DeploymentHandle) -> None:
-        self._pins = contextlib.ExitStack()
+    def __init__(
+        self,
+        args: ServeArgs,
+        version: Version,
+        parts: list[ShardRange],
+        reranker: DeploymentHandle | None,
+        *handles: DeploymentHandle,
+    ) -> None:
+        self._pins, seen = contextlib.ExitStack(), Seen()
         torch.set_num_threads(args.encoder_threads)
         self._args = args
         self._tokens = Tokens(args.token_file, args.write_token_file)
         manifest = self._pins.enter_context(version.reading()).manifest
         model = version.model(args.encoder_precision).load()
+        self._seen, queue = seen, args.limits.queue_seconds
         groups = [
-            HandleGroup(part.name, part.leaves, handle, args.shard_seconds)
+            HandleGroup(part.name, part.leaves, handle, args.shard_seconds, queue, partial(seen.batched, "scan"))
             for part, handle in zip(parts, handles, strict=True)
         ]
         _ = model.search_router
         precision = str(model.text_encoder.dtype).removeprefix("torch.")
         self._index = describe(version, manifest, args, [part.name for part in parts], precision)
-        self._engine = Engine(model, groups, manifest.documents, manifest.rows)
+        reranking = None if reranker is None else open_reranking(version, reranker, args.reranker_seconds)
+        self._engine = Engine(
+            model, groups, manifest.documents, manifest.rows, reranking, queue, partial(seen.batched, "encode")
+        )
+        seen.version.set(version.number)
 
     def __del__(self) -> None:
         """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
@@ -125,7 +174,34 @@ class Ingress:
             self._tokens,
             origins=args.cors_origins,
             log_queries=args.log_queries,
+            note=self._note,
+            answered=self._seen.answered,
         )
+
+    def _note(self, given: Answers) -> None:
+        """Keep count of what answers took."""
+        self._seen.searched(given.ms, [answer.documents for answer in given.answers], given.lost)
+        self._seen.read(sum(answer.calls or 0 for answer in given.answers))
+
+
+def open_reranking(version: Version, handle: DeploymentHandle, seconds: float) -> Reranking | None:
+    """What re-ranks answers by the deployment behind a handle; None where the spec re-ranks nothing."""
+    workdir, now = locate(version.workdir), version.now
+    found = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
+    for artifact in found.values():
+        artifact.verify()
+
+    async def score(queries: Sequence[str], items: Sequence[str]) -> Floats:
+        async with asyncio.timeout(seconds):
+            answer: Floats = await handle.score.remote(list(queries), list(items))
+            return answer
+
+    def unasked(*_: object) -> Floats:
+        raise AssertionError("replaced by each request's own")
+
+    with version.reading() as leaf_map:
+        reranker = open_reranker(now.spec, found, leaf_map, unasked)
+    return None if reranker is None else Reranking(reranker, score)
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
@@ -147,6 +223,8 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         precision=precision,
         fields=dict(spec.corpus.field_types),
         k=spec.search.k,
+        rerank=spec.search.rerank.type,
+        budget=0 if spec.search.rerank.type == "none" else spec.search.rerank.budget,
         how=spec.search.how,
         beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
         limits=args.limits.model_dump(),

@@ -102,6 +102,12 @@ class SearchRequest(_Request):
     beam: Count | None = None
     """Most leaves to visit; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
+    rerank: bool | None = None
+    """Whether a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
+    budget: Count | None = None
+    """Most documents that it reads for a question; default: `budget` of `GET /v1/index`."""
+    explain: bool = False
+    """Whether the answer says how it came about: leaves with their probabilities, rows scored."""
     include: Include | None = None
     """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
@@ -121,6 +127,12 @@ class BatchRequest(_Request):
     beam: Count | None = None
     """Most leaves to visit for each question; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
+    rerank: bool | None = None
+    """Whether a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
+    budget: Count | None = None
+    """Most documents that it reads for a question; default: `budget` of `GET /v1/index`."""
+    explain: bool = False
+    """Whether the answer says how it came about: leaves with their probabilities, rows scored."""
     include: Include | None = None
     """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
@@ -154,6 +166,8 @@ class Result(_Body):
     """Text of the document; of its best passage where the corpus is cut into passages."""
     fields: dict[str, Any] | None
     """Values of the fields that the corpus declares."""
+    estimated: bool = False
+    """Whether a re-ranked result was not read by the cross-encoder: its score is what those read make of it."""
 
 
 class Visits(_Body):
@@ -169,6 +183,28 @@ class Visits(_Body):
     """Whether `k` documents were found; false where the leaves that may be visited hold fewer that match."""
 
 
+class RoutedLeaf(_Body):
+    """One leaf that a question would visit."""
+
+    leaf: int
+    log_prob: float
+    """Natural logarithm of the probability that the router gives the leaf for this question."""
+    log_density: float | None
+    """`log_prob` less the logarithm of the leaf's size, as the router knows it: how probable a document in it is. Null
+    where the router knows no sizes."""
+
+
+class Explanation(_Body):
+    """How an answer came about."""
+
+    leaves: list[RoutedLeaf]
+    """Leaves that the question was routed to, in the order of visit, before a filter made it visit more."""
+    scanned: int
+    """Rows scored: a document in two of the leaves counts twice; with a filter, those that match."""
+    widened: int
+    """Leaves visited beyond these, since too few documents matched the filter."""
+
+
 class AnswerBody(_Body):
     """Results of one question, best first."""
 
@@ -177,7 +213,11 @@ class AnswerBody(_Body):
     partial: bool
     """Whether results are missing: a shard group that holds leaves of this question did not answer."""
     lost: list[str]
-    """Names of the shard groups that did not answer."""
+    """Names of the shard groups that did not answer, and `reranker` where an answer is not re-ranked for its want."""
+    calls: int | None = None
+    """Documents that the cross-encoder read; null where the answer is not re-ranked."""
+    explain: Explanation | None = None
+    """How the answer came about; null unless the request asks for it."""
 
 
 class SearchResponse(AnswerBody):
@@ -213,17 +253,6 @@ class BatchResponse(_Body):
     """Version of the index that was searched."""
     ms: dict[str, float]
     """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
-
-
-class RoutedLeaf(_Body):
-    """One leaf that a question would visit."""
-
-    leaf: int
-    log_prob: float
-    """Natural logarithm of the probability that the router gives the leaf for this question."""
-    log_density: float | None
-    """`log_prob` less the logarithm of the leaf's size, as the router knows it: how probable a document in it is. Null
-    where the router knows no sizes."""
 
 
 class RouteResponse(_Body):
@@ -266,6 +295,10 @@ class IndexResponse(_Body):
     """Fields that the corpus declares, and their types: what filters may name."""
     k: int
     """Results for a question that gives no `k`."""
+    rerank: str
+    """How results are re-ranked by a cross-encoder: none, rnr, axn or adacur."""
+    budget: int
+    """Documents that the cross-encoder reads for a question; 0 where there is none."""
     how: Literal["leaves", "level"]
     """Whether a question visits leaves, or is compared with all documents by a level of the tree."""
     beam: int

@@ -29,4 +29,6 @@ class Shown:
         if self._left < 0:
             said = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: ask for fewer results,"
             raise ApiError(422, "answer_too_large", f"{said} fewer questions at once, or less of each by include")
-        return Result(id=hit.id, score=hit.score, leaf=hit.leaf, title=title, text=text, fields=fields)
+        return Result(
+            id=hit.id, score=hit.score, leaf=hit.leaf, title=title, text=text, fields=fields, estimated=hit.estimated
+        )

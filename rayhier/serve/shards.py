@@ -50,13 +50,17 @@ class ShardGroup:
         """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
         self._pins.close()
 
-    async def scan(self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None) -> Ranking:
+    async def scan(
+        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Ranking:
         """The best k results of each query in those of its leaves that this group holds, and that match the filter."""
-        return await self._work(lambda: self._leaves.scan(query_QM, leaves_QB, k, wanted))
+        return await self._work(lambda: self._leaves.scan(query_QM, leaves_QB, k, wanted, whole=whole))
 
-    async def level(self, query: LevelQuery, results: int, wanted: Filter | None = None) -> Shortlist:
+    async def level(
+        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Shortlist:
         """The shortlist of each query in this group by a level of the tree; it holds `results` results."""
-        return await self._work(lambda: self._shortlist(query, results, wanted))
+        return await self._work(lambda: self._shortlist(query, results, wanted, whole=whole))
 
     async def ping(self) -> None:
         """Search once; an answer means that this replica finds what is in its files, and that nobody changed them."""
@@ -98,10 +102,10 @@ class ShardGroup:
         self._failed = 0
         return done
 
-    def _shortlist(self, query: LevelQuery, results: int, wanted: Filter | None) -> Shortlist:
+    def _shortlist(self, query: LevelQuery, results: int, wanted: Filter | None, *, whole: bool) -> Shortlist:
         if self._levels is None:
             raise ValueError("level: got a query for an index whose spec searches leaves")
-        return self._levels.shortlist(query, results, wanted)
+        return self._levels.shortlist(query, results, wanted, whole=whole)
 
     def _probe(self) -> None:
         if not self._intact():

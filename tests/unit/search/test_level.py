@@ -178,7 +178,7 @@ class Near:
     levels: LevelScan
     name = "near"
 
-    async def level(self, query, results, wanted):
+    async def level(self, query, results, wanted, whole=False):
         return self.levels.shortlist(query, results, wanted)
 
 

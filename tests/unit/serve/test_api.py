@@ -39,6 +39,8 @@ INDEX = IndexResponse(
     precision="float32",
     fields={"year": "int"},
     k=7,
+    rerank="none",
+    budget=0,
     how="leaves",
     beam=2,
     limits=LIMITS.model_dump(),
@@ -55,7 +57,7 @@ class Canned:
         self.enough = True
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
 
-    async def search(self, asked, k, beam, wanted):
+    async def search(self, asked, k, beam, wanted=None, budget=0):
         self.asked.append((asked, k, beam))
         self.filters.append(wanted)
         if self.error is not None:
@@ -527,7 +529,7 @@ def test_answers_show_what_is_included(client, parts):
 
 def test_an_answer_has_a_limit_of_bytes(engine):
     hits = [Hit(f"d{n}", 0.5, 3, "title", "é" * 1_000, {"year": 1999}) for n in range(40)]
-    engine.search = lambda asked, k, beam, wanted: asyncio.sleep(
+    engine.search = lambda asked, k, beam, wanted, budget: asyncio.sleep(
         0, Answers([Answer(hits, [3], 40, 0.4)] * len(asked), [[]] * len(asked), {})
     )
     client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
@@ -544,7 +546,7 @@ def test_an_answer_has_a_limit_of_bytes(engine):
 
 def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
     hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
-    engine.search = lambda asked, k, beam, wanted: asyncio.sleep(0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {}))
+    engine.search = lambda asked, k, beam, wanted, budget: asyncio.sleep(0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {}))
     make, threads = results.Result, []
 
     def noting(**given):

@@ -36,7 +36,7 @@ class Near:
     gone: bool = False
     asked: list = field(default_factory=list)
 
-    async def scan(self, query_QM, leaves_QB, k, wanted=None):
+    async def scan(self, query_QM, leaves_QB, k, wanted=None, whole=False):
         if self.gone:
             raise LostError(self.name)
         self.asked.append(leaves_QB)

@@ -124,7 +124,7 @@ class Here:
     def __init__(self, leaf_map):
         self.leaves, self.shards = range(L), LeafScan.mapped(leaf_map)
 
-    async def scan(self, query_QM, leaves_QB, k, wanted):
+    async def scan(self, query_QM, leaves_QB, k, wanted, whole=False):
         return self.shards.scan(query_QM, leaves_QB, k, wanted)
 
     async def answers(self):
