@@ -238,6 +238,7 @@ class _Steps:
         if spec.cross_encoder is None or folder is None:
             return []
         training, kept = spec.cross_encoder.train, spec.scores.judged if spec.scores else 0
+        unchanged = ["layers"] if spec.cross_encoder.layers is None else []
         others = [] if training is None else [published_pairs(place) for place in training.pairs]
         made = self._step(
             "cross_encoder",
@@ -245,7 +246,7 @@ class _Steps:
             base,
             sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
             weights=folder.files,
-            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "device", "batch_size"),
+            cross_encoder=_fields(spec.cross_encoder, "model", "sha256", "device", "batch_size", *unchanged),
             pairs=others,
             kept=kept if training is not None else 0,
         )

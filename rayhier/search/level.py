@@ -69,6 +69,10 @@ class LevelPart:
                 score_T[here_T] = self._compare(query_X, again_TX)
         return score_QT
 
+    def intact(self) -> bool:
+        """Whether the mapped files, where there are any, are as they were when they were opened."""
+        return self._lease is None or self._lease.intact()
+
     def _compare(self, query_X: Floats, again_TX: Floats) -> Floats:
         if self.how.again == "level" and self.how.similarity == "tv":
             return np.asarray(-0.5 * np.abs(again_TX - query_X).sum(axis=1))
@@ -127,6 +131,10 @@ class LevelScan:
             if any(leaf in leaves.leaves for leaf in shard.leaves)
         }
         return cls(how, parts, leaves)
+
+    def intact(self) -> bool:
+        """Whether the files of all parts, and of the leaves, are as they were when they were opened."""
+        return self._leaves.intact() and all(part.intact() for part in self._parts.values())
 
     def shortlist(
         self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Self
 
+import numpy as np
 import torch
 
 from rayhier.arrays import Floats, Ints
@@ -11,6 +12,7 @@ from rayhier.embed.encode import TextEncoder
 from rayhier.embed.tokeniser import Tokens
 from rayhier.model.encoded import Encoded
 from rayhier.model.encoder import ResidualHead, load_head
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
 from rayhier.search.comparing import Comparing
@@ -119,6 +121,16 @@ class Model:
         InputError where the router reads tokens and only vectors are known.
         """
         return _route(self.router, encoded, beam)[0]
+
+    def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
+        """Log-densities [q, beam] of leaves: their log-probabilities less the logarithms of their sizes.
+
+        None where the router knows no sizes: it then visits leaves in the order of probability, not of density.
+        """
+        if not isinstance(self.router, LearnedIvfRouter):
+            return None
+        log_size_L = self.router.log_size_L.cpu().numpy()
+        return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # of leaf -1, no leaf, it stays -inf
 
 
 def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:

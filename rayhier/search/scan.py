@@ -68,6 +68,10 @@ class LeafScan:
             if slot.holds_leaves:
                 _ = slot.segment.lists
 
+    def intact(self) -> bool:
+        """Whether the files of all open segments are as they were when they were opened."""
+        return all(slot.intact() for slot in self._slots)
+
     def scan(
         self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
     ) -> Ranking:
@@ -196,6 +200,10 @@ class Slot:
             with self._lock:
                 self._segment = self._segment or self._open()
         return self._segment
+
+    def intact(self) -> bool:
+        """Whether the segment, where it is open, is as it was when it was opened."""
+        return self._segment is None or self._segment.intact()
 
 
 @dataclass(frozen=True)

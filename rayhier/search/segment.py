@@ -60,6 +60,9 @@ class Segment(Protocol):
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
 
+    def intact(self) -> bool:
+        """Whether what the rows are read from is as it was when it was opened."""
+
 
 @dataclass(frozen=True)
 class MemorySegment:
@@ -109,6 +112,10 @@ class MemorySegment:
         """Inner products [a] of queries [a, m] and rows [a]."""
         return np.asarray(np.einsum("am,am->a", query_AM, self.vector_NM[row_A]))
 
+    def intact(self) -> bool:
+        """Always: no other program writes this one's memory."""
+        return True
+
 
 def read_segment(
     leaf_map: LeafMap, shards: Sequence[Shard], fields: Sequence[str] = ()
@@ -148,6 +155,10 @@ class MappedSegment:
     def folder(self) -> Path:
         """Folder of the mapped files."""
         return self.lease.folder
+
+    def intact(self) -> bool:
+        """Whether the mapped files are as they were when they were opened."""
+        return self.lease.intact()
 
     @cached_property
     def table(self) -> pa.Table:

@@ -7,33 +7,47 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
 
+from rayhier.progress import say
+from rayhier.serve.config import Local, look
 from rayhier.spec import InputError
 
-if TYPE_CHECKING:
-    from rayhier.serve.local import Local
+STOPPED = 130
+"""Exit code of a server that Ctrl-C stopped."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Deploy a copy of the config, print a sample query and serve until stopped; exit code 2 for a user's mistake."""
+    """Deploy a copy of the config, print a sample query and serve until stopped.
+
+    The exit code is 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM.
+    """
     given = _parser().parse_args(arguments)
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
-    from rayhier.serve.local import deploy, prepare
-
     try:
-        local = prepare(given.config, given.workdir, given.token_file, given.port)
-        print(f"starting {local.spec.name} from {local.args.workdir}", flush=True)
-        deploy(local)
+        looked = look(given.config, given.workdir, given.token_file, given.port)
+        print(f"starting {looked.spec.name} from {looked.args.workdir}", flush=True)
+        _serve(looked)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(hint(local), flush=True)
-    _stay()
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return STOPPED
     return 0
 
 
-def hint(local: "Local") -> str:
+def _serve(looked: Local) -> None:
+    say("  loading libraries")  # seconds, which is why what is cheap to look at was looked at before
+    from rayhier.serve.local import checked, deploy
+
+    local = checked(looked)
+    deploy(local)
+    print(hint(local), flush=True)
+    _stay()
+
+
+def hint(local: Local) -> str:
     """Lines to print once the server runs: its address and a sample query; names the token's file, never the token."""
     token = local.args.token_file
     header = "" if token is None else f"""\n  -H "Authorization: Bearer $(cat '{token}')" \\"""
@@ -48,14 +62,18 @@ def _stay() -> None:
     """Wait for Ctrl-C or SIGTERM, then shut Serve down."""
     from ray import serve
 
+    def end(*_: int | FrameType | None) -> None:
+        sys.exit(0)
+
     # Ray's own handler of SIGTERM prints a stack and aborts; a shell starts a script's background jobs without SIGINT.
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, end)
     try:
         threading.Event().wait()
-    except KeyboardInterrupt:
-        print("stopping", flush=True)
     finally:
+        for one in (signal.SIGINT, signal.SIGTERM):  # a second Ctrl-C would leave replicas behind
+            signal.signal(one, signal.SIG_IGN)
+        print("stopping", flush=True)
         serve.shutdown()
 
 

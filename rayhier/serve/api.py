@@ -1,5 +1,6 @@
 """The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer behind it."""
 
+import logging
 from collections.abc import Awaitable, Sequence
 from typing import Any, Protocol
 
@@ -11,9 +12,13 @@ from starlette.middleware import Middleware
 
 from rayhier.search.answer import Answer
 from rayhier.serve.args import RequestLimits
+from rayhier.serve.beside import beside
+from rayhier.serve.body import json_route, most_values
+from rayhier.serve.cors import cross_origin
 from rayhier.serve.engine import Answers, Questions, Routes
-from rayhier.serve.errors import RETRY, ApiError, install, invalid
+from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.guard import Guard
+from rayhier.serve.handlers import install
 from rayhier.serve.models import (
     AnswerBody,
     BatchRequest,
@@ -21,7 +26,7 @@ from rayhier.serve.models import (
     ErrorBody,
     Health,
     IndexResponse,
-    Result,
+    Part,
     RoutedLeaf,
     RouteRequest,
     RouteResponse,
@@ -29,18 +34,27 @@ from rayhier.serve.models import (
     SearchResponse,
     Visits,
 )
+from rayhier.serve.ready import Readiness
+from rayhier.serve.results import Shown
+from rayhier.serve.tokens import Tokens
 from rayhier.spec.filter import Filter, parse
 
+log = logging.getLogger("ray.serve")
+UNIT_WITHIN = 0.01
+"""How far the length of a vector may be from 1 where similarity is cosine: clients round vectors to few bits."""
 SAID = {
-    400: "The body is not Unicode text, or is nested too deep.",
+    400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
+    403: "The token only reads.",
     404: "No such path.",
     405: "Wrong method for this path; the header Allow lists the right ones.",
-    413: "The body is too large.",
-    415: "The body is not application/json.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large, or holds too many values.",
+    415: "The body is not application/json in UTF-8.",
     422: "The request is invalid; the message says where, and what is allowed.",
     500: "A defect in the server; its log has the error.",
     503: "Too many requests at once, or a shard group did not answer a `strict` request; Retry-After: seconds to wait.",
+    504: "No answer within limits.seconds.",
 }
 
 
@@ -60,21 +74,31 @@ class Backend(Protocol):
         """Names of the shard groups that do not answer now."""
 
 
-def api(engine: Backend, index: IndexResponse, limits: RequestLimits, token: str | None) -> FastAPI:
-    """The HTTP application that serves one index."""
+def api(
+    engine: Backend,
+    index: IndexResponse,
+    limits: RequestLimits,
+    tokens: Tokens | None = None,
+    *,
+    origins: Sequence[str] = (),
+    log_queries: bool = False,
+) -> FastAPI:
+    """The HTTP application that serves one index, to pages of some origins too."""
+    tokens = tokens or Tokens(None)
     app = FastAPI(
         title="rayhier",
         version="1",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(Guard, token=token, limits=limits)],
+        middleware=[*cross_origin(origins), Middleware(Guard, tokens=tokens, limits=limits)],
         responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
     )
+    app.router.route_class = json_route(most_values(limits, index.dimension))
     install(app)
     _health(app, engine)
-    _questions(app, engine, _Ask(index, limits), index)
-    if token is not None:
+    _questions(app, engine, _Ask(index, limits, log_queries=log_queries), index)
+    if tokens.required:
         _say_token(app)
     return app
 
@@ -82,8 +106,8 @@ def api(engine: Backend, index: IndexResponse, limits: RequestLimits, token: str
 class _Ask:
     """Converts requests to what an engine takes; ApiError where a request exceeds a limit."""
 
-    def __init__(self, index: IndexResponse, limits: RequestLimits) -> None:
-        self.index, self.limits = index, limits
+    def __init__(self, index: IndexResponse, limits: RequestLimits, *, log_queries: bool) -> None:
+        self.index, self.limits, self.log_queries = index, limits, log_queries
 
     def k(self, given: int | None) -> int:
         return _within("k", self.index.k if given is None else given, self.limits.max_k)
@@ -101,6 +125,10 @@ class _Ask:
         """The filter; InputError, answered 422, where it is none over the declared fields."""
         return None if given is None else parse(given, self.index.fields)
 
+    def shown(self, include: Sequence[Part] | None) -> Shown:
+        """What a response shows of documents."""
+        return Shown(include, self.limits.max_answer_bytes)
+
     def one(self, asked: SearchRequest | RouteRequest) -> Questions:
         if asked.vector is not None:
             return self._vectors("vector", [asked.vector])
@@ -116,6 +144,8 @@ class _Ask:
         longest = max(len(text) for text in texts)
         if longest > self.limits.max_query:
             raise invalid(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
+        for text in texts if self.log_queries else ():
+            log.info("%s: %r", name, text)
         return texts
 
     def _vectors(self, name: str, vectors: list[list[float]]) -> Questions:
@@ -123,7 +153,13 @@ class _Ask:
         sizes = {len(vector) for vector in vectors} - {self.index.dimension}
         if sizes:
             raise invalid(f"{name}: got {max(sizes)} numbers; allowed: {self.index.dimension}, the index's dimension")
-        return np.array(vectors, dtype=np.float32)
+        vector_QM = np.array(vectors, dtype=np.float32)
+        if self.index.similarity == "cosine":
+            length_Q = np.linalg.norm(vector_QM, axis=1)
+            worst = length_Q[np.abs(length_Q - 1).argmax()]
+            if abs(worst - 1) > UNIT_WITHIN:
+                raise invalid(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
+        return vector_QM
 
     def _few(self, name: str, asked: Sequence[object]) -> None:
         if len(asked) > self.limits.max_batch:
@@ -137,19 +173,21 @@ def _within(name: str, given: int, most: int) -> int:
 
 
 def _health(app: FastAPI, engine: Backend) -> None:
+    ready = Readiness(engine.lost)
+
     @app.get("/healthz", summary="Check that the server is up", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.get(
         "/readyz",
-        summary="Check that every shard group answers",
+        summary="Check that every shard group answers a search",
         response_model=Health,
         responses={503: {"model": Health, "description": "Some shard groups do not answer; `lost` names them."}},
         tags=["health"],
     )
     async def readyz() -> JSONResponse:
-        lost = await engine.lost()
+        lost = await ready()
         return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
 
 
@@ -158,40 +196,55 @@ def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse) -
     async def search(asked: SearchRequest) -> SearchResponse:
         wanted = ask.wanted(asked.filter)
         given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam), wanted)
-        (body,) = _bodies(given, strict=asked.strict)
+        (body,) = await _bodies(given, ask.shown(asked.include), strict=asked.strict)
         return SearchResponse(**dict(body), version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
         wanted = ask.wanted(asked.filter)
         given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam), wanted)
-        return BatchResponse(answers=_bodies(given, strict=asked.strict), version=index.version, ms=given.ms)
+        bodies = await _bodies(given, ask.shown(asked.include), strict=asked.strict)
+        return BatchResponse(answers=bodies, version=index.version, ms=given.ms)
 
-    @app.post("/v1/route", summary="List the leaves that a question would visit", tags=["search"])
+    @app.post(
+        "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
+    )
     async def route(asked: RouteRequest) -> RouteResponse:
         routes = await engine.route(ask.one(asked), ask.beam(asked.beam))
-        pairs = zip(routes.leaves_QB[0].tolist(), routes.log_prob_QB[0].tolist(), strict=True)
-        leaves = [RoutedLeaf(leaf=leaf, log_prob=log_prob) for leaf, log_prob in pairs if leaf >= 0]
-        return RouteResponse(leaves=leaves, version=index.version)
+        return _routed(routes, index.version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:
         return index
 
 
-def _bodies(given: Answers, *, strict: bool) -> list[AnswerBody]:
+def _routed(routes: Routes, version: int) -> RouteResponse:
+    """The leaves of the one question that was routed."""
+    leaves, density_QB = routes.leaves_QB[0].tolist(), routes.log_density_QB
+    densities = [None] * len(leaves) if density_QB is None else density_QB[0].tolist()
+    listed = [
+        RoutedLeaf(leaf=leaf, log_prob=log_prob, log_density=log_density)
+        for leaf, log_prob, log_density in zip(leaves, routes.log_prob_QB[0].tolist(), densities, strict=True)
+        if leaf >= 0
+    ]
+    return RouteResponse(leaves=listed, order="probability" if density_QB is None else "density", version=version)
+
+
+async def _bodies(given: Answers, shown: Shown, *, strict: bool) -> list[AnswerBody]:
     """Response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
     names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
-    return [_one(answer, lost) for answer, lost in zip(given.answers, given.lost, strict=True)]
+    results = sum(len(answer.hits) for answer in given.answers)
+    return await beside(results, _all, given, shown)
 
 
-def _one(answer: Answer, lost: list[str]) -> AnswerBody:
-    results = [
-        Result(id=hit.id, score=hit.score, leaf=hit.leaf, title=hit.title, text=hit.text, fields=hit.fields)
-        for hit in answer.hits
-    ]
+def _all(given: Answers, shown: Shown) -> list[AnswerBody]:
+    return [_one(answer, lost, shown) for answer, lost in zip(given.answers, given.lost, strict=True)]
+
+
+def _one(answer: Answer, lost: list[str], shown: Shown) -> AnswerBody:
+    results = [shown(hit) for hit in answer.hits]
     visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
     return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost)
 

@@ -4,15 +4,17 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import BackpressureConfig
 
-from rayhier.serve.args import ServeArgs, read_token
+from rayhier.serve.args import ServeArgs
 from rayhier.serve.ingress import Ingress, ShardRange
 from rayhier.serve.shards import ShardGroup
+from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
-HEADROOM = 4
-"""Requests that Serve passes to an ingress, as a multiple of those it works on: the ingress itself refuses the rest."""
+PASSED_ON = 10_000
+"""Requests that Serve passes to an ingress at once: so many that it refuses them itself, in its errors' form."""
+UNLIMITED = -1
 RETRY = BackpressureConfig(retry_after_s=1)
 
 
@@ -36,16 +38,14 @@ def build(args: ServeArgs) -> Application:
         serve.ingress()(Ingress),
         name="ingress",
         ray_actor_options={"num_cpus": 0.5},
-        max_ongoing_requests=HEADROOM * most,
-        max_queued_requests=most,
-        backpressure_config=RETRY,
+        max_ongoing_requests=PASSED_ON,
+        max_queued_requests=UNLIMITED,
     ).bind(args, version, parts, *scanning)
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     """The version to serve, its manifest and each group's leaves; InputError where args are wrong. Needs no cluster."""
-    if args.token_file is not None:
-        read_token(args.token_file)
+    Tokens(args.token_file, args.write_token_file)
     version, manifest = Version.newest(args.workdir)
     search = version.now.spec.search
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))

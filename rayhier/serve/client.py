@@ -1,35 +1,52 @@
 """Query a served index from Python.
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
+
+Every failure to get an answer is an `ApiError`; its status is 0 where no server answered. A question that no server
+could answer, text where a list belongs for instance, is a ValueError before anything is sent.
 """
 
+import asyncio
 import json
+import operator
+import random
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from http.client import IncompleteRead
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.client import HTTPException, IncompleteRead
+from typing import Any, Self, SupportsFloat, SupportsIndex, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from rayhier.serve.errors import ApiError
-from rayhier.serve.models import BatchResponse, ErrorBody, IndexResponse, RouteResponse, SearchResponse
+from rayhier.serve.models import BatchResponse, ErrorBody, IndexResponse, Part, RouteResponse, SearchResponse
 
 ANSWER_SHOWN = 200
 """Characters shown of an answer that cannot be parsed."""
+PAUSE_SECONDS = 0.25
+"""Least pause before the first retry; every further one is at least twice as long."""
+LONGEST_PAUSE_SECONDS = 30.0
+"""A server that asks for a longer pause than this is not asked again."""
 
-Question = str | Sequence[float]
-"""A question as text, or as its vector."""
+Question = str | Sequence[SupportsFloat]
+"""A question as text, or as its vector: a list, a tuple or an array of numbers."""
 Response = TypeVar("Response", bound=BaseModel)
+T = TypeVar("T")
 
 
 class Client:
-    """Asks one server; ApiError (status, code, message) where it refuses, or answers what this version cannot read."""
+    """Asks one server; ApiError (status, code, message) where it refuses, is not reached, or answers what is unknown.
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 30.0) -> None:
+    A request that is answered 503 is sent again, at most `retries` times, after the pause that the server asks for.
+    """
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2) -> None:
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"url: got {url!r}; allowed: http://… or https://…")
-        self.url, self.timeout = url.rstrip("/"), timeout
+        self.url, self.timeout, self.retries = url.rstrip("/"), timeout, retries
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -37,48 +54,38 @@ class Client:
     def search(
         self,
         question: Question,
-        k: int | None = None,
-        beam: int | None = None,
+        k: SupportsIndex | None = None,
+        beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         *,
+        include: Sequence[Part] | None = None,
         strict: bool = False,
     ) -> SearchResponse:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
 
         With a filter over the declared fields, in as many leaves as hold enough documents that match.
         """
-        body: dict[str, Any] = {
-            _kind(question, "query", "vector"): _plain(question),
-            "k": k,
-            "beam": beam,
-            "strict": strict,
-        }
-        body |= {} if filter is None else {"filter": filter}
+        asked = _asked(k, beam, filter, include, strict=strict)
+        body = {_kind(question, "query", "vector"): _plain(question), **asked}
         return self._ask(SearchResponse, "/v1/search", body)
 
     def search_batch(
         self,
         questions: Sequence[Question],
-        k: int | None = None,
-        beam: int | None = None,
+        k: SupportsIndex | None = None,
+        beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         *,
+        include: Sequence[Part] | None = None,
         strict: bool = False,
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
-        kind = _kind(questions[0], "queries", "vectors")
-        body: dict[str, Any] = {
-            kind: [_plain(question) for question in questions],
-            "k": k,
-            "beam": beam,
-            "strict": strict,
-        }
-        body |= {} if filter is None else {"filter": filter}
+        body = {**_all(questions), **_asked(k, beam, filter, include, strict=strict)}
         return self._ask(BatchResponse, "/v1/search:batch", body)
 
-    def route(self, question: Question, beam: int | None = None) -> RouteResponse:
+    def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
         """List the leaves that a question would visit, at most `beam`, in the order of visit."""
-        body: dict[str, Any] = {_kind(question, "query", "vector"): _plain(question), "beam": beam}
+        body = {_kind(question, "query", "vector"): _plain(question), "beam": _count("beam", beam)}
         return self._ask(RouteResponse, "/v1/route", body)
 
     def index(self) -> IndexResponse:
@@ -87,19 +94,122 @@ class Client:
 
     def _ask(self, response: type[Response], path: str, body: dict[str, Any] | None = None) -> Response:
         data = None if body is None else json.dumps(body).encode()
+        for retry in range(self.retries):
+            try:
+                return self._once(response, path, data)
+            except ApiError as error:
+                seconds = _pause(error, retry)
+                if seconds is None:
+                    raise
+                time.sleep(seconds)
+        return self._once(response, path, data)
+
+    def _once(self, response: type[Response], path: str, data: bytes | None) -> Response:
         request = urllib.request.Request(self.url + path, data, self._headers)  # noqa: S310 checked in __init__
+        status, said = 0, b""
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
                 status = answer.status
                 said = answer.read()
             return response.model_validate_json(said)
+        except ValidationError as error:
+            raise ApiError(status, "misfit", _misfit(path, error, said)) from None
+        except IncompleteRead as error:
+            raise ApiError(status, "misfit", f"{path}: the answer ended after {len(error.partial)} bytes") from None
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error) from None
-        except IncompleteRead as error:
-            raise ApiError(status, "misfit", f"{path}: the answer ended after {len(error.partial)} bytes") from None
-        except ValidationError as error:
-            raise ApiError(status, "misfit", _misfit(path, error, said)) from None
+        except (OSError, HTTPException) as error:
+            why = getattr(error, "reason", error)
+            raise ApiError(0, "unreachable", f"{self.url}{path}: {why or type(error).__name__}") from None
+
+
+class AsyncClient:
+    """Asks one server like `Client`, from a coroutine; `connections` requests at a time, each in a thread."""
+
+    def __init__(
+        self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
+    ) -> None:
+        self._client = Client(url, token, timeout, retries)
+        self._threads = ThreadPoolExecutor(connections, "rayhier-client")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads that have nothing to do; the others end with their answers."""
+        self._threads.shutdown(wait=False)
+
+    async def search(
+        self,
+        question: Question,
+        k: SupportsIndex | None = None,
+        beam: SupportsIndex | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        *,
+        include: Sequence[Part] | None = None,
+        strict: bool = False,
+    ) -> SearchResponse:
+        """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`."""
+        return await self._run(partial(self._client.search, question, k, beam, filter, include=include, strict=strict))
+
+    async def search_batch(
+        self,
+        questions: Sequence[Question],
+        k: SupportsIndex | None = None,
+        beam: SupportsIndex | None = None,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        *,
+        include: Sequence[Part] | None = None,
+        strict: bool = False,
+    ) -> BatchResponse:
+        """Find the best documents for several questions, all texts or all vectors."""
+        return await self._run(
+            partial(self._client.search_batch, questions, k, beam, filter, include=include, strict=strict)
+        )
+
+    async def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
+        """List the leaves that a question would visit, at most `beam`, in the order of visit."""
+        return await self._run(partial(self._client.route, question, beam))
+
+    async def index(self) -> IndexResponse:
+        """Describe the index that is served."""
+        return await self._run(self._client.index)
+
+    async def _run(self, ask: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+
+
+def _all(questions: Sequence[Question]) -> dict[str, Any]:
+    """Questions as a request has them; ValueError where they are no list of texts or of vectors."""
+    if isinstance(questions, str | bytes):
+        raise ValueError("questions: got text; allowed: a list of texts or of vectors")
+    each = list(questions)
+    if not each:
+        raise ValueError("questions: got none; allowed: at least one")
+    kinds = {_kind(question, "queries", "vectors") for question in each}
+    if len(kinds) > 1:
+        raise ValueError("questions: got texts and vectors; allowed: all texts, or all vectors")
+    return {kinds.pop(): [_plain(question) for question in each]}
+
+
+def _asked(
+    k: SupportsIndex | None,
+    beam: SupportsIndex | None,
+    wanted: Mapping[str, Any] | None,
+    include: Sequence[Part] | None,
+    *,
+    strict: bool,
+) -> dict[str, Any]:
+    """What a request has besides its questions."""
+    if isinstance(include, str):
+        raise ValueError(f"include: got text {include!r}; allowed: a list of title, text, fields")
+    parts: dict[str, Any] = {} if include is None else {"include": list(include)}
+    parts |= {} if wanted is None else {"filter": wanted}
+    return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(strict)}
 
 
 def _kind(question: Question, text: str, vector: str) -> str:
@@ -107,12 +217,51 @@ def _kind(question: Question, text: str, vector: str) -> str:
 
 
 def _plain(question: Question) -> str | list[float]:
-    return question if isinstance(question, str) else [float(number) for number in question]
+    """A question as JSON has it; ValueError where it is neither text nor numbers."""
+    if isinstance(question, str):
+        return question
+    try:
+        numbers = list(question)
+        if not any(isinstance(number, str | bytes) for number in numbers) and not isinstance(question, bytes):
+            plain = [float(number) for number in numbers]
+            if plain:
+                return plain
+    except TypeError:
+        pass
+    raise ValueError(f"question: got {repr(question)[:ANSWER_SHOWN]}; allowed: a text, or a list of numbers")
+
+
+def _count(name: str, given: SupportsIndex | None) -> int | None:
+    """A whole number, whatever its type; ValueError where it is none."""
+    if given is None:
+        return None
+    try:
+        if not isinstance(given, bool):
+            return operator.index(given)
+    except TypeError:
+        pass
+    raise ValueError(f"{name}: got {given!r}; allowed: a whole number")
+
+
+def _pause(error: ApiError, retry: int) -> float | None:
+    """Seconds to wait before a request is sent again; None where it should not be."""
+    if error.status != 503:
+        return None
+    said = (error.headers or {}).get("Retry-After", "0")
+    wanted = float(said) if said.isdigit() else 0.0  # or a date, which no server of this project sends
+    if wanted > LONGEST_PAUSE_SECONDS:
+        return None
+    # At random, so that clients who were refused together do not come back together.
+    return max(wanted, PAUSE_SECONDS * (1 << retry)) * random.uniform(1, 1.5)  # noqa: S311
 
 
 def _refusal(error: urllib.error.HTTPError) -> ApiError:
-    said, again = error.read().decode(errors="replace"), error.headers.get("Retry-After")
+    again = error.headers.get("Retry-After")
     headers = None if again is None else {"Retry-After": again}
+    try:
+        said = error.read().decode(errors="replace")
+    except (OSError, HTTPException):
+        said = "the answer was cut off"
     try:
         detail = ErrorBody.model_validate_json(said).error
     except ValidationError:

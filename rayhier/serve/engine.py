@@ -20,6 +20,7 @@ from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.model import Model
 from rayhier.search.shortlist import Shortlist
 from rayhier.search.widen import Goal, Widening
+from rayhier.serve.beside import beside
 from rayhier.spec.filter import Filter
 
 T = TypeVar("T")
@@ -66,6 +67,8 @@ class Routes:
     route_ms: float
     level: LevelQuery | None = None
     """What documents are compared with in a search by a level, which visits no leaf."""
+    log_density_QB: Floats | None = None
+    """Log-densities of the leaves, where the router knows their sizes: it visits the densest first."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,10 @@ class Engine:
             ranking, lost = await self._level(routes.level, k, wanted)
             leaves_QB = routes.leaves_QB
         scanned = time.perf_counter()
-        ms = {"encode": routes.encode_ms, "route": routes.route_ms, "scan": 1e3 * (scanned - scanning)}
-        each = answers(ranking, leaves_QB, self.total, k)
+        queue_ms = 1e3 * (scanning - began) - routes.encode_ms - routes.route_ms
+        ms = {"queue": max(0.0, queue_ms), "encode": routes.encode_ms, "route": routes.route_ms}
+        ms["scan"] = 1e3 * (scanned - scanning)
+        each = await beside(ranking.row_QK.size, answers, ranking, leaves_QB, self.total, k)
         ms["total"] = 1e3 * (time.perf_counter() - began)
         return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()})
 
@@ -126,7 +131,8 @@ class Engine:
         routing = time.perf_counter()
         leaves_QB, log_prob_QB = self.model.route(encoded, beam)
         done = time.perf_counter()
-        return Routes(encoded, leaves_QB, log_prob_QB, 1e3 * (routing - began), 1e3 * (done - routing))
+        ms = 1e3 * (routing - began), 1e3 * (done - routing)
+        return Routes(encoded, leaves_QB, log_prob_QB, *ms, log_density_QB=self.model.densities(leaves_QB, log_prob_QB))
 
     def _compare(self, questions: Questions, how: Comparing) -> Routes:
         began = time.perf_counter()

@@ -1,83 +1,78 @@
-"""Checks of every request before it is parsed: its token, the number of requests at work, the size of its body."""
+"""Checks of every request before it is parsed: its token, its body, the number of requests at work, its time."""
 
-import hmac
+import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rayhier.serve.args import RequestLimits
+from rayhier.serve.body import GoneError, Receiver
 from rayhier.serve.errors import ApiError, overloaded
+from rayhier.serve.handlers import respond
+from rayhier.serve.tokens import Tokens
 
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
+WRITES = ("PUT", "PATCH", "DELETE")
+"""Methods that need the token for writing."""
 
 
 class Guard:
-    """ASGI middleware that checks requests; where `token` is None, none is required."""
+    """ASGI middleware that checks requests.
 
-    def __init__(self, app: ASGIApp, token: str | None, limits: RequestLimits) -> None:
+    A request takes one of the slots for work once its body is there: one that sends slowly keeps no other waiting.
+    """
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, limits: RequestLimits) -> None:
         self.app, self.limits = app, limits
-        self._token = None if token is None else token.encode()
+        self._tokens = tokens
+        self._receive = Receiver(limits)
         self._busy = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with 401, 413 or 503."""
+        """Pass a request on, or answer it with 401, 403, 408, 413, 503 or 504."""
         if scope["type"] != "http" or scope["path"].removeprefix(scope.get("root_path", "")) in OPEN:
             await self.app(scope, receive, send)
             return
-        try:
-            self._check_token(scope)
-            if self._busy >= self.limits.max_requests:
-                raise overloaded(f"{self._busy} requests are being answered; allowed: {self.limits.max_requests}")
-        except ApiError as error:
-            await error.response()(scope, receive, send)
-            return
-        self._busy += 1
-        try:
-            await self._pass(scope, receive, send)
-        finally:
-            self._busy -= 1
+        begun = False
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            body = await self._body(scope, receive)
-        except ApiError as error:
-            await error.response()(scope, receive, send)
+            await self._in_time(scope, receive, noted)
+        except GoneError:
             return
+        except ApiError as error:
+            if not begun:  # else the answer is cut off
+                await respond(error)(scope, receive, send)
+
+    async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = self.limits.seconds
+        try:
+            async with asyncio.timeout(most) as deadline:
+                self._check_token(scope)
+                await self._work(scope, receive, send, await self._receive(scope, receive))
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise ApiError(504, "timeout", f"no answer within {most:g} s, limits.seconds") from None
+
+    async def _work(self, scope: Scope, receive: Receive, send: Send, body: bytes) -> None:
+        if self._busy >= self.limits.max_requests:
+            raise overloaded(f"{self._busy} requests are being answered; allowed: {self.limits.max_requests}")
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
             return whole.pop() if whole else await receive()
 
-        await self.app(scope, again, send)
+        self._busy += 1
+        try:
+            await self.app(scope, again, send)
+        finally:
+            self._busy -= 1
 
     def _check_token(self, scope: Scope) -> None:
-        if self._token is None:
-            return
         given = dict(reversed(scope["headers"])).get(b"authorization", b"")
-        scheme, _, token = given.partition(b" ")
-        # Compared in constant time, so that an answer's delay does not tell how much of the token was right.
-        if not hmac.compare_digest(token.strip(), self._token) or scheme.lower() != b"bearer":
-            said = "Authorization: missing or wrong token; allowed: Bearer and the token of this server"
-            raise ApiError(401, "unauthorized", said, {"WWW-Authenticate": "Bearer"})
-
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body, read no further than the limit, whatever Content-Length says."""
-        most, parts, size = self.limits.max_body_bytes, list[bytes](), 0
-        said = dict(scope["headers"]).get(b"content-length", b"0")
-        more = True
-        if said.isdigit() and int(said[:20]) > most:
-            raise _too_large(most)
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                break
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > most:
-                raise _too_large(most)
-            more = message.get("more_body", False)
-        return b"".join(parts)
-
-
-def _too_large(most: int) -> ApiError:
-    return ApiError(413, "too_large", f"body: got more than {most} bytes; allowed: {most}", {"Connection": "close"})
+        self._tokens.check(given, writes=scope.get("method") in WRITES)

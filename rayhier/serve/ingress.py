@@ -18,10 +18,11 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.search.comparing import LevelQuery
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
-from rayhier.serve.args import ServeArgs, read_token
+from rayhier.serve.args import ServeArgs
 from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
+from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version
 from rayhier.spec.filter import Filter
 from rayhier.storage.leaf_map import Manifest
@@ -75,10 +76,12 @@ class HandleGroup:
             raise LostError(self.name) from None
 
     async def answers(self) -> bool:
-        """Whether a replica of the group answers now."""
+        """Whether a replica of the group answers a search now; one that is too busy for it does."""
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self.handle.ping.remote()
+        except BackPressureError:
+            return True
         except (RayError, RayServeException, TimeoutError):
             return False
         return True
@@ -96,15 +99,16 @@ class Ingress:
         self._pins = contextlib.ExitStack()
         torch.set_num_threads(args.encoder_threads)
         self._args = args
-        self._token = None if args.token_file is None else read_token(args.token_file)
+        self._tokens = Tokens(args.token_file, args.write_token_file)
         manifest = self._pins.enter_context(version.reading()).manifest
-        model = version.model().load()
+        model = version.model(args.encoder_precision).load()
         groups = [
             HandleGroup(part.name, part.leaves, handle, args.shard_seconds)
             for part, handle in zip(parts, handles, strict=True)
         ]
         _ = model.search_router
-        self._index = describe(version, manifest, args, [part.name for part in parts])
+        precision = str(model.text_encoder.dtype).removeprefix("torch.")
+        self._index = describe(version, manifest, args, [part.name for part in parts], precision)
         self._engine = Engine(model, groups, manifest.documents, manifest.rows)
 
     def __del__(self) -> None:
@@ -113,10 +117,18 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve once the model is loaded: the HTTP application."""
-        return api(self._engine, self._index, self._args.limits, self._token)
+        args = self._args
+        return api(
+            self._engine,
+            self._index,
+            args.limits,
+            self._tokens,
+            origins=args.cors_origins,
+            log_queries=args.log_queries,
+        )
 
 
-def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str]) -> IndexResponse:
+def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
     """The answer to `GET /v1/index`."""
     spec = version.now.spec
     return IndexResponse(
@@ -131,6 +143,8 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         shards=len(manifest.shards),
         groups=groups,
         dimension=manifest.dimension,
+        similarity=spec.encoder.similarity,
+        precision=precision,
         fields=dict(spec.corpus.field_types),
         k=spec.search.k,
         how=spec.search.how,

@@ -2,9 +2,12 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from rayhier.spec.corpus import FieldType
+from rayhier.spec.encoder import Similarity
 
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""
@@ -26,9 +29,17 @@ def _has_words(text: str) -> str:
 Query = Annotated[str, AfterValidator(_has_words)]
 Vector = Annotated[
     list[Annotated[float, Field(ge=-BOUND, le=BOUND, allow_inf_nan=False)]],
-    Field(min_length=1, description="Vector made by the index's encoder; of unit length where similarity is cosine."),
+    Field(
+        min_length=1,
+        fail_fast=True,
+        description="Vector made by the index's encoder; of unit length where similarity is cosine.",
+    ),
 ]
 Count = Annotated[int, Field(ge=1)]
+Part = Literal["title", "text", "fields"]
+PARTS: tuple[Part, ...] = ("title", "text", "fields")
+"""Parts of a document that an answer shows."""
+Include = Annotated[list[Part], Field(max_length=len(PARTS), fail_fast=True)]
 FilterBody = Annotated[
     dict[str, Any],
     Field(
@@ -63,6 +74,20 @@ class _Request(_Body):
             raise ValueError(f"got {' and '.join(given) or 'neither'}; allowed: exactly one of {first}, {second}")
         return self
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say in the schema too that exactly one of the two is given; the other may stand there as null."""
+        schema = handler.resolve_ref_schema(handler(core))
+        pair = list(cls.model_fields)[:2]
+        schema["oneOf"] = [
+            {
+                "required": [one],
+                "properties": {name: {"not": {"type": "null"}} if name == one else {"type": "null"} for name in pair},
+            }
+            for one in pair
+        ]
+        return schema
+
 
 class SearchRequest(_Request):
     """One question, as text or as a vector."""
@@ -77,6 +102,8 @@ class SearchRequest(_Request):
     beam: Count | None = None
     """Most leaves to visit; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
+    include: Include | None = None
+    """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group does not answer."""
 
@@ -85,15 +112,17 @@ class BatchRequest(_Request):
     """Several questions, all as texts or all as vectors."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
-    queries: Annotated[list[Query], Field(min_length=1)] | None = None
+    queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
     """The questions as texts."""
-    vectors: Annotated[list[Vector], Field(min_length=1)] | None = None
+    vectors: Annotated[list[Vector], Field(min_length=1, fail_fast=True)] | None = None
     """The questions' vectors, encoded by the client."""
     k: Count | None = None
     """Number of results for each question; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
     """Most leaves to visit for each question; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
+    include: Include | None = None
+    """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group does not answer."""
 
@@ -119,10 +148,11 @@ class Result(_Body):
     """Inner product of the question's and the document's vectors: their cosine where similarity is cosine."""
     leaf: int
     """Leaf in which the document was found."""
-    title: str
-    text: str
+    title: str | None
+    """Title of the document; null where the request does not include it, as text and fields are."""
+    text: str | None
     """Text of the document; of its best passage where the corpus is cut into passages."""
-    fields: dict[str, Any]
+    fields: dict[str, Any] | None
     """Values of the fields that the corpus declares."""
 
 
@@ -164,7 +194,7 @@ class SearchResponse(AnswerBody):
                     "partial": False,
                     "lost": [],
                     "version": 1,
-                    "ms": {"encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
+                    "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
                 }
             ]
         }
@@ -172,7 +202,7 @@ class SearchResponse(AnswerBody):
     version: int
     """Version of the index that was searched."""
     ms: dict[str, float]
-    """Milliseconds by step: encode, route, scan, total."""
+    """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (with what waits there), total."""
 
 
 class BatchResponse(_Body):
@@ -182,7 +212,7 @@ class BatchResponse(_Body):
     version: int
     """Version of the index that was searched."""
     ms: dict[str, float]
-    """Milliseconds for the whole batch, by step: encode, route, scan, total."""
+    """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
 
 
 class RoutedLeaf(_Body):
@@ -191,12 +221,17 @@ class RoutedLeaf(_Body):
     leaf: int
     log_prob: float
     """Natural logarithm of the probability that the router gives the leaf for this question."""
+    log_density: float | None
+    """`log_prob` less the logarithm of the leaf's size, as the router knows it: how probable a document in it is. Null
+    where the router knows no sizes."""
 
 
 class RouteResponse(_Body):
-    """Leaves that a question would visit, in the order of visit."""
+    """Leaves that a question would visit, in the order of visit, which need not be the order of probability."""
 
     leaves: list[RoutedLeaf]
+    order: Literal["density", "probability"]
+    """What the order of visit is: densest first where the router knows the leaves' sizes, else most probable first."""
     version: int
 
 
@@ -223,6 +258,10 @@ class IndexResponse(_Body):
     """Names of the shard groups: deployments that share the leaves."""
     dimension: int
     """Numbers in a vector."""
+    similarity: Similarity
+    """How vectors are compared; where it is `cosine`, a vector has unit length."""
+    precision: str
+    """Number format that queries are encoded in."""
     fields: dict[str, FieldType]
     """Fields that the corpus declares, and their types: what filters may name."""
     k: int
@@ -231,7 +270,7 @@ class IndexResponse(_Body):
     """Whether a question visits leaves, or is compared with all documents by a level of the tree."""
     beam: int
     """Most leaves visited for a question that gives no `beam`."""
-    limits: dict[str, int]
+    limits: dict[str, int | float]
     """Limits of requests, by name: `max_k` and others."""
 
 

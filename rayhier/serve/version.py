@@ -10,6 +10,7 @@ from rayhier.index.shards import ranges
 from rayhier.search.index import open_leaf_map, reading_leaf_map
 from rayhier.search.model import Model
 from rayhier.spec import InputError
+from rayhier.spec.encoder import Precision
 from rayhier.storage import current
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import LeafMap, Manifest
@@ -34,9 +35,11 @@ class Version:
         manifest = open_leaf_map(place, now).manifest
         return cls(workdir, now, manifest.version), manifest
 
-    def model(self) -> Model:
-        """The trained model, every file verified."""
-        return Model.of_workdir(locate(self.workdir), self.now)
+    def model(self, precision: Precision | None = None) -> Model:
+        """The trained model, every file verified; it encodes in the spec's precision unless another is given."""
+        spec, own = self.now.spec, {} if precision is None else {"precision": precision}
+        spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=own)})
+        return Model.of_workdir(locate(self.workdir), self.now.model_copy(update={"spec": spec}))
 
     def reading(self) -> AbstractContextManager[LeafMap]:
         """Open the leaf map at this version, verified except for its shards; vacuum keeps it while the block runs."""

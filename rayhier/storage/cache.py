@@ -1,8 +1,9 @@
 """A cache on this machine: files fetched from a bucket, and folders computed from files on storage.
 
-Folders are named by content. A fetched folder is checked at every use and fetched again only if damaged. Computed
-folders have a size limit: the least recently used are removed, except those that a process has leased. A lease is a
-shared lock (flock) on a file in the folder.
+Folders are named by content. A fetched folder is checked at every use and fetched again only if damaged. A computed
+folder notes size, times and SHA-256 of its files: where size or times differ when it is opened, the bytes decide
+whether it is made anew. Computed folders have a size limit: the least recently used are removed, except those that a
+process has leased. A lease is a shared lock (flock) on a file in the folder.
 
 The cache is $RAYHIER_CACHE, else ~/.cache/rayhier. It may be removed whenever no run is using it.
 """
@@ -18,13 +19,16 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rayhier.spec import InputError
 from rayhier.storage import files
 from rayhier.storage.files import File
 from rayhier.storage.remote import Remote
 
-SIZES, LOCK = "sizes.json", "lock"
+FILES, LOCK = "files.json", "lock"
+TOLD = 3
+"""Of a file's stamp, what is written down: its size and times. The number tells a file from one put in its place."""
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
@@ -47,14 +51,19 @@ class Lease:
         self.release = weakref.finalize(self, os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_SH)
         os.utime(lock)
+        self._files = _stamps(folder)
+
+    def intact(self) -> bool:
+        """Whether no file was changed or replaced since the folder was leased; reads no file."""
+        return _stamps(self.folder) == self._files
 
 
 def made(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
     """Lease the folder that `fill` wrote for the key `made_of`, filled now if needed.
 
-    A folder with a file that is missing or has another size is filled again as a whole. After a folder is filled, the
-    least recently used folders of its kind without a lease are removed until the rest takes at most `limit` bytes.
-    InputError where the cache cannot be written.
+    A folder with a file that is missing or is not as it was filled is filled again as a whole. After a folder is
+    filled, the least recently used folders of its kind without a lease are removed until the rest takes at most `limit`
+    bytes. InputError where the cache cannot be written.
     """
     folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
     try:
@@ -79,8 +88,7 @@ def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
         mine = Lease(temporary)
     try:
         fill(temporary)
-        sizes = {path.name: path.stat().st_size for path in temporary.iterdir() if path.name != LOCK}
-        (temporary / SIZES).write_text(json.dumps(sizes))
+        _note(temporary, {name: files.digest(temporary / name) for name in _stamps(temporary)})
         with _alone(folder.parent):
             if not _is_complete(folder):  # else another process was first
                 shutil.rmtree(folder, ignore_errors=True)
@@ -95,11 +103,36 @@ def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
 
 
 def _is_complete(folder: Path) -> bool:
+    """Whether all files of a folder are as they were filled; bytes are read only where a file's times differ."""
     try:
-        listed: dict[str, int] = json.loads((folder / SIZES).read_bytes())
-        return all((folder / name).stat().st_size == size for name, size in listed.items())
-    except (OSError, ValueError):
+        noted: dict[str, list[Any]] = json.loads((folder / FILES).read_bytes())
+        found = _stamps(folder)
+        changed = [name for name, (stamp, _) in noted.items() if found.get(name, [])[:TOLD] != stamp]
+        whole = all(found[name][0] == noted[name][0][0] for name in changed) and all(
+            files.digest(folder / name) == noted[name][1] for name in changed
+        )
+        if whole and changed:  # copied or touched: not to be read again next time
+            _note(folder, {name: digest for name, (_, digest) in noted.items()})
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return False
+    return whole
+
+
+def _note(folder: Path, digests: dict[str, str]) -> None:
+    """Write down what a folder's files are."""
+    stamps = _stamps(folder)
+    (folder / FILES).write_text(json.dumps({name: (stamps[name][:TOLD], digests[name]) for name in digests}))
+
+
+def _stamps(folder: Path) -> dict[str, list[int]]:
+    """Size, times and number of each file; the second time changes with every write, and no program can set it back."""
+    stamps = {}
+    with contextlib.suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            if path.name not in (FILES, LOCK):
+                said = path.stat()
+                stamps[path.name] = [said.st_size, said.st_mtime_ns, said.st_ctime_ns, said.st_ino]
+    return stamps
 
 
 @contextlib.contextmanager

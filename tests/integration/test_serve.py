@@ -16,8 +16,9 @@ from ray.util import list_named_actors
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
+from rayhier.serve.config import Local
 from rayhier.serve.errors import ApiError
-from rayhier.serve.local import Local, deploy, prepare
+from rayhier.serve.local import deploy, prepare
 from rayhier.serve.models import AnswerBody
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
@@ -67,6 +68,7 @@ def _says_what_it_serves(client: Client, searcher: Searcher) -> None:
     assert index.groups == ["shards-0", "shards-1"]
     assert index.documents == searcher.manifest.documents
     assert (index.leaves, index.dimension) == (searcher.model.router.n_leaves, searcher.model.text_encoder.dimension)
+    assert (index.similarity, index.precision) == (searcher.model.spec.encoder.similarity, "float32")
     assert (index.k, index.beam) == (searcher.model.spec.search.k, searcher.model.spec.search.beam)
 
 
@@ -75,7 +77,7 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
     with ThreadPoolExecutor(8) as threads:
         for served, expected in zip(threads.map(lambda text: client.search(text, 10, 3), texts), offline, strict=True):
             _same(served, expected, 1e-5)
-            assert set(served.ms) == {"encode", "route", "scan", "total"}
+            assert set(served.ms) == {"queue", "encode", "route", "scan", "total"}
     vectors = searcher.model.text_encoder.encode(texts)
     offline = searcher.search_vectors(vectors, 10, 3)
     for start in range(0, 200, 50):
@@ -84,9 +86,12 @@ def _answers_as_offline_search_does(client: Client, searcher: Searcher, texts: l
             _same(served, expected, 1e-6)
     alone = client.search(vectors[0].tolist(), 10, 3, strict=True)
     _same(alone, offline[0], 1e-6)
-    route = client.route(texts[0], 3).leaves
-    assert [leaf.leaf for leaf in route] == offline[0].leaves
-    assert 0 >= route[0].log_prob >= route[1].log_prob
+    for row, text in enumerate(texts[:20]):
+        route = client.route(text, 3)
+        assert [leaf.leaf for leaf in route.leaves] == offline[row].leaves
+        densities = [leaf.log_density for leaf in route.leaves if leaf.log_density is not None]
+        assert (route.order, densities) == ("density", sorted(densities, reverse=True))
+        assert all(0 >= leaf.log_prob >= (leaf.log_density or 0) for leaf in route.leaves)
 
 
 def _same(served: AnswerBody, expected: Answer, tolerance: float) -> None:

@@ -1,5 +1,7 @@
 """The manifests that serve an index: fields of KubeRay and Kubernetes, and what the code itself accepts."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.seen import NAMES, Seen
 
 ROOT = Path(__file__).parents[2]
 SERVICE_FIELDS = {
@@ -91,3 +94,19 @@ def test_the_network_policy_closes_all_but_what_is_asked(service: dict[str, Any]
     assert all(rule["from"] and rule["ports"] for rule in others)
     ports = [port["port"] for rule in others for port in rule["ports"]]
     assert ports == [config["http_options"]["port"], 8080, 8265]
+
+
+def test_the_dashboard_draws_every_metric_and_no_other() -> None:
+    """Ray puts `ray_` before a name, and `_total`, `_bucket`, `_count`, `_sum` after it."""
+    dashboard = json.loads((ROOT / "jobs" / "grafana.json").read_text())
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    found = {name for expression in shown for name in re.findall(r"ray_(rayhier_[a-z_]+)", expression)}
+    plain = {re.sub(r"_(total|bucket|count|sum)$", "", name) for name in found}
+    assert plain == set(NAMES)
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+    assert all(panel["title"] and panel["description"] for panel in dashboard["panels"])
+
+
+def test_metrics_have_the_names_that_are_listed() -> None:
+    assert tuple(metric.info["name"] for metric in vars(Seen()).values()) == NAMES

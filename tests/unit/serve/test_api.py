@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import threading
 
+import jsonschema
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
@@ -10,12 +12,14 @@ from openapi_spec_validator import validate
 
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
+from rayhier.serve import results
 from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.engine import Answers, Routes
 from rayhier.serve.errors import overloaded
 from rayhier.serve.guard import Guard
 from rayhier.serve.models import IndexResponse
+from rayhier.serve.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
@@ -31,6 +35,8 @@ INDEX = IndexResponse(
     shards=2,
     groups=["shards-0", "shards-1"],
     dimension=3,
+    similarity="dot",
+    precision="float32",
     fields={"year": "int"},
     k=7,
     how="leaves",
@@ -47,7 +53,7 @@ class Canned:
     def __init__(self):
         self.asked, self.filters, self.gone, self.error = [], [], [], None
         self.enough = True
-        self.leaves, self.log_prob = [3, 1], [-0.5, -1.5]
+        self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
 
     async def search(self, asked, k, beam, wanted):
         self.asked.append((asked, k, beam))
@@ -60,7 +66,8 @@ class Canned:
 
     async def route(self, asked, beam):
         self.asked.append((asked, None, beam))
-        return Routes(Encoded.of(np.zeros((1, 3))), np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0)
+        route = np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0
+        return Routes(Encoded.of(np.zeros((1, 3))), *route, log_density_QB=self.log_density)
 
     async def lost(self):
         return self.gone
@@ -77,8 +84,14 @@ def client(engine):
 
 
 @pytest.fixture
-def locked(engine):
-    return TestClient(api(engine, INDEX, LIMITS, TOKEN))
+def held(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    return Tokens(str(tmp_path / "token"))
+
+
+@pytest.fixture
+def locked(engine, held):
+    return TestClient(api(engine, INDEX, LIMITS, held))
 
 
 def error(response):
@@ -136,7 +149,8 @@ FILTERS = {
         "filter.and[1].yeer: got no declared field; allowed: and, or",
     ),
     "of a wrong type": ('{"or": [{"year": "2021"}]}', 'filter.or[0].year: got "2021"; allowed: a whole number'),
-    "100 deep": (below(100), "got not below 16 others; allowed: at most 16 levels"),
+    "50 deep": (below(50), "got not below 16 others; allowed: at most 16 levels"),
+    "100 deep": (below(100), "body: JSON nested 102 deep; allowed: 64"),
     "with 10,000 values": (
         json.dumps({"year": {"in": [0] * 10_000}}),
         "filter.year.in: got 10,000 values; allowed: at",
@@ -165,7 +179,7 @@ def test_a_filter_deeper_than_all_recursion_is_refused(engine):
     client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_body_bytes": 4_000_000}), None))
     body = f'{{"query": "oak", "filter": {below(100_000)}}}'
     response = client.post("/v1/search", content=body, headers={"content-type": "application/json"})
-    assert response.status_code in (400, 422)
+    assert response.status_code in (400, 413, 422)
     assert engine.asked == []
 
 
@@ -183,7 +197,11 @@ def test_batch_route_index_and_health(client):
     assert [answer["results"][0]["id"] for answer in batch["answers"]] == ["d1", "d1"]
     assert (batch["version"], batch["ms"]) == (4, {"total": 1.0})
     assert client.post("/v1/route", json={"vector": [1, 2, 3]}).json() == {
-        "leaves": [{"leaf": 3, "log_prob": -0.5}, {"leaf": 1, "log_prob": -1.5}],
+        "leaves": [
+            {"leaf": 3, "log_prob": -0.5, "log_density": None},
+            {"leaf": 1, "log_prob": -1.5, "log_density": None},
+        ],
+        "order": "probability",
         "version": 4,
     }
     assert client.get("/v1/index").json() == INDEX.model_dump()
@@ -193,7 +211,12 @@ def test_batch_route_index_and_health(client):
 
 def test_a_route_that_ends_early_names_the_leaves_it_has(client, engine):
     engine.leaves, engine.log_prob = [3, -1], [-0.5, -np.inf]
-    assert client.post("/v1/route", json={"query": "oak"}).json()["leaves"] == [{"leaf": 3, "log_prob": -0.5}]
+    engine.log_density = np.array([[-2.5, -np.inf]])
+    assert client.post("/v1/route", json={"query": "oak"}).json() == {
+        "leaves": [{"leaf": 3, "log_prob": -0.5, "log_density": -2.5}],
+        "order": "density",
+        "version": 4,
+    }
 
 
 def test_a_lost_shard_is_named(client, engine):
@@ -234,8 +257,11 @@ REFUSED = {
     "beam negative": ({"query": "oak", "beam": -1}, "beam: Input should be greater"),
     "unknown key": (
         {"query": "oak", "sort": {}},
-        "body: got key 'sort'; allowed: query, vector, k, beam, filter, strict",
+        "body: got key 'sort'; allowed: query, vector, k, beam, filter, include, strict",
     ),
+    "unknown part": ({"query": "oak", "include": ["body"]}, "include.0: Input should be 'title', 'text' or 'fields'"),
+    "too many parts": ({"query": "oak", "include": ["text"] * 4}, "include: List should have at most 3 items"),
+    "a part as text": ({"query": "oak", "include": "text"}, "include: Input should be a valid list"),
     "a list": ([], "body: Input should be"),
     "not JSON": ("{", "body: not JSON"),
     "nothing": ("", "body: "),
@@ -364,8 +390,8 @@ def test_of_two_tokens_the_first_counts(locked, tokens, status):
     assert locked.get("/v1/index", headers=headers).status_code == status
 
 
-def test_below_another_path_the_same_are_open(engine):
-    locked = TestClient(api(engine, INDEX, LIMITS, TOKEN), root_path="/deep")
+def test_below_another_path_the_same_are_open(engine, held):
+    locked = TestClient(api(engine, INDEX, LIMITS, held), root_path="/deep")
     assert locked.get("/deep/healthz").status_code == locked.get("/deep/readyz").status_code == 200
     assert error(locked.get("/deep/v1/index"))[:2] == (401, "unauthorized")
 
@@ -401,7 +427,7 @@ def test_content_length_is_not_trusted():
         said.append(message)
 
     scope = {"type": "http", "path": "/v1/search", "headers": [(b"content-length", b"10")]}
-    asyncio.run(Guard(app, None, LIMITS)(scope, receive, send))
+    asyncio.run(Guard(app, Tokens(None), LIMITS)(scope, receive, send))
     assert said[0]["status"] == 413
     assert len(received) == 5
 
@@ -422,7 +448,7 @@ def test_more_requests_than_it_works_on_are_sent_away():
         async def send(message):
             said.append(message)
 
-        guard = Guard(app, None, LIMITS)
+        guard = Guard(app, Tokens(None), LIMITS)
         ask = {"type": "http", "path": "/v1/search", "headers": []}
         working = [asyncio.create_task(guard(ask, receive, send)) for _ in range(2)]
         for _ in working:
@@ -462,3 +488,115 @@ def test_the_schema_is_whole(locked, client):
     for name in ("SearchRequest", "BatchRequest", "RouteRequest", "SearchResponse", "ErrorBody"):
         assert schema["components"]["schemas"][name]["examples"]
     assert "security" not in client.get("/openapi.json").json()
+
+
+def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
+    noting = TestClient(api(engine, INDEX, LIMITS, log_queries=True))
+    ask = [
+        ("/v1/search", {"query": "secret oak"}),
+        ("/v1/search:batch", {"queries": ["elm", "secret\nash"]}),
+        ("/v1/route", {"query": "secret fern"}),
+        ("/v1/search", {"query": "secret " * 20}),
+    ]
+    with caplog.at_level(0):
+        for path, asked in ask:
+            client.post(path, json=asked)
+        engine.error = RuntimeError("a defect")
+        client.post("/v1/search", json={"query": "secret oak"})
+        engine.error = None
+        assert "secret" not in caplog.text
+        caplog.clear()
+        for path, asked in ask:
+            noting.post(path, json=asked)
+    assert [record.message for record in caplog.records if record.name == "ray.serve"] == [
+        "query: 'secret oak'",
+        "queries: 'elm'",
+        r"queries: 'secret\nash'",
+        "query: 'secret fern'",
+    ]
+
+
+@pytest.mark.parametrize("parts", [[], ["title"], ["text", "fields"], ["title", "text", "fields"], None])
+def test_answers_show_what_is_included(client, parts):
+    whole = {"title": "a title", "text": "a text", "fields": {"year": 1999}}
+    shown = {name: value if parts is None or name in parts else None for name, value in whole.items()}
+    alone = client.post("/v1/search", json={"query": "oak", "include": parts}).json()
+    batch = client.post("/v1/search:batch", json={"queries": ["oak"], "include": parts}).json()["answers"][0]
+    assert alone["results"] == batch["results"] == [{"id": "d1", "score": 0.5, "leaf": 3, **shown}]
+
+
+def test_an_answer_has_a_limit_of_bytes(engine):
+    hits = [Hit(f"d{n}", 0.5, 3, "title", "é" * 1_000, {"year": 1999}) for n in range(40)]
+    engine.search = lambda asked, k, beam, wanted: asyncio.sleep(
+        0, Answers([Answer(hits, [3], 40, 0.4)] * len(asked), [[]] * len(asked), {})
+    )
+    client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
+    one = client.post("/v1/search", json={"query": "oak"})
+    assert one.status_code == 200
+    assert 80_000 < len(one.content) < 100_000
+    asked = {"queries": ["oak", "elm"]}
+    status, code, message = error(client.post("/v1/search:batch", json=asked))
+    assert (status, code) == (422, "answer_too_large")
+    assert message.startswith("answer: got more than 100000 bytes, limits.max_answer_bytes; allowed: ask for fewer")
+    less = client.post("/v1/search:batch", json={**asked, "include": ["title", "fields"]})
+    assert (less.status_code, len(less.json()["answers"])) == (200, 2)
+
+
+def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
+    hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
+    engine.search = lambda asked, k, beam, wanted: asyncio.sleep(0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {}))
+    make, threads = results.Result, []
+
+    def noting(**given):
+        threads.append(threading.current_thread())
+        return make(**given)
+
+    monkeypatch.setattr(results, "Result", noting)
+    client = TestClient(api(engine, INDEX, RequestLimits(max_k=1_500)))
+    with client:  # one loop for both
+        for k in (5, 1_500):
+            assert len(client.post("/v1/search", json={"query": "oak", "k": k}).json()["results"]) == k
+    assert threads[0] is not threads[-1]
+    assert len(set(threads)) == 2
+
+
+LENGTHS = {"unit": (1.0, 200), "rounded": (1.004, 200), "long": (1.5, 422), "short": (0.5, 422), "none": (0.0, 422)}
+
+
+@pytest.mark.parametrize(("length", "status"), LENGTHS.values(), ids=LENGTHS)
+def test_where_similarity_is_cosine_vectors_have_unit_length(engine, length, status):
+    client = TestClient(api(engine, INDEX.model_copy(update={"similarity": "cosine"}), LIMITS))
+    vector = [0.6 * length, 0.8 * length, 0]
+    for path, asked in {
+        "/v1/search": {"vector": vector},
+        "/v1/route": {"vector": vector},
+        "/v1/search:batch": {"vectors": [[1, 0, 0], vector]},
+    }.items():
+        response = client.post(path, json=asked)
+        assert response.status_code == status
+        if status == 422:
+            said = f"got length {length:.4g}; allowed: 1, since the index's similarity is cosine"
+            assert said in error(response)[2]
+
+
+ONE_OF_TWO = {
+    "query": ({"query": "oak"}, True),
+    "the other is null": ({"query": "oak", "vector": None}, True),
+    "vector": ({"vector": [1, 2, 3]}, True),
+    "both": ({"query": "oak", "vector": [1, 2, 3]}, False),
+    "neither": ({"k": 3}, False),
+    "null": ({"query": None}, False),
+    "both null": ({"query": None, "vector": None}, False),
+}
+
+
+@pytest.mark.parametrize(("asked", "allowed"), ONE_OF_TWO.values(), ids=ONE_OF_TWO)
+def test_the_schema_says_exactly_one_of_two(client, asked, allowed):
+    schema = client.get("/openapi.json").json()
+    many = {{"query": "queries", "vector": "vectors"}.get(key, key): value for key, value in asked.items()}
+    many = {key: [value] if key in ("queries", "vectors") and value else value for key, value in many.items()}
+    route = {key: value for key, value in asked.items() if key != "k"}
+    for path, body in {"/v1/search": asked, "/v1/search:batch": many, "/v1/route": route}.items():
+        part = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        valid = jsonschema.Draft202012Validator({**part, "components": schema["components"]}).is_valid(body)
+        assert valid is allowed is (client.post(path, json=body).status_code == 200)

@@ -4,36 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from rayhier.serve.app import build, check
-from rayhier.serve.args import ServeArgs, read_token
+from rayhier.serve.args import ServeArgs
 from rayhier.spec import InputError
-
-TOKENS = {
-    "missing": (None, "cannot be read: No such file"),
-    "empty": (b"\n", "is empty; allowed: one line, the token"),
-    "two lines": (b"sesame-1\nsesame-2\n", "holds more than a token"),
-    "not ASCII": ("sésame".encode(), "holds no token"),
-    "binary": (b"\x00\x01", "holds more than a token"),
-}
-
-
-@pytest.mark.parametrize(("content", "said"), TOKENS.values(), ids=TOKENS)
-def test_a_token_file_without_a_token(tmp_path, published, content, said):
-    path = tmp_path / "token"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(InputError, match=f"^token_file: {path} {said}") as caught:
-        build(ServeArgs(workdir=str(published), token_file=str(path)))
-    assert "sesame" not in str(caught.value)
-
-
-def test_a_token_file_that_is_a_folder(tmp_path):
-    with pytest.raises(InputError, match=r"token_file: .* cannot be read: Is a directory"):
-        read_token(str(tmp_path))
-
-
-def test_a_token_is_read_without_its_newline(tmp_path):
-    (tmp_path / "token").write_text("  sesame-1\r\n")
-    assert read_token(str(tmp_path / "token")) == "sesame-1"
 
 
 def test_relative_paths_are_refused(published):
@@ -72,8 +44,33 @@ def test_more_groups_than_leaves(published):
 
 
 @pytest.mark.parametrize(
-    "given", [{"token": "sesame-1"}, {"shard_groups": 0}, {"shard_seconds": 0}, {"limits": {"max": 1}}]
+    "given",
+    [
+        {"token": "sesame-1"},
+        {"shard_groups": 0},
+        {"shard_seconds": 0},
+        {"limits": {"max": 1}},
+        {"cors_origins": ["search.example.org"]},
+        {"cors_origins": ["https://a.org/path"]},
+    ],
 )
 def test_unknown_and_impossible_arguments(given):
     with pytest.raises(ValidationError):
         ServeArgs(workdir="/w", **given)
+
+
+def test_the_ingress_refuses_before_serve_does(published):
+    ingress = build(ServeArgs(workdir=str(published)))._bound_deployment
+    assert ingress.max_ongoing_requests >= 100 * ServeArgs(workdir="/w").limits.max_requests
+    assert ingress.max_queued_requests == -1
+
+
+def test_queries_are_encoded_in_float32_unless_told_otherwise(damageable):
+    path = damageable / "current.json"
+    path.write_text(path.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
+    args = ServeArgs(workdir=str(damageable))
+    version, _, _ = check(args)
+    assert version.now.spec.encoder.precision == "bfloat16"
+    assert str(version.model(args.encoder_precision).text_encoder.dtype) == "torch.float32"
+    told = ServeArgs(workdir=str(damageable), encoder_precision="bfloat16")
+    assert str(version.model(told.encoder_precision).text_encoder.dtype) == "torch.bfloat16"

@@ -1,12 +1,18 @@
 """What the client sends, and what it makes of a refusal."""
 
+import asyncio
 import json
+import socket
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
 
-from rayhier.serve.client import Client
+from rayhier.serve import client as module
+from rayhier.serve.client import AsyncClient, Client
 from rayhier.serve.errors import ApiError
 
 VISITED = {"leaves": [], "documents": 0, "fraction": 0.0, "enough": False}
@@ -21,7 +27,7 @@ def server():
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.server.asked.append((self.path, self.headers["Authorization"], body))
-            status, headers, said = self.server.answer
+            status, headers, said = self.server.first.pop(0) if self.server.first else self.server.answer
             self.send_response(status)
             for name, value in {"Content-Length": str(len(said)), **headers}.items():
                 self.send_header(name, value)
@@ -32,7 +38,7 @@ def server():
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
-        made.asked = []
+        made.asked, made.first = [], []
         thread = threading.Thread(target=made.serve_forever, args=(0.01,))
         thread.start()
         yield made
@@ -42,7 +48,15 @@ def server():
 
 @pytest.fixture
 def client(server):
-    return Client(f"http://127.0.0.1:{server.server_port}/", "sesame-1")
+    return Client(f"http://127.0.0.1:{server.server_port}/", "sesame-1", retries=0)
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """Seconds that clients would have waited."""
+    noted = []
+    monkeypatch.setattr(module.time, "sleep", noted.append)
+    return noted
 
 
 def test_questions(server, client):
@@ -112,3 +126,158 @@ def test_an_answer_that_is_cut_off(server, client):
     server.answer = (200, {"Content-Length": "900"}, b'{"results": [')
     with pytest.raises(ApiError, match="/v1/search: the answer ended after 13 bytes"):
         client.search("oak")
+
+
+def test_numbers_of_other_types(server, client):
+    server.answer = (200, {}, json.dumps(FULL).encode())
+    client.search(np.array([1, 0.5], np.float32), k=np.int64(5), beam=np.int32(2), strict=np.bool_(True))
+    client.search([np.float32(1), 2], include=("title",))
+    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "version": 1, "ms": {}}).encode())
+    client.search_batch(np.eye(2), np.int8(3))
+    none = {"k": None, "beam": None, "strict": False}
+    assert [body for _, _, body in server.asked] == [
+        {"vector": [1.0, 0.5], "k": 5, "beam": 2, "strict": True},
+        {**none, "vector": [1.0, 2.0], "include": ["title"]},
+        {**none, "vectors": [[1.0, 0.0], [0.0, 1.0]], "k": 3},
+    ]
+
+
+MISTAKES = {
+    "text for a batch": (lambda client: client.search_batch("oak"), "questions: got text; allowed: a list of texts"),
+    "bytes for a batch": (lambda client: client.search_batch(b"oak"), "questions: got text"),
+    "no questions": (lambda client: client.search_batch([]), "questions: got none; allowed: at least one"),
+    "an empty array": (lambda client: client.search_batch(np.zeros((0, 3))), "questions: got none"),
+    "both kinds": (lambda client: client.search_batch(["oak", [1, 2]]), "questions: got texts and vectors"),
+    "an empty vector": (lambda client: client.search([]), r"question: got \[\]; allowed: a text, or a list of numbers"),
+    "an empty vector among others": (lambda client: client.search_batch([[1], []]), r"question: got \[\]"),
+    "texts for one question": (lambda client: client.search(["oak", "elm"]), r"question: got \['oak', 'elm'\]"),
+    "digits": (lambda client: client.search(["1", "2"]), r"question: got \['1', '2'\]"),
+    "bytes": (lambda client: client.search(b"oak"), "question: got b'oak'"),
+    "vectors for one question": (lambda client: client.route(np.eye(2)), "question: got array"),
+    "nothing": (lambda client: client.search(None), "question: got None"),
+    "k as text": (lambda client: client.search("oak", k="5"), "k: got '5'; allowed: a whole number"),
+    "k true": (lambda client: client.search("oak", k=True), "k: got True; allowed: a whole number"),
+    "half a beam": (lambda client: client.route("oak", beam=1.5), "beam: got 1.5; allowed: a whole number"),
+    "include as text": (lambda client: client.search("oak", include="title"), "include: got text 'title'"),
+}
+
+
+@pytest.mark.parametrize(("ask", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_said_before_anything_is_sent(server, client, ask, said):
+    with pytest.raises(ValueError, match=f"^{said}"):
+        ask(client)
+    assert server.asked == []
+
+
+FULL_UP = (503, {"Retry-After": "1"}, b'{"error": {"code": "overloaded", "message": "full"}}')
+
+
+def test_a_server_that_is_full_is_asked_again(server, pauses):
+    server.first = [FULL_UP, (503, {"Retry-After": "3"}, b"Request dropped"), (503, {}, b"")]
+    server.answer = (200, {}, json.dumps(FULL).encode())
+    assert Client(f"http://127.0.0.1:{server.server_port}", retries=3).search("oak").version == 1
+    assert len(server.asked) == 4
+    for waited, least in zip(pauses, (1, 3, 4 * module.PAUSE_SECONDS), strict=True):
+        assert least <= waited <= 1.5 * least
+
+
+def test_it_is_asked_so_many_times(server, pauses):
+    server.answer = FULL_UP
+    with pytest.raises(ApiError, match="full"):
+        Client(f"http://127.0.0.1:{server.server_port}", retries=2).search("oak")
+    assert (len(server.asked), len(pauses)) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(503, {"Retry-After": "3600"}, b""), (422, {"Retry-After": "1"}, b""), (504, {}, b""), (200, {}, b"[]")],
+    ids=["in an hour", "a mistake", "too slow", "a misfit"],
+)
+def test_what_does_not_pass_is_not_asked_again(server, pauses, answer):
+    server.answer = answer
+    with pytest.raises(ApiError) as caught:
+        Client(f"http://127.0.0.1:{server.server_port}", retries=5).search("oak")
+    assert (caught.value.status, pauses, len(server.asked)) == (answer[0], [], 1)
+
+
+def silent(listener):
+    """Take a connection and say nothing."""
+    return listener.accept()[0]
+
+
+def closing(listener):
+    """Take a connection and close it."""
+    listener.accept()[0].close()
+
+
+def babbling(listener):
+    """Answer what is no HTTP."""
+    one, _ = listener.accept()
+    one.recv(10_000)
+    one.sendall(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
+    one.close()
+
+
+@pytest.mark.parametrize("server", [silent, closing, babbling], ids=lambda one: one.__name__)
+def test_a_server_that_is_none(server):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        held = []
+        thread = threading.Thread(target=lambda: held.append(server(listener)))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ApiError, match=f"^{url}/v1/search: ") as caught:
+            Client(url, timeout=0.2 if server is silent else 30).search("oak")
+        thread.join()
+        for one in filter(None, held):
+            one.close()
+    assert (caught.value.status, caught.value.code) == (0, "unreachable")
+
+
+def test_no_server():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(ApiError, match=r"Connection refused") as caught:
+        Client(f"http://127.0.0.1:{port}").index()
+    assert (caught.value.status, caught.value.code) == (0, "unreachable")
+
+
+def test_from_a_coroutine(server):
+    url = f"http://127.0.0.1:{server.server_port}"
+    server.answer = (200, {}, json.dumps(FULL).encode())
+
+    async def main():
+        async with AsyncClient(url, "sesame-1", retries=0) as client:
+            answers = await asyncio.gather(*(client.search("oak", k, include=["text"]) for k in range(1, 5)))
+            assert [answer.version for answer in answers] == [1] * 4
+            with pytest.raises(ValueError, match="questions: got none"):
+                await client.search_batch([])
+            server.answer = FULL_UP
+            for ask in (client.search_batch(["oak"], 3), client.route([1, 2], 3)):
+                with pytest.raises(ApiError, match="full"):
+                    await ask
+
+    asyncio.run(main())
+    assert sorted(body["k"] for _, _, body in server.asked[:4]) == [1, 2, 3, 4]
+    assert [(path, body["beam"]) for path, _, body in server.asked[4:]] == [
+        ("/v1/search:batch", None),
+        ("/v1/route", 3),
+    ]
+
+
+def test_clients_have_the_same_methods():
+    public = {name for name in vars(Client) if not name.startswith("_")}
+    assert public | {"close"} == {name for name in vars(AsyncClient) if not name.startswith("_")}
+    for name in public:
+        assert vars(Client)[name].__annotations__ == vars(AsyncClient)[name].__annotations__
+
+
+LIGHT = """
+import sys
+sys.modules.update(dict.fromkeys(("fastapi", "starlette", "torch", "ray", "numpy", "pyarrow", "faiss")))
+import rayhier.serve.client
+"""
+
+
+def test_a_client_needs_no_server_installed():
+    subprocess.run([sys.executable, "-c", LIGHT], check=True)

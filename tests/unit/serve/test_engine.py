@@ -1,6 +1,7 @@
 """The engine over groups of shards answers as a scan of all rows, written out by hand, does."""
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
+from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
+from rayhier.serve import engine as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.engine import Engine, LostError
@@ -82,7 +85,7 @@ def test_answers_by_hand(engine, published, searcher, k, beam):
     found = asyncio.run(engine.search(TEXTS[::3], k, beam))
     check_by_hand(found, published, searcher, searcher.model.text_encoder.encode(TEXTS[::3]), k, beam)
     assert not any(found.lost)
-    assert set(found.ms) == {"encode", "route", "scan", "total"}
+    assert set(found.ms) == {"queue", "encode", "route", "scan", "total"}
 
 
 def test_vectors_go_unencoded(engine, published, searcher):
@@ -172,3 +175,38 @@ def test_split(counts, groups, sizes):
 def test_more_groups_than_leaves():
     with pytest.raises(InputError, match="shard_groups: got 4; allowed: 1 to 3"):
         split([1, 1, 1], 4)
+
+
+class Clock:
+    """Time that passes only while something encodes."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
+    clock, both_began = Clock(), threading.Event()
+
+    class Slow(Model):
+        def encode(self, texts):
+            assert both_began.wait(30)
+            clock.now += 0.05
+            return searcher.model.encode(texts)
+
+    async def both():
+        monkeypatch.setattr(module, "time", clock)
+        engine = Engine(Slow(searcher.model.router, None, searcher.model.spec), groups, N)
+        searches = [asyncio.create_task(engine.search([text], 3, 2)) for text in TEXTS[:2]]
+        await asyncio.sleep(0)
+        both_began.set()
+        return await asyncio.gather(*searches)
+
+    first, second = asyncio.run(both())
+    assert (first.ms["encode"], second.ms["encode"]) == (50, 50)
+    assert second.ms["queue"] >= 50
+    for found in (first, second):
+        parts = sum(found.ms[name] for name in ("queue", "encode", "route", "scan"))
+        assert parts == pytest.approx(found.ms["total"])

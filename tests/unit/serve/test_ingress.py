@@ -3,13 +3,17 @@
 import asyncio
 
 import pytest
+import torch
+from fastapi.testclient import TestClient
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
 from rayhier.serve import ingress
+from rayhier.serve.app import check
+from rayhier.serve.args import ServeArgs
 from rayhier.serve.engine import LostError
 from rayhier.serve.errors import ApiError
-from rayhier.serve.ingress import HandleGroup
+from rayhier.serve.ingress import HandleGroup, Ingress, ShardRange
 
 
 class Method:
@@ -26,7 +30,7 @@ class Method:
 class Handle:
     """A deployment that does as told."""
 
-    def __init__(self):
+    def __init__(self, *_):
         self.scan, self.ping = Method(self.answer), Method(self.answer)
 
     async def answer(self):
@@ -74,7 +78,23 @@ def test_a_full_group_is_not_lost(handle):
         with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
             await group.scan(None, None, 1)
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
+        handle.ping.outcome = handle.refuse
+        assert await group.answers()
         handle.scan.outcome = handle.answer
         assert await group.scan(None, None, 1) == []
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("told", [None, "bfloat16"])
+def test_what_is_served_says_what_queries_are_encoded_in(damageable, told):
+    path = damageable / "current.json"
+    path.write_text(path.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
+    own = {} if told is None else {"encoder_precision": told}
+    args = ServeArgs(workdir=str(damageable), encoder_threads=torch.get_num_threads(), **own)
+    version, _, leaves = check(args)
+    parts = [ShardRange(f"shards-{n}", one) for n, one in enumerate(leaves)]
+    client = TestClient(Ingress(args, version, parts, *map(Handle, parts)).__serve_build_asgi_app__())
+    index = client.get("/v1/index").json()
+    assert (index["precision"], index["similarity"]) == (told or "float32", "cosine")
+    assert index["limits"] == args.limits.model_dump()

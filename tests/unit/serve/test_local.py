@@ -1,12 +1,17 @@
 """From the shipped config to one that can be deployed, and what is refused before Ray starts."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
+from rayhier.serve import local as local_module
 from rayhier.serve.__main__ import hint, main
 from rayhier.serve.local import prepare
 
@@ -78,6 +83,50 @@ def test_a_config_that_cannot_be_deployed(published, tmp_path, capsys, text, sai
     assert said in shown
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{http_options: 3, applications: [{name: a, import_path: 'a:b'}]}", "http_options: got 3; allowed: keys"),
+        ("applications: [{name: a, import_path: 'a:b', args: [1]}]", r"args: got [1]; allowed: keys"),
+    ],
+)
+def test_a_config_of_other_kinds(published, tmp_path, capsys, text, said):
+    (tmp_path / "serve.yaml").write_text(text)
+    assert main([str(tmp_path / "serve.yaml"), "--workdir", str(published)]) == 2
+    assert said in capsys.readouterr().err
+
+
+LIGHT = """
+import sys
+sys.modules.update(dict.fromkeys(("torch", "ray", "fastapi", "transformers", "faiss")))
+from rayhier.serve.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("mistake", ["port", "workdir", "token", "config"])
+def test_mistakes_are_said_before_anything_heavy_is_imported(published, tmp_path, port, mistake):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        used = taken.getsockname()[1]
+        given = {
+            "port": [SHIPPED, "--workdir", published, "--port", used],
+            "workdir": [SHIPPED, "--workdir", tmp_path, "--port", port],
+            "token": [SHIPPED, "--workdir", published, "--port", port, "--token-file", tmp_path / "none"],
+            "config": [tmp_path / "none.yaml", "--workdir", published],
+        }
+        command = [sys.executable, "-c", LIGHT, *map(str, given[mistake])]
+        one = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = {
+        "port": f"error: port: got {used}; another process listens there",
+        "workdir": f"error: {tmp_path / 'current.json'}: no such file",
+        "token": "error: token_file: ",
+        "config": f"error: {tmp_path / 'none.yaml'}: cannot be read",
+    }
+    assert one.returncode == 2, one.stderr
+    assert one.stderr.startswith(said[mistake])
+    assert "Traceback" not in one.stderr
+
+
 def test_a_port_in_use(published, capsys):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -100,3 +149,67 @@ def test_no_index_no_token(tmp_path, published, capsys):
     assert "build an index with python -m rayhier.run" in capsys.readouterr().err
     assert main([str(SHIPPED), "--workdir", str(published), "--token-file", str(tmp_path / "none")]) == 2
     assert "token_file: " in capsys.readouterr().err
+
+
+class Status:
+    """What Serve says of an application, one answer after another."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def __call__(self):
+        said, running = self.answers.pop(0)
+        each = {name: SimpleNamespace(status=status, message="") for name, status in said.items()}
+        found = SimpleNamespace(status="RUNNING" if running else "DEPLOYING", message="", deployments=each)
+        return SimpleNamespace(applications={"rayhier": found})
+
+
+def test_a_start_says_how_far_it_is(monkeypatch):
+    states = [
+        ({"ingress": "UPDATING", "shards-0": "UPDATING"}, False),
+        ({"ingress": "UPDATING", "shards-0": "HEALTHY"}, False),
+        ({"ingress": "UPDATING", "shards-0": "HEALTHY"}, False),
+        ({"ingress": "HEALTHY", "shards-0": "HEALTHY"}, True),
+    ]
+    monkeypatch.setattr(local_module.serve, "status", Status(*states))
+    monkeypatch.setattr(local_module.time, "sleep", lambda _: None)
+    lines = []
+    monkeypatch.setattr(local_module, "say", lines.append)
+    local_module._wait("rayhier")
+    assert lines == ["  shards-0 is ready (1 of 2)", "  ingress is ready (2 of 2)"]
+
+
+def test_a_slow_start_says_what_it_waits_for(monkeypatch):
+    states = [({"ingress": "UPDATING", "shards-0": "HEALTHY"}, False)] * 3 + [({"ingress": "HEALTHY"}, True)]
+    monkeypatch.setattr(local_module.serve, "status", Status(*states))
+    now = [0.0]
+    monkeypatch.setattr(local_module.time, "sleep", lambda _: now.append(now[-1] + 6))
+    monkeypatch.setattr(local_module.time, "monotonic", lambda: now[-1])
+    lines = []
+    monkeypatch.setattr(local_module, "say", lines.append)
+    local_module._wait("rayhier")
+    assert "  starting for 12 s: ingress" in lines
+
+
+@pytest.mark.parametrize("stage", ["checked", "deploy"])
+def test_ctrl_c_is_quiet(published, port, capsys, monkeypatch, stage):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_module, stage, stopped)
+    if stage != "deploy":
+        monkeypatch.setattr(local_module, "deploy", lambda *_: pytest.fail("deployed"))
+    assert main([str(SHIPPED), "--workdir", str(published), "--port", str(port)]) == 130
+    shown = capsys.readouterr()
+    assert shown.out == f"starting by-hand from {published}\n"
+    assert shown.err.splitlines()[-1] == "stopped"
+    assert "Traceback" not in shown.err
+
+
+def test_ctrl_c_while_serve_starts(published, port, monkeypatch):
+    def aborted(*_, **__):
+        raise click.Abort
+
+    monkeypatch.setattr(local_module.cli, "main", aborted)
+    with pytest.raises(KeyboardInterrupt):
+        local_module._run(prepare(SHIPPED, str(published), None, port))

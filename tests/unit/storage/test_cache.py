@@ -70,7 +70,7 @@ def test_nothing_is_copied_of_what_is_here(tmp_path, home):
 
 BYTES = 1_000
 """Bytes of a cached folder's one file; beside it lies the list of files."""
-ROOM = BYTES + 50
+ROOM = BYTES + 250
 
 
 def write(name):
@@ -98,6 +98,65 @@ def test_a_folder_is_made_once(monkeypatch):
     folder = make("a").folder
     assert cache.made("kind", "a", pytest.fail).folder == folder
     assert make("b").folder != folder
+
+
+def overwrite(path, data):
+    """Change a file in place: as long as before, and with the times that it had."""
+    before = path.stat()
+    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of a file system ticks slowly
+        with path.open("r+b") as opened:
+            opened.write(data)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_file_that_was_overwritten_is_made_again(held):
+    lease = make("a")
+    assert lease.intact()
+    overwrite(lease.folder / "data", b"x")
+    assert not lease.intact()
+    if not held:
+        lease.release()
+    again = make("a")
+    assert (again.folder / "data").read_bytes() == b"a" * BYTES
+    assert again.intact()
+    assert not lease.intact()
+
+
+@pytest.mark.parametrize("data", [b"", b"a" * 10, b"a" * BYTES * 2])
+def test_a_file_of_another_length_is_made_again(data):
+    lease = make("a")
+    (lease.folder / "data").write_bytes(data)
+    assert not lease.intact()
+    assert (make("a").folder / "data").read_bytes() == b"a" * BYTES
+
+
+@pytest.mark.parametrize("listed", [b"", b"{", b"[]", b'{"data": 1000}', b'{"data": [[1000], 3]}'])
+def test_a_list_of_files_that_says_nothing(listed):
+    folder = make("a").folder
+    (folder / cache.FILES).write_bytes(listed)
+    (folder / "data").write_bytes(b"x" * BYTES)
+    assert (make("a").folder / "data").read_bytes() == b"a" * BYTES
+
+
+def test_what_was_touched_is_read_once(monkeypatch):
+    lease = make("a")
+    os.utime(lease.folder / "data", (1, 1))
+    assert not lease.intact()
+    digest, read = cache.files.digest, []
+    monkeypatch.setattr(cache.files, "digest", lambda path: read.append(path.name) or digest(path))
+    for _ in range(3):
+        assert cache.made("kind", "a", pytest.fail).intact()
+    assert read == ["data"]
+
+
+def test_what_is_replaced_is_not_what_was_leased():
+    lease = make("a")
+    data = lease.folder / "data"
+    data.with_name("new").write_bytes(data.read_bytes())
+    data.with_name("new").rename(data)
+    assert not lease.intact()
 
 
 @pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])

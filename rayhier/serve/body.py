@@ -1,0 +1,132 @@
+"""Bodies of requests: received within limits of size and time, and read as JSON where a route takes one."""
+
+import asyncio
+import itertools
+import re
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope
+
+from rayhier.serve.args import RequestLimits
+from rayhier.serve.errors import ApiError, invalid, overloaded
+from rayhier.serve.models import NAME_SHOWN
+from rayhier.serve.strict_json import parse
+
+CHUNKS = 1_000
+"""Chunks of a body after which other requests get their turn."""
+LARGE = 32_000
+"""Bytes from which a body is parsed in a thread, beside the event loop."""
+CHARSET = re.compile(r'charset\s*=\s*"?([^\s;"]+)', re.IGNORECASE)
+OTHER_VALUES = 20_000
+"""Values that a body may hold besides its queries and vectors."""
+
+
+class GoneError(Exception):
+    """The client closed the connection before its request was whole."""
+
+
+class Receiver:
+    """Receives bodies; over all requests it holds a limited number of bytes."""
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits, self._held = limits, 0
+
+    async def __call__(self, scope: Scope, receive: Receive) -> bytes:
+        """The whole body, read no further than the limits, whatever Content-Length says.
+
+        ApiError 413, 408 or 503 where it exceeds a limit; GoneError where the client leaves.
+        """
+        said, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
+        if said.isdigit() and int(said[:20]) > most:
+            raise _too_large(most)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                await self._receive(receive, body)
+        except TimeoutError:
+            said_seconds = f"did not arrive within {self._limits.body_seconds:g} s, limits.body_seconds"
+            raise ApiError(408, "timeout", f"body: {said_seconds}", {"Connection": "close"}) from None
+        finally:
+            self._held -= len(body)
+        return bytes(body)
+
+    async def _receive(self, receive: Receive, body: bytearray) -> None:
+        """Append to `body`, whose length is counted as held."""
+        for number in itertools.count(1):
+            message = await receive()
+            if message["type"] != "http.request":
+                raise GoneError
+            chunk = message.get("body", b"")
+            body += chunk
+            self._held += len(chunk)
+            if len(body) > self._limits.max_body_bytes:
+                raise _too_large(self._limits.max_body_bytes)
+            if self._held > self._limits.max_arriving_bytes:
+                raise overloaded(f"bodies of {self._limits.max_arriving_bytes} bytes are arriving; retry in a second")
+            if not message.get("more_body", False):
+                return
+            if number % CHUNKS == 0:
+                await asyncio.sleep(0)
+
+
+def most_values(limits: RequestLimits, dimension: int) -> int:
+    """Values that a body may hold: a full batch of vectors, and some besides."""
+    return limits.max_batch * (dimension + 1) + OTHER_VALUES
+
+
+def json_route(most: int) -> type[APIRoute]:
+    """The kind of route whose bodies are JSON of at most `most` values; large ones are parsed beside the loop."""
+    thread = ThreadPoolExecutor(1, "parse")
+
+    async def parsed(request: Request) -> Any:
+        _check_type(request.headers.get("content-type", ""))
+        body = await request.body()
+        if not body:
+            raise invalid("body: got none; allowed: a JSON object")
+        if len(body) < LARGE:
+            return parse(body, most)
+        return await asyncio.get_running_loop().run_in_executor(thread, parse, body, most)
+
+    class JsonRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            plain = super().get_route_handler()
+            if self.body_field is None:
+                return plain
+
+            async def handle(request: Request) -> Response:
+                return await plain(_Parsed(request, await parsed(request)))
+
+            return handle
+
+    return JsonRoute
+
+
+class _Parsed(Request):
+    """A request whose JSON is known."""
+
+    def __init__(self, request: Request, value: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._value = value
+
+    async def body(self) -> bytes:
+        return b"parsed"
+
+    async def json(self) -> Any:
+        return self._value
+
+
+def _check_type(given: str) -> None:
+    """ApiError 415 unless it is application/json in UTF-8."""
+    kind, _, rest = given.partition(";")
+    charset = CHARSET.search(rest)
+    if kind.strip().lower() != "application/json" or (charset and charset[1].lower() not in ("utf-8", "utf8")):
+        said = f"content-type: got {given[:NAME_SHOWN] or 'none'}; allowed: application/json, in UTF-8"
+        raise ApiError(415, "not_json", said)
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(413, "too_large", f"body: got more than {most} bytes; allowed: {most}", {"Connection": "close"})

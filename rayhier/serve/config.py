@@ -1,0 +1,99 @@
+"""A Serve config as a person gave it, looked at before anything heavy is imported: what is wrong is said at once."""
+
+import errno
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.tokens import Tokens
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import current
+from rayhier.storage.paths import locate
+
+HOST, PORT = "127.0.0.1", 8000
+"""Address where the config names none, as Serve has it."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A Serve config with one application: its args, the index's spec, and the address to listen on."""
+
+    template: Path
+    config: dict[str, Any]
+    args: ServeArgs
+    spec: JobSpec
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Address of the server on this machine."""
+        return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # noqa: S104
+
+
+def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> Local:
+    """A copy of a Serve config with absolute paths; InputError where the config, a path or the port is wrong.
+
+    Imports neither Ray nor torch. What it does not look at is checked before the copy is deployed.
+    """
+    config = _read(template)
+    application = config["applications"][0]
+    given = {"workdir": absolute(workdir), **({} if token_file is None else {"token_file": absolute(token_file)})}
+    application["args"] = {**(application.get("args") or {}), **given}
+    options = config["http_options"] = {"host": HOST, "port": PORT} | (config.get("http_options") or {})
+    options["port"] = options["port"] if port is None else port
+    try:
+        args = ServeArgs.model_validate(application["args"])
+    except ValidationError as error:
+        raise wrong(template, error) from None
+    host, number = options["host"], options["port"]
+    if isinstance(host, str) and isinstance(number, int):  # else Serve's own check says what is wrong
+        _check_free(host, number)
+    Tokens(args.token_file, args.write_token_file)
+    return Local(template, config, args, current.read(locate(args.workdir)).spec, host, number)
+
+
+def absolute(text: str) -> str:
+    """Make a path absolute, so that every process finds it; an s3:// or gs:// prefix is returned as given."""
+    return text if "://" in text else str(Path(text).expanduser().resolve())
+
+
+def wrong(template: Path, error: ValidationError) -> InputError:
+    """The error that says the first thing that is wrong in a config."""
+    problem = error.errors(include_url=False)[0]
+    return InputError(f"{template}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}")
+
+
+def _read(template: Path) -> dict[str, Any]:
+    try:
+        config = yaml.safe_load(template.read_text())
+    except OSError as error:
+        raise InputError(f"{template}: cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{template}: not YAML: {error}") from None
+    applications = config.get("applications") if isinstance(config, dict) else None
+    if not isinstance(applications, list) or len(applications) != 1 or not isinstance(applications[0], dict):
+        raise InputError(f"{template}: allowed: a Serve config with one application, like jobs/serve.yaml")
+    for name, part in (("http_options", config), ("args", applications[0])):
+        if not isinstance(part.get(name) or {}, dict):
+            raise InputError(f"{template}: {name}: got {part[name]!r}; allowed: keys and values, as in jobs/serve.yaml")
+    return dict(config)
+
+
+def _check_free(host: str, port: int) -> None:
+    """InputError where the port is not free: Serve itself would retry for a while and then say less."""
+    if not 1 <= port <= 65535:
+        raise InputError(f"port: got {port}; allowed: 1 to 65535")
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        why = "another process listens there" if taken else f"cannot be listened on: {error}"
+        raise InputError(f"port: got {port}; {why}; allowed: a free port of {host}, 1 to 65535") from None

@@ -1,0 +1,67 @@
+"""Answer every error as `{"error": {"code", "message"}}`: ours, the framework's, and defects."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from rayhier.serve.errors import ApiError, invalid
+from rayhier.serve.models import NAME_SHOWN
+from rayhier.spec import InputError
+
+CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def respond(error: ApiError) -> JSONResponse:
+    """The HTTP response that says an error."""
+    said = error.message.encode(errors="backslashreplace").decode()  # half a character of a request cannot be sent
+    body = {"error": {"code": error.code, "message": said}}
+    return JSONResponse(body, error.status, dict(error.headers or {}))
+
+
+def install(app: FastAPI) -> None:
+    """Give every error of the app, of Starlette and of FastAPI the same form."""
+    app.exception_handler(ApiError)(_own)
+    app.exception_handler(InputError)(_input)
+    app.exception_handler(HTTPException)(_http)
+    app.exception_handler(RequestValidationError)(_refused)
+    app.exception_handler(Exception)(_unexpected)
+
+
+async def _own(_: Request, error: ApiError) -> JSONResponse:
+    return respond(error)
+
+
+async def _input(_: Request, error: InputError) -> JSONResponse:
+    return respond(invalid(str(error)))
+
+
+async def _http(request: Request, error: HTTPException) -> JSONResponse:
+    said = error.detail
+    if error.status_code == 404:
+        said = f"{request.url.path[:NAME_SHOWN]}: no such path; /openapi.json lists all paths"
+    elif error.status_code == 405:
+        said = f"{request.method} {request.url.path}: got {request.method}; allowed: {(error.headers or {})['Allow']}"
+    return respond(ApiError(error.status_code, CODES.get(error.status_code, "invalid"), said, error.headers))
+
+
+async def _refused(_: Request, error: RequestValidationError) -> JSONResponse:
+    return respond(invalid("; ".join(_line(problem) for problem in error.errors()[:3])))
+
+
+async def _unexpected(_: Request, __: Exception) -> JSONResponse:
+    return respond(ApiError(500, "internal", HTTPStatus.INTERNAL_SERVER_ERROR.description))
+
+
+def _line(problem: Mapping[str, Any]) -> str:
+    """One line, `where: what`, about a problem; the value given is left out, it may be long."""
+    place: Sequence[object] = [part for part in problem["loc"] if part != "body"]
+    return f"{_path(place) or 'body'}: {problem['msg'].removeprefix('Value error, ')}"
+
+
+def _path(place: Sequence[object]) -> str:
+    return ".".join(str(part) for part in place)[:NAME_SHOWN]

@@ -1,0 +1,48 @@
+"""Densities of leaves, which order the visits of a router that knows their sizes."""
+
+import numpy as np
+import torch
+
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
+from rayhier.search.model import Model
+from rayhier.spec import JobSpec
+
+
+def model(router, kind, **search):
+    spec = {
+        "name": "x",
+        "workdir": "nowhere",
+        "corpus": {"type": "jsonl", "documents": "nowhere.jsonl"},
+        "encoder": {"model": "nowhere"},
+        "router": {"type": kind},
+        "search": search,
+    }
+    return Model(router, None, JobSpec.model_validate(spec))
+
+
+def test_leaves_are_visited_densest_first_which_is_not_most_probable_first():
+    router = LearnedIvfRouter(4, 6, 1, 0).requires_grad_(requires_grad=False)
+    router.begin(torch.randn(6, 4, generator=torch.Generator().manual_seed(1)), scale=1.0)
+    router.log_size_L.copy_(torch.tensor([1.0, 50.0, 3.0, 400.0, 9.0, 20.0]).log())
+    routed = model(router, "learned_ivf")
+    query_QM = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    leaves_QB, log_prob_QB = routed.route(Encoded.of(query_QM), 6)
+    densities_QB = routed.densities(leaves_QB, log_prob_QB)
+    np.testing.assert_allclose(np.exp(log_prob_QB).sum(axis=1), 1, rtol=1e-5)
+    by_hand_QB = np.take_along_axis(query_QM @ router.W[0].numpy().T, leaves_QB, axis=1)
+    np.testing.assert_allclose(densities_QB - densities_QB[:, :1], by_hand_QB - by_hand_QB[:, :1], atol=1e-5)
+    assert (np.diff(densities_QB) <= 0).all()
+    assert (np.diff(log_prob_QB) > 0).any()
+
+
+def test_no_leaf_has_no_density():
+    router = LearnedIvfRouter(4, 6, 1, 0)
+    found = model(router, "learned_ivf").densities(np.array([[2, -1]]), np.array([[-0.5, -np.inf]], np.float32))
+    assert found.tolist() == [[-0.5, -np.inf]]
+
+
+def test_a_router_that_knows_no_sizes():
+    router = EhiRouter(4, 6, 1, "none")
+    assert model(router, "ehi").densities(np.array([[2]]), np.array([[-0.5]], np.float32)) is None

@@ -1,0 +1,49 @@
+"""Readiness is asked by anyone: it costs one search a second, however many ask."""
+
+import asyncio
+
+import pytest
+
+from rayhier.serve import ready
+from rayhier.serve.ready import Readiness
+
+
+def test_those_who_ask_together_share_a_search(monkeypatch):
+    now, asked = [0.0], []
+    monkeypatch.setattr(ready.time, "monotonic", lambda: now[0])
+
+    async def lost():
+        asked.append(now[0])
+        await asyncio.sleep(0)
+        return [f"shards-{len(asked)}"]
+
+    async def main():
+        readiness = Readiness(lost)
+        assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
+        now[0] = 0.9
+        assert await readiness() == ["shards-1"]
+        now[0] = 1.0
+        assert await readiness() == ["shards-2"]
+
+    asyncio.run(main())
+    assert asked == [0.0, 1.0]
+
+
+def test_one_who_leaves_does_not_end_the_others_search():
+    async def main():
+        leave = asyncio.Event()
+
+        async def lost():
+            await leave.wait()
+            return []
+
+        readiness = Readiness(lost)
+        first, second = asyncio.create_task(readiness()), asyncio.create_task(readiness())
+        await asyncio.sleep(0)
+        first.cancel()
+        leave.set()
+        assert await second == []
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    asyncio.run(main())

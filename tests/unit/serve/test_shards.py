@@ -1,0 +1,143 @@
+"""A group of shards: its ping is a search, and what fails twice, or was changed below it, is loaded anew."""
+
+import asyncio
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rayhier.search.comparing import Comparing
+from rayhier.serve.app import check
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.shards import ShardGroup
+
+from ..storage.test_cache import overwrite
+
+QUERY = np.eye(2, 32, dtype=np.float32)
+LEAVES = np.array([[0, 1, 2], [3, 4, 8]])
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A cache of the test's own."""
+    monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def group(home, published):
+    version, _, (leaves,) = check(ServeArgs(workdir=str(published), shard_groups=1))
+    return ShardGroup(version, leaves)
+
+
+def ids(group):
+    """What a search finds."""
+    found = asyncio.run(group.scan(QUERY, LEAVES, 5))
+    return [[found.documents["id"][row].as_py() for row in rows] for rows in found.row_QK.tolist()]
+
+
+class Failing:
+    """Leaves whose searches fail so many times."""
+
+    def __init__(self, leaves, times):
+        self.leaves, self.times = leaves, times
+
+    def scan(self, *given):
+        self.times -= 1
+        if self.times >= 0:
+            raise RuntimeError("a damaged file")
+        return self.leaves.scan(*given)
+
+    def intact(self):
+        return True
+
+
+def test_a_ping_searches_every_file(group, monkeypatch):
+    plain, asked = group._leaves.scan, []
+    monkeypatch.setattr(group._leaves, "scan", lambda *given: asked.append(given) or plain(*given))
+    asyncio.run(group.ping())
+    ((query_QM, leaves_QB, k),) = asked
+    assert (query_QM.shape, k) == ((1, 32), 1)
+    np.testing.assert_allclose(np.linalg.norm(query_QM), 1, rtol=1e-6)
+    shards = group._there.manifest.shards
+    assert len(shards) > 1
+    assert [any(leaf in shard.leaves for leaf in leaves_QB[0]) for shard in shards] == [True] * len(shards)
+
+
+def test_a_ping_fails_where_a_search_fails(group):
+    group._leaves = Failing(group._leaves, 1)
+    with pytest.raises(RuntimeError, match="a damaged file"):
+        asyncio.run(group.ping())
+    asyncio.run(group.ping())
+
+
+def test_what_fails_twice_in_a_row_loads_anew(group):
+    whole, broken = ids(group), Failing(group._leaves, 99)
+    group._leaves = broken
+    for _ in range(2):
+        assert group._leaves is broken
+        with pytest.raises(RuntimeError, match="a damaged file"):
+            ids(group)
+    assert ids(group) == whole
+    assert group._leaves is not broken
+
+
+def test_a_success_between_starts_the_count_again(group):
+    broken = Failing(group._leaves, 1)
+    group._leaves = broken
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="a damaged file"):
+            ids(group)
+        ids(group)
+        broken.times = 1
+    assert group._leaves is broken
+
+
+@pytest.mark.parametrize(("again", "width"), [("none", None), ("vectors", 32), ("level", 8)])
+def test_a_ping_searches_the_level_where_the_spec_does(group, again, width):
+    asked = []
+    group._levels = SimpleNamespace(
+        how=Comparing(2, "cosine", again), intact=lambda: True, shortlist=lambda *given: asked.append(given)
+    )
+    group._depth = 3
+    asyncio.run(group.ping())
+    ((query, results),) = asked
+    assert (query.level_QK.tolist(), results) == ([[0.25] * 4], 1)
+    assert (query.again_QX is None) if width is None else query.again_QX.shape == (1, width)
+
+
+def mapped(home):
+    """The lists that a group has open."""
+    return sorted((home / "lists").glob("*/lists.faiss"))
+
+
+def test_a_mapped_file_that_is_overwritten(group, home):
+    whole = ids(group)
+    path = mapped(home)[0]
+    good = path.read_bytes()
+    overwrite(path, b"\xff" * 64)
+    for _ in range(2):
+        with pytest.raises(OSError, match="files in the cache of this machine were changed while they were open"):
+            asyncio.run(group.ping())
+    asyncio.run(group.ping())
+    assert ids(group) == whole
+    assert path.read_bytes() == good
+
+
+def test_serve_asks_after_the_files_too(group, home):
+    whole, before = ids(group), group._leaves
+    asyncio.run(group.check_health())
+    assert group._leaves is before
+    overwrite(mapped(home)[-1], b"\xff" * 64)
+    asyncio.run(group.check_health())
+    assert group._leaves is not before
+    assert ids(group) == whole
+
+
+def test_a_file_that_was_overwritten_while_nobody_served_it(group, home, published):
+    whole = ids(group)
+    version, leaves = group._version, group._range
+    group._pins.close()
+    del group
+    overwrite(mapped(home)[0], b"\xff" * 64)
+    assert ids(ShardGroup(version, leaves)) == whole

@@ -1,0 +1,142 @@
+"""Tokens: what a file must hold, what each token opens, and that a new one counts without a restart."""
+
+import logging
+
+import pytest
+from fastapi.testclient import TestClient
+
+from rayhier.serve import tokens as module
+from rayhier.serve.api import api
+from rayhier.serve.app import build
+from rayhier.serve.args import RequestLimits, ServeArgs
+from rayhier.serve.errors import ApiError
+from rayhier.serve.tokens import Tokens, read_token
+from rayhier.spec import InputError
+
+from .test_api import INDEX, Canned, error
+
+TOKENS = {
+    "missing": (None, "cannot be read: No such file"),
+    "empty": (b"\n", "is empty; allowed: one line, the token"),
+    "two lines": (b"sesame-1\nsesame-2\n", "holds more than a token"),
+    "not ASCII": ("sésame".encode(), "holds no token"),
+    "binary": (b"\x00\x01", "holds more than a token"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), TOKENS.values(), ids=TOKENS)
+def test_a_token_file_without_a_token(tmp_path, published, content, said):
+    path = tmp_path / "token"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"^token_file: {path} {said}") as caught:
+        build(ServeArgs(workdir=str(published), token_file=str(path)))
+    assert "sesame" not in str(caught.value)
+    (tmp_path / "read").write_text("sesame-0")
+    with pytest.raises(InputError, match=f"^write_token_file: {path} {said}") as caught:
+        build(ServeArgs(workdir=str(published), token_file=str(tmp_path / "read"), write_token_file=str(path)))
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_token_file_that_is_a_folder(tmp_path):
+    with pytest.raises(InputError, match=r"token_file: .* cannot be read: Is a directory"):
+        read_token(str(tmp_path))
+
+
+def test_a_token_is_read_without_its_newline(tmp_path):
+    (tmp_path / "token").write_text("  sesame-1\r\n")
+    assert read_token(str(tmp_path / "token")) == "sesame-1"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Both files; they are looked at for every request."""
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
+    (tmp_path / "read").write_text("sesame-1\n")
+    (tmp_path / "write").write_text("poppy-1\n")
+    return tmp_path / "read", tmp_path / "write"
+
+
+@pytest.fixture
+def tokens(files):
+    return Tokens(*map(str, files))
+
+
+def opens(tokens, token, *, writes=False):
+    """Status that a token gets."""
+    try:
+        tokens.check(f"Bearer {token}".encode(), writes=writes)
+    except ApiError as error:
+        return 500 if "sesame" in error.message or "poppy" in error.message else error.status
+    return 200
+
+
+def test_one_token_reads_the_other_writes_too(tokens):
+    assert [opens(tokens, token) for token in ("sesame-1", "poppy-1", "other", "")] == [200, 200, 401, 401]
+    assert [opens(tokens, token, writes=True) for token in ("sesame-1", "poppy-1", "other")] == [403, 200, 401]
+
+
+def test_a_token_alone(files):
+    read, write = map(str, files)
+    only_reads, the_one = Tokens(read), Tokens(None, write)
+    assert (opens(only_reads, "sesame-1"), opens(only_reads, "sesame-1", writes=True)) == (200, 403)
+    assert [opens(the_one, "poppy-1", writes=writes) for writes in (False, True)] == [200, 200]
+    assert [opens(the_one, "", writes=writes) for writes in (False, True)] == [401, 401]
+    assert not Tokens(None).required
+    assert opens(Tokens(None), "", writes=True) == 200
+
+
+def test_both_the_same(files, published):
+    files[1].write_text(" sesame-1")
+    with pytest.raises(InputError, match=r"write_token_file: holds the same token as token_file") as caught:
+        build(ServeArgs(workdir=str(published), token_file=str(files[0]), write_token_file=str(files[1])))
+    assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_new_token_counts_at_once(files, tokens, tmp_path, replace):
+    if replace:
+        (tmp_path / "new").write_text("sesame-2")
+        (tmp_path / "new").replace(files[0])
+    else:
+        files[0].write_text("sesame-22")
+    new = files[0].read_text()
+    assert (opens(tokens, "sesame-1"), opens(tokens, new), opens(tokens, "poppy-1")) == (401, 200, 200)
+
+
+DAMAGES = {
+    "vanished": lambda path: path.unlink(),
+    "empty": lambda path: path.write_text(""),
+    "two lines": lambda path: path.write_text("sesame-2\nsesame-3"),
+    "the other token": lambda path: path.write_text("poppy-1"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_file_that_goes_leaves_its_token(files, tokens, caplog, damage):
+    damage(files[0])
+    with caplog.at_level(logging.WARNING, "ray.serve"):
+        assert [opens(tokens, "sesame-1") for _ in range(3)] == [200] * 3
+    (record,) = caplog.records
+    assert record.message.startswith("tokens stay as they were: ")
+    assert "sesame" not in record.message
+    files[0].write_text("sesame-4")
+    assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-4")) == (401, 200)
+
+
+def test_files_are_not_looked_at_for_every_request(files, tokens, monkeypatch):
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 1e9)
+    files[0].write_text("sesame-22")
+    assert opens(tokens, "sesame-1") == 200
+
+
+def test_over_http(files, tokens):
+    client = TestClient(api(Canned(), INDEX, RequestLimits(), tokens))
+    asked = {"json": {"query": "oak"}, "headers": {"Authorization": "Bearer sesame-1"}}
+    assert client.post("/v1/search", **asked).status_code == 200
+    refused = client.put("/v1/documents", **asked)
+    assert error(refused)[:2] == (403, "forbidden")
+    allowed = client.put("/v1/documents", json={}, headers={"Authorization": "Bearer poppy-1"})
+    assert error(allowed)[:2] == (404, "not_found")
+    files[0].write_text("sesame-22")
+    assert error(client.post("/v1/search", **asked))[:2] == (401, "unauthorized")
