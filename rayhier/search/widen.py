@@ -10,7 +10,7 @@ Whoever searches asks what to scan next, scans it, and puts the results:
         widening.put(scan(queries[widening.asked_A], widening.leaves))
         if widening.done:
             break
-        widening.visit(route(queries[widening.asked_A], widening.beam))
+        widening.visit(route(queries[widening.asked_A], widening.wider))
     ranking, leaves_QB = widening.ranking, widening.leaves_QB
 
 A query is scanned again in all its leaves, not only in the new ones: a document may lie in an old and in a new leaf and

@@ -11,6 +11,8 @@ from rayhier.search import __main__ as search
 from ..conftest import DOCUMENTS, make_corpus, write_spec
 from .in_process import make
 
+pytestmark = pytest.mark.usefixtures("cluster")
+
 FIELDS = "fields: {part: int, even: bool}"
 LEAVES = {"evaluate": "{measures: [R@10], lists: 4, filter: {part: {lt: 3}, even: true}}", "search": "{k: 10, beam: 1}"}
 LEVEL = {

@@ -31,6 +31,7 @@ from rayhier.serve.engine import Engine, LostError
 from rayhier.serve.ingress import describe
 from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
+from rayhier.spec.filter import Filter
 from rayhier.storage import current, files
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.seal import seal
@@ -148,10 +149,10 @@ class Near:
     async def scan(self, *_: object) -> Ranking:
         raise AssertionError("a level is searched, no leaves")
 
-    async def level(self, query: LevelQuery, results: int) -> Shortlist:
+    async def level(self, query: LevelQuery, results: int, wanted: Filter | None) -> Shortlist:
         if self.gone:
             raise LostError(self.name)
-        return await self.shards.level(query, results)
+        return await self.shards.level(query, results, wanted)
 
     async def answers(self) -> bool:
         return not self.gone
