@@ -288,7 +288,7 @@ def _explained(body: AnswerBody, given: Answers, row: int) -> AnswerBody:
 def _one(answer: Answer, lost: list[str], shown: Shown) -> AnswerBody:
     results = [shown(hit) for hit in answer.hits]
     visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
-    return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls)
+    return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls, explain=None)
 
 
 def _say_token(app: FastAPI) -> None:

@@ -25,7 +25,7 @@ class _Waiting(Generic[Q, A]):
     size: int
     question: Q
     answer: "asyncio.Future[A]"
-    since: float = field(default_factory=time.perf_counter)
+    since: float = field(default_factory=lambda: time.perf_counter())
 
 
 class Batches(Generic[Q, A]):

@@ -58,15 +58,20 @@ class Client:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         *,
+        rerank: bool | None = None,
+        budget: SupportsIndex | None = None,
+        explain: bool = False,
         include: Sequence[Part] | None = None,
         strict: bool = False,
     ) -> SearchResponse:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
 
-        With a filter over the declared fields, in as many leaves as hold enough documents that match.
+        With a filter over the declared fields, in as many leaves as hold enough documents that match. Re-ranked by a
+        cross-encoder as the index's spec says, unless `rerank` or `budget` say otherwise.
         """
+        own = {"rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain)}
         asked = _asked(k, beam, filter, include, strict=strict)
-        body = {_kind(question, "query", "vector"): _plain(question), **asked}
+        body = {_kind(question, "query", "vector"): _plain(question), **asked, **own}
         return self._ask(SearchResponse, "/v1/search", body)
 
     def search_batch(
@@ -76,11 +81,15 @@ class Client:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         *,
+        rerank: bool | None = None,
+        budget: SupportsIndex | None = None,
+        explain: bool = False,
         include: Sequence[Part] | None = None,
         strict: bool = False,
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
-        body = {**_all(questions), **_asked(k, beam, filter, include, strict=strict)}
+        own = {"rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain)}
+        body = {**_all(questions), **_asked(k, beam, filter, include, strict=strict), **own}
         return self._ask(BatchResponse, "/v1/search:batch", body)
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
@@ -150,11 +159,17 @@ class AsyncClient:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         *,
+        rerank: bool | None = None,
+        budget: SupportsIndex | None = None,
+        explain: bool = False,
         include: Sequence[Part] | None = None,
         strict: bool = False,
     ) -> SearchResponse:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`."""
-        return await self._run(partial(self._client.search, question, k, beam, filter, include=include, strict=strict))
+        ask = partial(
+            self._client.search, rerank=rerank, budget=budget, explain=explain, include=include, strict=strict
+        )
+        return await self._run(partial(ask, question, k, beam, filter))
 
     async def search_batch(
         self,
@@ -163,13 +178,17 @@ class AsyncClient:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         *,
+        rerank: bool | None = None,
+        budget: SupportsIndex | None = None,
+        explain: bool = False,
         include: Sequence[Part] | None = None,
         strict: bool = False,
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
-        return await self._run(
-            partial(self._client.search_batch, questions, k, beam, filter, include=include, strict=strict)
+        ask = partial(
+            self._client.search_batch, rerank=rerank, budget=budget, explain=explain, include=include, strict=strict
         )
+        return await self._run(partial(ask, questions, k, beam, filter))
 
     async def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
         """List the leaves that a question would visit, at most `beam`, in the order of visit."""

@@ -166,7 +166,7 @@ class Result(_Body):
     """Text of the document; of its best passage where the corpus is cut into passages."""
     fields: dict[str, Any] | None
     """Values of the fields that the corpus declares."""
-    estimated: bool = False
+    estimated: bool
     """Whether a re-ranked result was not read by the cross-encoder: its score is what those read make of it."""
 
 
@@ -214,9 +214,9 @@ class AnswerBody(_Body):
     """Whether results are missing: a shard group that holds leaves of this question did not answer."""
     lost: list[str]
     """Names of the shard groups that did not answer, and `reranker` where an answer is not re-ranked for its want."""
-    calls: int | None = None
+    calls: int | None
     """Documents that the cross-encoder read; null where the answer is not re-ranked."""
-    explain: Explanation | None = None
+    explain: Explanation | None
     """How the answer came about; null unless the request asks for it."""
 
 
@@ -228,9 +228,19 @@ class SearchResponse(AnswerBody):
             "examples": [
                 {
                     "results": [
-                        {"id": "d7", "score": 0.7263, "leaf": 79, "title": "Title", "text": "A text.", "fields": {}}
+                        {
+                            "id": "d7",
+                            "score": 0.7263,
+                            "leaf": 79,
+                            "title": "Title",
+                            "text": "A text.",
+                            "fields": {},
+                            "estimated": False,
+                        }
                     ],
                     "visited": {"leaves": [79, 145], "documents": 83, "fraction": 0.0246, "enough": True},
+                    "calls": None,
+                    "explain": None,
                     "partial": False,
                     "lost": [],
                     "version": 1,

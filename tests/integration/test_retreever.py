@@ -149,7 +149,7 @@ class Near:
     async def scan(self, *_: object) -> Ranking:
         raise AssertionError("a level is searched, no leaves")
 
-    async def level(self, query: LevelQuery, results: int, wanted: Filter | None) -> Shortlist:
+    async def level(self, query: LevelQuery, results: int, wanted: Filter | None, *, whole: bool = False) -> Shortlist:
         if self.gone:
             raise LostError(self.name)
         return await self.shards.level(query, results, wanted)

@@ -108,11 +108,21 @@ def test_search(client, engine):
     assert response.status_code == 200
     assert response.json() == {
         "results": [
-            {"id": "d1", "score": 0.5, "leaf": 3, "title": "a title", "text": "a text", "fields": {"year": 1999}}
+            {
+                "id": "d1",
+                "score": 0.5,
+                "leaf": 3,
+                "title": "a title",
+                "text": "a text",
+                "fields": {"year": 1999},
+                "estimated": False,
+            }
         ],
         "visited": {"leaves": [3, 1], "documents": 4, "fraction": 0.4, "enough": True},
         "partial": False,
         "lost": [],
+        "calls": None,
+        "explain": None,
         "version": 4,
         "ms": {"total": 1.0},
     }
@@ -259,7 +269,7 @@ REFUSED = {
     "beam negative": ({"query": "oak", "beam": -1}, "beam: Input should be greater"),
     "unknown key": (
         {"query": "oak", "sort": {}},
-        "body: got key 'sort'; allowed: query, vector, k, beam, filter, include, strict",
+        "body: got key 'sort'; allowed: query, vector, k, beam, filter, rerank, budget, explain, include, strict",
     ),
     "unknown part": ({"query": "oak", "include": ["body"]}, "include.0: Input should be 'title', 'text' or 'fields'"),
     "too many parts": ({"query": "oak", "include": ["text"] * 4}, "include: List should have at most 3 items"),
@@ -524,7 +534,7 @@ def test_answers_show_what_is_included(client, parts):
     shown = {name: value if parts is None or name in parts else None for name, value in whole.items()}
     alone = client.post("/v1/search", json={"query": "oak", "include": parts}).json()
     batch = client.post("/v1/search:batch", json={"queries": ["oak"], "include": parts}).json()["answers"][0]
-    assert alone["results"] == batch["results"] == [{"id": "d1", "score": 0.5, "leaf": 3, **shown}]
+    assert alone["results"] == batch["results"] == [{"id": "d1", "score": 0.5, "leaf": 3, **shown, "estimated": False}]
 
 
 def test_an_answer_has_a_limit_of_bytes(engine):
@@ -546,7 +556,9 @@ def test_an_answer_has_a_limit_of_bytes(engine):
 
 def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
     hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
-    engine.search = lambda asked, k, beam, wanted, budget: asyncio.sleep(0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {}))
+    engine.search = lambda asked, k, beam, wanted, budget: asyncio.sleep(
+        0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {})
+    )
     make, threads = results.Result, []
 
     def noting(**given):

@@ -47,9 +47,7 @@ def test_what_comes_while_a_batch_is_at_work_is_asked_together():
         assert [answer for answer, _ in answers] == ["a!", "b!", "c!"]
         assert asked.batches == [["a"], ["b", "c"]]
         assert list(batches.sizes) == [1, 2]
-        waited = [seconds for _, seconds in answers]
-        assert waited[0] <= waited[2]
-        assert all(seconds >= 0 for seconds in waited)
+        assert all(0 <= seconds < 10 for _, seconds in answers)
 
     run(test)
 

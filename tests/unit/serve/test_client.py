@@ -16,7 +16,7 @@ from rayhier.serve.client import AsyncClient, Client
 from rayhier.serve.errors import ApiError
 
 VISITED = {"leaves": [], "documents": 0, "fraction": 0.0, "enough": False}
-ANSWERED = {"results": [], "visited": VISITED, "partial": False, "lost": []}
+ANSWERED = {"results": [], "visited": VISITED, "partial": False, "lost": [], "calls": None, "explain": None}
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_url_of_another_kind():
 
 
 FULL = {**ANSWERED, "version": 1, "ms": {}}
-RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields": {}}
+RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields": {}, "estimated": False}
 
 MISFITS = {
     "a proxy's page": (b"<html>Sign in</html>", r"/v1/search: the answer is not JSON: '<html>Sign in</html>'"),

@@ -11,6 +11,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
+from rayhier.serve import batching
 from rayhier.serve import engine as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
@@ -198,6 +199,7 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
 
     async def both():
         monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(batching, "time", clock)
         engine = Engine(Slow(searcher.model.router, None, searcher.model.spec), groups, N)
         searches = [asyncio.create_task(engine.search([text], 3, 2)) for text in TEXTS[:2]]
         await asyncio.sleep(0)

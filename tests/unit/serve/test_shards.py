@@ -42,11 +42,11 @@ class Failing:
     def __init__(self, leaves, times):
         self.leaves, self.times = leaves, times
 
-    def scan(self, *given):
+    def scan(self, *given, **named):
         self.times -= 1
         if self.times >= 0:
             raise RuntimeError("a damaged file")
-        return self.leaves.scan(*given)
+        return self.leaves.scan(*given, **named)
 
     def intact(self):
         return True
