@@ -1,6 +1,8 @@
 """`python -m rayhier.serve jobs/serve.yaml --workdir runs/quickstart`: serve an index here until Ctrl-C."""
 
 import argparse
+import contextlib
+import io
 import os
 import signal
 import sys
@@ -43,8 +45,11 @@ def _serve(looked: Local) -> None:
 
     local = checked(looked)
     deploy(local)
-    print(hint(local), flush=True)
-    _stay()
+    try:
+        print(hint(local), flush=True)
+        _stay()
+    finally:
+        _end()
 
 
 def hint(local: Local) -> str:
@@ -59,8 +64,7 @@ def hint(local: Local) -> str:
 
 
 def _stay() -> None:
-    """Wait for Ctrl-C or SIGTERM, then shut Serve down."""
-    from ray import serve
+    """Wait for Ctrl-C or SIGTERM."""
 
     def end(*_: int | FrameType | None) -> None:
         sys.exit(0)
@@ -68,13 +72,21 @@ def _stay() -> None:
     # Ray's own handler of SIGTERM prints a stack and aborts; a shell starts a script's background jobs without SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, end)
-    try:
-        threading.Event().wait()
-    finally:
-        for one in (signal.SIGINT, signal.SIGTERM):  # a second Ctrl-C would leave replicas behind
-            signal.signal(one, signal.SIG_IGN)
-        print("stopping", flush=True)
+    threading.Event().wait()
+
+
+def _end() -> None:
+    """Shut Serve down, whatever signals come meanwhile: a second Ctrl-C would leave replicas behind."""
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    import ray
+    from ray import serve
+
+    print("stopping", flush=True)
+    # Ray's listener prints that the controller, which shuts itself down, is gone.
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         serve.shutdown()
+        ray.shutdown()
 
 
 def _parser() -> argparse.ArgumentParser:

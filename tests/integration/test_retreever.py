@@ -163,7 +163,7 @@ def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClie
     version, manifest, ranges = check(args := ServeArgs(workdir=str(work), shard_groups=3))
     groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
     engine = Engine(searcher.model, groups, manifest.documents)
-    shown = describe(version, manifest, args, [group.name for group in groups])
+    shown = describe(version, manifest, args, [group.name for group in groups], "float32")
     return engine, groups, TestClient(api(engine, shown, args.limits, None))
 
 
@@ -172,6 +172,8 @@ def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest
     engine, groups, client = served(tree / "work", searcher)
     assert len(client.post("/v1/route", json={"query": "oak", "beam": 3}).json()["leaves"]) == 3
     monkeypatch.delattr(Model, "route")
+    for group in groups:
+        asyncio.run(group.shards.ping())
     found, whole = asyncio.run(engine.search(questions, 5, 1)), searcher.search(questions, 5)
     for served_one, one in zip(found.answers, whole, strict=True):
         assert [hit.id for hit in served_one.hits] == [hit.id for hit in one.hits]

@@ -1,5 +1,6 @@
 """From the shipped config to one that can be deployed, and what is refused before Ray starts."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from types import SimpleNamespace
 
 import click
 import pytest
+import ray
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
+from rayhier.serve import __main__ as command
 from rayhier.serve import local as local_module
 from rayhier.serve.__main__ import hint, main
 from rayhier.serve.local import prepare
@@ -203,6 +206,30 @@ def test_ctrl_c_is_quiet(published, port, capsys, monkeypatch, stage):
     shown = capsys.readouterr()
     assert shown.out == f"starting by-hand from {published}\n"
     assert shown.err.splitlines()[-1] == "stopped"
+    assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_server_that_is_stopped_shuts_serve_down(published, port, capsys, monkeypatch, stop, code):
+    ended = []
+    monkeypatch.setattr(local_module, "deploy", lambda _: None)
+    monkeypatch.setattr(local_module.serve, "shutdown", lambda: ended.append(signal.getsignal(stop)))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(command.threading, "Event", lambda: SimpleNamespace(wait=lambda: signal.raise_signal(stop)))
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        given = [str(SHIPPED), "--workdir", str(published), "--port", str(port)]
+        if code:
+            assert main(given) == code
+        else:
+            with pytest.raises(SystemExit, match=r"^0$"):
+                main(given)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert ended == [signal.SIG_IGN]
+    shown = capsys.readouterr()
+    assert shown.out.endswith("\nstopping\n")
     assert "Traceback" not in shown.err
 
 
