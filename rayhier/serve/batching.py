@@ -17,7 +17,7 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-@dataclass
+@dataclass(eq=False)  # questions may be arrays, of which == makes an array
 class _Waiting(Generic[Q, A]):
     """One call that waits for its answer."""
 

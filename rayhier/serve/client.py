@@ -69,7 +69,7 @@ class Client:
         With a filter over the declared fields, in as many leaves as hold enough documents that match. Re-ranked by a
         cross-encoder as the index's spec says, unless `rerank` or `budget` say otherwise.
         """
-        own = {"rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain)}
+        own = _reranked(rerank, budget, explain=explain)
         asked = _asked(k, beam, filter, include, strict=strict)
         body = {_kind(question, "query", "vector"): _plain(question), **asked, **own}
         return self._ask(SearchResponse, "/v1/search", body)
@@ -88,7 +88,7 @@ class Client:
         strict: bool = False,
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
-        own = {"rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain)}
+        own = _reranked(rerank, budget, explain=explain)
         body = {**_all(questions), **_asked(k, beam, filter, include, strict=strict), **own}
         return self._ask(BatchResponse, "/v1/search:batch", body)
 
@@ -229,6 +229,12 @@ def _asked(
     parts: dict[str, Any] = {} if include is None else {"include": list(include)}
     parts |= {} if wanted is None else {"filter": wanted}
     return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(strict)}
+
+
+def _reranked(rerank: bool | None, budget: SupportsIndex | None, *, explain: bool) -> dict[str, Any]:
+    """What a request has where re-ranking or an explanation is asked for."""
+    given = {"rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain) or None}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _kind(question: Question, text: str, vector: str) -> str:

@@ -2,23 +2,32 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
+from ray import serve
+from ray.util import list_named_actors
 
 from rayhier import run
 from rayhier.evaluate.report import Report
 from rayhier.scores.settings import Settings, open_scorer
 from rayhier.search import __main__ as shell
 from rayhier.search.searcher import Searcher
+from rayhier.serve.client import Client
+from rayhier.serve.errors import ApiError
+from rayhier.serve.local import deploy, prepare
 from rayhier.storage import columns, current, files
 
 from ..conftest import one_worker_each
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
+SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 LINES = {
     "scores": "{judged: 10, per: item, count: 2}",
     "factors": "{vectors: transductive, epochs: 2}",
@@ -122,6 +131,63 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     assert untrained.folder != published.folder
     np.testing.assert_array_equal(open_scorer(untrained, current.read(work).spec.cross_encoder)(queries, items), ours)
     assert Settings.read(untrained).beside == 0.5
+
+
+def test_served(
+    reranked: Callable[..., Path],
+    tmp_path: Path,
+    here: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Served answers are those of offline search; without the cross-encoder they are the scan's, and say so."""
+    here()
+    work = tmp_path / "work"
+    stages = ("train", "index", "cross_encoder", "scores", "factors")
+    assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
+    monkeypatch.undo()  # from here on, Ray itself
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = tmp_path / "serve.yaml"
+    config.write_text(SHIPPED.read_text())
+    local = prepare(config, str(work), None, port)
+    try:
+        deploy(local)
+        client, searcher = Client(local.url), Searcher.open(work)
+        index = client.index()
+        assert (index.rerank, index.budget) == ("axn", 12)
+        texts = ["leaf root branch", "stone cloud rain", "wolf bear deer hare moss"]
+        offline = searcher.search(texts, k=20)
+        with ThreadPoolExecutor(3) as threads:
+            alone = list(threads.map(lambda text: client.search(text, k=20, explain=True), texts))
+        batch = client.search_batch(texts, k=20).answers
+        for wanted, one, other in zip(offline, alone, batch, strict=True):
+            for served in (one, other):
+                assert (served.calls, served.partial, served.lost) == (12, False, [])
+                assert [hit.estimated for hit in wanted.hits] == [result.estimated for result in served.results]
+                scores = [result.score for result in served.results]
+                np.testing.assert_allclose(scores, [hit.score for hit in wanted.hits], atol=1e-4)
+            assert one.ms["rerank"] > 0
+            assert [leaf.leaf for leaf in one.explain.leaves] == one.visited.leaves
+        plain = client.search(texts[0], k=5, rerank=False)
+        assert plain.calls is None
+        expected = searcher.search(texts[:1], k=5, budget=0)[0]
+        assert [result.id for result in plain.results] == [hit.id for hit in expected.hits]
+        assert client.search(texts[0], budget=3).calls == 3
+        with pytest.raises(ApiError, match="budget: got 1001; allowed: 1 to 1000"):
+            client.search(texts[0], budget=1001)
+
+        # The cross-encoder is lost: answers are the scan's, and name it.
+        (replica,) = [
+            named["name"] for named in list_named_actors(all_namespaces=True) if "rayhier#reranker#" in named["name"]
+        ]
+        ray.kill(ray.get_actor(replica, namespace="serve"))
+        lost = client.search(texts[0], k=5)
+        if lost.lost:  # unless Serve has started another replica by then
+            assert (lost.lost, lost.partial, lost.calls) == (["reranker"], True, None)
+            assert [result.id for result in lost.results] == [hit.id for hit in expected.hits]
+    finally:
+        serve.shutdown()
 
 
 def test_queries_kept_for_scores_are_never_trained_on(

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from rayhier.serve.batching import Batches
@@ -91,6 +92,45 @@ def test_a_caller_that_is_gone_is_not_asked_for():
         asked.go.set()
         assert [(await task)[0] for task in (tasks[0], tasks[2])] == ["a!", "c!"]
         assert asked.batches == [["a"], ["c"]]
+
+    run(test)
+
+
+def test_questions_may_be_arrays():
+    """Which have no truth value: two that wait are told apart by what they are, not by what they hold."""
+
+    async def test():
+        go = asyncio.Event()
+
+        async def ask(questions):
+            await go.wait()
+            return [question.sum() for question in questions]
+
+        batches = Batches(ask, 10)
+        tasks = [asyncio.create_task(batches(np.full(3, n))) for n in range(4)]
+        while batches.waiting < 3:
+            await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.sleep(0)
+        go.set()
+        assert [(await tasks[n])[0] for n in (0, 1, 3)] == [0, 3, 9]
+
+    run(test)
+
+
+def test_a_server_that_is_asked_too_much_says_so():
+    async def test():
+        asked = Asked()
+        batches = Batches(asked, 1)
+        tasks = await started(asked, batches, ("a",), ("b",))
+        assert not batches.overdue(60.0)
+        await asyncio.sleep(0.02)
+        assert batches.overdue(0.01)
+        batches.seconds = 60.0  # two batches of that length are longer than the wait
+        assert not batches.overdue(0.01)
+        asked.go.set()
+        await asyncio.gather(*tasks)
+        assert not batches.overdue(0.0)
 
     run(test)
 
