@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-tree bench-quality bench-beam bench-filters bench-incremental bench-inspection bench-scale bench-search bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-serve bench-tree bench-quality bench-beam bench-filters bench-incremental bench-inspection bench-scale bench-search bench-workers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -71,6 +71,9 @@ bench-retreever: setup  ## ReTreever's levels beside adapters and other trees: d
 
 bench-axn: setup  ## search with a cross-encoder within a budget, beside its controls: docs/axn.md
 	$(BIN)/python -m benchmarks.axn --large
+
+bench-serve: setup  ## a served index under bounded load, beside a bare Serve application: docs/serve.md
+	$(BIN)/python -m benchmarks.serve
 
 bench-tree: setup  ## document trees of a million synthetic vectors, in memory and streamed
 	$(BIN)/python -m benchmarks.tree

@@ -60,6 +60,8 @@ class ServeArgs(_Args):
     """Whether the log quotes the texts of queries."""
     shard_groups: Count | None = None
     """Deployments that share the index's leaves, at most one for each leaf; two by default."""
+    together: Count = 64
+    """Questions of several requests that are encoded, routed and scanned together, at most; 1: each request alone."""
     shard_seconds: Seconds = 5.0
     """Seconds that a shard group may take before its answer counts as lost."""
     encoder_precision: Precision = "float32"

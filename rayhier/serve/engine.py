@@ -28,8 +28,8 @@ from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.spec.filter import Filter
 
 T = TypeVar("T")
-ROUTED = 64
-"""Questions of several requests that are encoded and routed together, at most."""
+TOGETHER = 64
+"""Questions of several requests that are encoded and routed together, at most, where nothing else is said."""
 Questions = Sequence[str] | Floats
 """Questions as texts, or as their vectors [q, m]."""
 
@@ -114,6 +114,7 @@ class Engine:
         reranking: Reranking | None = None,
         queue_seconds: float = math.inf,
         noted: Callable[[int], None] = lambda _: None,
+        together: int = TOGETHER,
     ) -> None:
         """Take groups that hold `total` documents together, and as many rows where these are not more.
 
@@ -122,7 +123,7 @@ class Engine:
         """
         self.model, self.groups, self.total, self.rows = model, groups, total, rows or total
         self.reranking = reranking
-        self.batches: Batches[tuple[Questions, int], Routes] = Batches(self._routed, ROUTED, noted=noted)
+        self.batches: Batches[tuple[Questions, int], Routes] = Batches(self._routed, together, noted=noted)
         self.queue_seconds = queue_seconds
         # torch stays off the replica's loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")

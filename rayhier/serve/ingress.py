@@ -24,7 +24,7 @@ from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.batching import Batches
-from rayhier.serve.engine import Answers, Engine, LostError
+from rayhier.serve.engine import TOGETHER, Answers, Engine, LostError
 from rayhier.serve.errors import overloaded
 from rayhier.serve.models import IndexResponse
 from rayhier.serve.reranking import Reranking
@@ -38,8 +38,8 @@ from rayhier.storage.paths import locate
 
 PING_SECONDS = 2.0
 AGAIN_SECONDS = 1.0
-SCANNED, AT_ONCE = 256, 2
-"""Queries that a group is asked at once, at most, and calls of a group that are on their way."""
+AT_ONCE = 2
+"""Calls of a group that are on their way at once, where requests are asked together."""
 Scan = tuple[Floats, Ints, int, Filter | None, bool]
 """Queries [q, m], their leaves [q, β], results wanted, a filter, and whether documents are whole."""
 T = TypeVar("T")
@@ -67,10 +67,12 @@ class HandleGroup:
     seconds: float
     queue_seconds: float = math.inf
     noted: Callable[[int], None] = lambda _: None
+    together: int = TOGETHER
+    at_once: int = AT_ONCE
     _back: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._batches: Batches[Scan, Ranking] = Batches(self._scanned, SCANNED, AT_ONCE, self.noted)
+        self._batches: Batches[Scan, Ranking] = Batches(self._scanned, self.together, self.at_once, self.noted)
 
     async def scan(
         self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
@@ -148,7 +150,16 @@ class Ingress:
         model = version.model(args.encoder_precision).load()
         self._seen, queue = seen, args.limits.queue_seconds
         groups = [
-            HandleGroup(part.name, part.leaves, handle, args.shard_seconds, queue, partial(seen.batched, "scan"))
+            HandleGroup(
+                part.name,
+                part.leaves,
+                handle,
+                args.shard_seconds,
+                queue,
+                partial(seen.batched, "scan"),
+                args.together,
+                AT_ONCE if args.together > 1 else args.limits.max_requests,
+            )
             for part, handle in zip(parts, handles, strict=True)
         ]
         _ = model.search_router
@@ -156,7 +167,14 @@ class Ingress:
         self._index = describe(version, manifest, args, [part.name for part in parts], precision)
         reranking = None if reranker is None else open_reranking(version, reranker, args.reranker_seconds)
         self._engine = Engine(
-            model, groups, manifest.documents, manifest.rows, reranking, queue, partial(seen.batched, "encode")
+            model,
+            groups,
+            manifest.documents,
+            manifest.rows,
+            reranking,
+            queue,
+            partial(seen.batched, "encode"),
+            args.together,
         )
         seen.version.set(version.number)
 

@@ -1,0 +1,309 @@
+"""A served index under load: `make bench-serve`. One run, one machine, everything beside its control.
+
+Load comes from this machine's loopback alone, bounded in number and time. Prints a table and writes docs/serve.md.
+"""
+
+import argparse
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import ray
+from ray import serve
+from ray.util import list_named_actors
+
+from benchmarks.collection import ROOT, RUNS, place, run
+from benchmarks.serve import bare
+from benchmarks.serve.load import Load, a_second, at_a_time
+from benchmarks.tables import table
+from rayhier.arrays import Floats
+from rayhier.ray import join
+from rayhier.search.searcher import Searcher
+from rayhier.serve.app import build
+from rayhier.serve.args import ServeArgs
+from rayhier.spec import load
+from rayhier.storage import columns, current
+
+PORT = 8123
+CLIENTS, ROUNDS, ASKED = 32, 5, 200
+"""Clients of a busy server, paired rounds of each comparison, and requests of a round."""
+OVERLOAD_SECONDS = 60.0
+HEALTH_SECONDS = 0.05
+"""Seconds between two looks at the server's health."""
+Goal = tuple[str, float, float, str]
+"""What was asked, what came out, the limit, and whether it is `least` or `most`."""
+
+
+def main() -> int:
+    """Deploy, measure, write the page and print it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description="A served index under load.")
+    parser.add_argument("--workdir", type=Path, default=RUNS / "serve")
+    parser.add_argument("--collection", default="scifact")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.add_argument("--seconds", type=float, default=OVERLOAD_SECONDS, help="of overload (default 60)")
+    given = parser.parse_args()
+    workdir = given.workdir.absolute()
+    overrides = place(given.collection, workdir)
+    run(overrides, *(part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)))
+    join(load(ROOT / "specs" / "scifact.yaml", overrides))
+    serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+    searcher = Searcher.open(workdir)
+    texts = _texts(workdir)
+    vectors = searcher.model.encode(texts).numpy
+    _deploy(workdir)
+    try:
+        goals = measure(searcher, texts, vectors, given.seconds)
+    finally:
+        serve.shutdown()
+    page = "\n".join([PREFACE, "", *table(["", "value", "limit", ""], list(_rows(goals))), ""])
+    (given.docs / "serve.md").write_text(page)
+    print(page)
+    return 0
+
+
+def _texts(workdir: Path) -> list[str]:
+    corpus = current.artifact(workdir, current.read(workdir), "corpus")
+    texts: list[str] = columns.read([corpus.path("queries.parquet")], ["text"])["text"].to_pylist()
+    return (texts * 4)[:1000]
+
+
+def _deploy(workdir: Path) -> None:
+    """The index, the index without batches, and two bare applications, each below a prefix of its own."""
+    for name, together in (("together", 64), ("alone", 1)):
+        args = ServeArgs(workdir=str(workdir), together=together)
+        serve.run(build(args), name=name, route_prefix=f"/{name}")
+    serve.run(bare.build({"workdir": None}), name="bare", route_prefix="/bare")
+    serve.run(bare.build({"workdir": str(workdir)}), name="encoder", route_prefix="/encoder")
+
+
+def _bodies(questions: object, key: str) -> list[bytes]:
+    return [json.dumps({key: one, "k": 10}).encode() for one in questions]  # type: ignore[attr-defined]
+
+
+def paired(ask: Callable[[str], Load], ours: str, theirs: str, value: Callable[[Load], float]) -> float:
+    """Median over paired rounds of our value over theirs, the order changing."""
+    ratios = []
+    for number in range(ROUNDS):
+        both = {name: value(ask(name)) for name in ((ours, theirs) if number % 2 else (theirs, ours))}
+        ratios.append(both[ours] / both[theirs])
+    return float(np.median(ratios))
+
+
+def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: float) -> list[Goal]:
+    """All goals, in their order."""
+    by_text, by_vector = _bodies(texts, "query"), _bodies(vectors.tolist(), "vector")
+    goals: list[Goal] = [*equal(searcher, texts, vectors)]
+    _report("served is offline")
+    for name in ("together", "alone", "bare", "encoder"):  # warm
+        _load(name, by_vector[:50] if name == "bare" else by_text[:50], 4)
+    for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
+        ask = partial(_load, bodies=bodies[:ASKED], clients=1)
+        title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
+        goals.append((title, paired(ask, "together", control, _median), 1.3, "most"))
+    _report("latency")
+    busy = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
+    title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
+    goals.append((title, paired(busy, "together", "alone", _rate), 2.0, "least"))
+    _report("throughput")
+    goals += overload(by_text, seconds)
+    _report("overload")
+    goals += killed(by_text)
+    _report("a replica killed")
+    return [*goals, *hostile()]
+
+
+def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
+    return at_a_time(PORT, f"/{name}/v1/search", bodies, clients)
+
+
+def _median(found: Load) -> float:
+    return found.ms(0.5)
+
+
+def _rate(found: Load) -> float:
+    return found.rate
+
+
+def _report(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goal]:
+    """Shares of a thousand questions that are answered as offline search does, alone and in batches."""
+    search = searcher.model.spec.search
+    beam = search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
+    kinds = {
+        "vectors": ("vector", vectors.tolist(), searcher.search_vectors(vectors, 10, beam)),
+        "texts": ("query", texts, searcher.search(texts, 10)),
+    }
+    for name, (key, questions, offline) in kinds.items():
+        within = 1e-6 if key == "vector" else 1e-5
+        alone = [json.loads(body) for body in _answers("/together/v1/search", _bodies(questions, key))]
+        plural = {"vector": "vectors", "query": "queries"}[key]
+        batched = []
+        for start in range(0, len(questions), 50):
+            asked = json.dumps({plural: questions[start : start + 50], "k": 10}).encode()
+            batched += json.loads(_answers("/together/v1/search:batch", [asked])[0])["answers"]
+        for how, served in (("alone", alone), ("in batches", batched)):
+            same = [
+                np.allclose(
+                    [one["score"] for one in answer["results"]], [hit.score for hit in wanted.hits], atol=within
+                )
+                and _order_holds(answer["results"], wanted.hits, within)
+                for answer, wanted in zip(served, offline, strict=True)
+            ]
+            yield f"1,000 {name} {how}: share answered as offline", float(np.mean(same)), 1.0, "least"
+
+
+def _order_holds(results: list[dict[str, object]], hits: object, within: float) -> bool:
+    """Whether ids are equal but where scores are tied."""
+    scores = [hit.score for hit in hits]  # type: ignore[attr-defined]
+    return all(
+        one["id"] == hit.id
+        or sum(abs(other - hit.score) <= 2 * within for other in scores) > 1
+        or place == len(scores) - 1
+        for place, (one, hit) in enumerate(zip(results, hits, strict=True))  # type: ignore[call-overload]
+    )
+
+
+def _answers(path: str, bodies: list[bytes]) -> list[bytes]:
+    """Answers of the bodies in their order, by one client."""
+    found = []
+    for body in bodies:
+        request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found.append(answer.read())
+    return found
+
+
+def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:
+    """Three times as many questions a second as the server answers, for a minute."""
+    path = "/together/v1/search"
+    unloaded = at_a_time(PORT, path, bodies[:ASKED], 1)
+    capacity = float(np.median([at_a_time(PORT, path, bodies[: ASKED * 2], CLIENTS).rate for _ in range(3)]))
+    before = _memory("together")
+    found = a_second(PORT, path, bodies, 3 * capacity, seconds)
+    sent = [one for one in found.refused() if one.seconds > 0]
+    documented = [one.status == 503 and one.retry for one in sent]
+    yield (
+        f"overload, {3 * capacity:.0f} questions a second: share of refusals that are the documented 503",
+        float(np.mean(documented)) if sent else 1.0,
+        1.0,
+        "least",
+    )
+    yield "overload: median milliseconds of a refusal", found.ms(0.5, sent) if sent else 0.0, 50.0, "most"
+    yield "overload: 99% of answers, over those of an idle server", found.ms(0.99) / unloaded.ms(0.99), 3.0, "most"
+    yield "overload: answers a second over capacity", found.rate / capacity, 0.5, "least"
+    yield "overload: growth of the ingress' memory", _memory("together") / before - 1, 0.1, "most"
+
+
+def _memory(name: str) -> float:
+    """Bytes of the ingress replica of an application."""
+    found = 0.0
+    for entry in Path("/proc").iterdir():
+        try:
+            title = (entry / "cmdline").read_bytes().decode(errors="replace")
+            if entry.name.isdigit() and f"ServeReplica:{name}:ingress" in title:
+                pages = int((entry / "statm").read_text().split()[1])
+                found += pages * os.sysconf("SC_PAGE_SIZE")
+        except OSError:
+            continue  # the process has ended
+    return found
+
+
+def killed(bodies: list[bytes]) -> Iterator[Goal]:
+    """A replica of a shard group with two is killed at half of the capacity, then one of a group with one."""
+    path = "/together/v1/search"
+    capacity = at_a_time(PORT, path, bodies[: ASKED * 2], CLIENTS).rate
+    shot: list[float] = []
+
+    def shoot() -> None:
+        time.sleep(5.0)
+        names = [one["name"] for one in list_named_actors(all_namespaces=True) if "together#shards-0#" in one["name"]]
+        ray.kill(ray.get_actor(names[0], namespace="serve"))
+        shot.append(time.perf_counter())
+
+    thread = threading.Thread(target=shoot)
+    thread.start()
+    found = a_second(PORT, path, bodies, 0.5 * capacity, 40.0)
+    thread.join()
+    after = [one for one in found.outcomes if one.sent > shot[0]]
+    bad = [one for one in after if not one.whole]
+    named = [one for one in bad if one.status == 200]
+    yield (
+        "one replica alone, killed at half of the capacity: share of requests that are not whole and say so",
+        len(named) / max(1, len(bad)),
+        1.0,
+        "least",
+    )
+    last = max((one.sent + one.seconds for one in bad), default=shot[0])
+    yield "the same: seconds until answers are whole again", last - shot[0], 30.0, "most"
+
+
+def hostile() -> Iterator[Goal]:
+    """Bodies of a million values, one after the other, while the server's health is asked for all the time."""
+    path = f"http://127.0.0.1:{PORT}/together"
+    slowest, health = 0.0, list[float]()
+    with _watched(health):
+        for kind in ("[]", '""', "1"):
+            for key in ("queries", "vectors", "query", "vector"):
+                body = (f'{{"{key}": [' + ",".join([kind] * 1_000_000))[:3_900_000].rstrip(",") + "]}"
+                request = urllib.request.Request(
+                    f"{path}/v1/search", body.encode(), {"Content-Type": "application/json"}
+                )
+                began = time.perf_counter()
+                try:
+                    urllib.request.urlopen(request, timeout=60).close()
+                except urllib.error.HTTPError as error:
+                    error.close()
+                slowest = max(slowest, time.perf_counter() - began)
+    yield "bodies of up to a million values: slowest answer, seconds", slowest, 1.0, "most"
+    yield "the same: slowest /healthz meanwhile, milliseconds", 1e3 * max(health), 250.0, "most"
+
+
+@contextmanager
+def _watched(health: list[float]) -> Iterator[None]:
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(HEALTH_SECONDS):
+            began = time.perf_counter()
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/together/healthz", timeout=60):
+                health.append(time.perf_counter() - began)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _rows(goals: list[Goal]) -> Iterator[list[str]]:
+    for title, value, limit, kind in goals:
+        met = value >= limit if kind == "least" else value <= limit
+        yield [title, f"{value:.3g}", f"at {kind} {limit:g}", "met" if met else "MISSED"]
+
+
+PREFACE = """# Serving, measured
+
+`make bench-serve`: one run on one machine of two cores, load and server beside each other, over loopback alone. *Bare*
+is a Serve application of the same hops: an ingress that takes the same bodies, two deployments behind it, as many bytes
+back; for texts with the same encoder in it. Ratios are medians of five paired rounds."""
+
+
+if __name__ == "__main__":
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", PORT))
+    sys.exit(main())

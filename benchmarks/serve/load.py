@@ -1,0 +1,144 @@
+"""Requests over kept connections, as many at a time or as many a second as asked, and what came of each."""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayhier.arrays import Values
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One request: when it was sent, its status (0: no answer), its seconds, and whether its answer was whole."""
+
+    sent: float
+    status: int
+    seconds: float
+    whole: bool
+    retry: bool
+    """Whether a refusal had Retry-After."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Outcomes of a run, and how long it took."""
+
+    outcomes: list[Outcome]
+    seconds: float
+
+    def answered(self) -> list[Outcome]:
+        """Requests that were answered 200."""
+        return [one for one in self.outcomes if one.status == 200]
+
+    def refused(self) -> list[Outcome]:
+        """Requests that were not."""
+        return [one for one in self.outcomes if one.status != 200]
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return len(self.answered()) / self.seconds
+
+    def ms(self, share: float, of: Sequence[Outcome] | None = None) -> float:
+        """Milliseconds below which a share of the answers took; NaN without any."""
+        seconds: Values = np.array([one.seconds for one in (self.answered() if of is None else of)])
+        return float(1e3 * np.quantile(seconds, share)) if len(seconds) else float("nan")
+
+
+class Connection:
+    """One kept connection to a server on this machine."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self.port, self.path = port, path
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of an answer; opens the connection anew where it was closed."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = self._streams
+        head = f"POST {self.path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines[1:] if ": " in line)
+        content = await reader.readexactly(int(headers.get("content-length", "0")))
+        if headers.get("connection") == "close":
+            self.close()
+        return int(lines[0].split()[1]), headers, content
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+
+async def _one(connection: Connection, body: bytes) -> Outcome:
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(60):
+            status, headers, content = await connection.ask(body)
+    except (OSError, EOFError, TimeoutError, ValueError):
+        connection.close()
+        return Outcome(began, 0, time.perf_counter() - began, whole=False, retry=False)
+    seconds = time.perf_counter() - began
+    whole = status == 200 and not json.loads(content).get("partial", False)
+    return Outcome(began, status, seconds, whole=whole, retry="retry-after" in headers)
+
+
+def at_a_time(port: int, path: str, bodies: Sequence[bytes], clients: int) -> Load:
+    """Send every body once, by so many clients that each wait for their answer."""
+
+    async def work() -> Load:
+        left, outcomes = iter(bodies), list[Outcome]()
+
+        async def client() -> None:
+            connection = Connection(port, path)
+            for body in left:
+                outcomes.append(await _one(connection, body))
+            connection.close()
+
+        began = time.perf_counter()
+        await asyncio.gather(*(client() for _ in range(clients)))
+        return Load(outcomes, time.perf_counter() - began)
+
+    return asyncio.run(work())
+
+
+def a_second(port: int, path: str, bodies: Sequence[bytes], rate: float, seconds: float, most: int = 512) -> Load:
+    """Send bodies, over and over, at a rate, whatever is answered; at most `most` are on their way at once.
+
+    A request that finds all connections taken is not sent and counts as without answer.
+    """
+
+    async def work() -> Load:
+        free, outcomes, tasks = (
+            [Connection(port, path) for _ in range(most)],
+            list[Outcome](),
+            set[asyncio.Task[None]](),
+        )
+
+        async def send(connection: Connection, body: bytes) -> None:
+            outcomes.append(await _one(connection, body))
+            free.append(connection)
+
+        began = time.perf_counter()
+        for number in range(int(rate * seconds)):
+            wait = began + number / rate - time.perf_counter()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            if not free:
+                outcomes.append(Outcome(time.perf_counter(), 0, 0.0, whole=False, retry=False))
+                continue
+            task = asyncio.create_task(send(free.pop(), bodies[number % len(bodies)]))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        await asyncio.gather(*tasks)
+        return Load(outcomes, time.perf_counter() - began)
+
+    return asyncio.run(work())
