@@ -254,7 +254,10 @@ REFUSED = {
         "allowed: rnr, axn, or with scores.count all",
     ),
     "a key of another fit": ({"search": "{rerank: {type: axn, lambda: 0.5}}"}, "lambda"),
-    "fewer queries than asked": ({"scores": "{judged: 81}"}, "scores.judged: got 81, but the corpus has only"),
+    "fewer queries than asked": (
+        {"scores": "{judged: 81}", "cross_encoder": "UNTRAINED"},
+        "scores.judged: got 81, but the corpus has only",
+    ),
     "no such model": ({"cross_encoder": "{model: nowhere}"}, "cross_encoder.model: got 'nowhere', no such folder"),
     "no pair to learn from": ({"scores": "{judged: 80}"}, "no judged train pair is left to learn from"),
     "pairs of no run": (
@@ -277,6 +280,8 @@ def test_refused(
     here()
     if lines.get("cross_encoder") == "MODEL":
         lines = {"cross_encoder": reads(tiny_model, train={"pairs": [str(tmp_path / "other")]})}
+    if lines.get("cross_encoder") == "UNTRAINED":
+        lines |= {"cross_encoder": reads(tiny_model, train=None, head="emb")}
     stages = [part for stage in ("cross_encoder", "scores") for part in ("--stage", stage)]
     assert run.main([str(reranked(**lines)), *stages]) == 2
     assert said in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import threading
 
 import jsonschema
@@ -502,7 +503,10 @@ def test_the_schema_is_whole(locked, client):
     assert "security" not in client.get("/openapi.json").json()
 
 
-def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
+def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog, monkeypatch):
+    log = logging.getLogger("ray.serve")
+    monkeypatch.setattr(log, "propagate", True)  # Serve itself, in this process before, has it otherwise
+    caplog.set_level(0, "ray.serve")
     noting = TestClient(api(engine, INDEX, LIMITS, log_queries=True))
     ask = [
         ("/v1/search", {"query": "secret oak"}),
