@@ -293,7 +293,7 @@ def _section(path: KeyPath, tree: Any) -> dict[str, Any]:
         tree = tree.get(part) if isinstance(tree, dict) else None
         models = list(_models(fields[str(part)].annotation))
         named = [model for model in models if isinstance(tree, dict) and tree.get("type") in _types(model)]
-        fields = {name: field for model in named or models for name, field in model.model_fields.items()}
+        fields = {key: field for model in named or models for key, field in _keys(model).items()}
     return fields
 
 
@@ -314,7 +314,12 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _names(model: type[BaseModel]) -> str:
-    return ", ".join(model.model_fields)
+    return ", ".join(_keys(model))
+
+
+def _keys(model: type[BaseModel]) -> dict[str, Any]:
+    """Fields of a section by the keys that a spec writes: a field may have an alias, for a word of Python's own."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _at(tree: Any, path: KeyPath) -> tuple[Any, bool]:

@@ -154,6 +154,11 @@ REFUSED = {
         ["train.epoch=3"],
         ["--set train.epoch=3: train.epoch: got 3", "did you mean epochs?"],
     ),
+    "a key of which Python has a word": (
+        SMALLEST + "cross_encoder: {model: m}\nsearch: {rerank: {type: axn, lamda: 0.5}}\n",
+        [],
+        ["search.rerank.lamda: got 0.5", "lambda", "did you mean lambda?"],
+    ),
     "--set below an unknown section": (SMALLEST, ["tran.epochs=3"], ["--set tran.epochs=3: tran: got", "mean train?"]),
     "--set of a mistyped value": (
         SMALLEST,
