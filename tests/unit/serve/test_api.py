@@ -512,12 +512,12 @@ def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
         ("/v1/route", {"query": "secret fern"}),
         ("/v1/search", {"query": "secret " * 20}),
     ]
-    # A handler of its own: a server that was started in this process before has changed where the logger's go.
+    # A handler and level of its own: a cluster that was started in this process before has changed the logger's.
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
     log.addHandler(handler)
     try:
-        with caplog.at_level(0), caplog.at_level(0, "ray.serve"):
+        with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, "ray.serve"):
             for path, asked in ask:
                 client.post(path, json=asked)
             engine.error = RuntimeError("a defect")
