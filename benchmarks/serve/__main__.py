@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -16,20 +17,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import ray
 from ray import serve
+from ray.serve.scripts import cli
 from ray.util import list_named_actors
 
 from benchmarks.collection import ROOT, RUNS, place, run
-from benchmarks.serve import bare
-from benchmarks.serve.load import Load, a_second, at_a_time
+from benchmarks.serve.load import Check, Load, a_second, at_a_time
 from benchmarks.tables import table
 from rayhier.arrays import Floats
+from rayhier.search.answer import Hit
 from rayhier.search.searcher import Searcher
-from rayhier.serve.app import build
-from rayhier.serve.args import ServeArgs
 from rayhier.storage import columns, current
 
 PORT = 8123
@@ -57,7 +58,6 @@ def main() -> int:
     run(overrides, *(part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)))
     # Logical CPUs for four applications at once; those that are not asked rest.
     ray.init(address="local", num_cpus=LOGICAL, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-    serve.start(http_options={"host": "127.0.0.1", "port": PORT})
     searcher = Searcher.open(workdir)
     texts = _texts(workdir)
     vectors = searcher.model.encode(texts).numpy
@@ -79,12 +79,36 @@ def _texts(workdir: Path) -> list[str]:
 
 
 def _deploy(workdir: Path) -> None:
-    """The index, the index without batches, and two bare applications, each below a prefix of its own."""
-    for name, together in (("together", 64), ("alone", 1)):
-        args = ServeArgs(workdir=str(workdir), together=together)
-        serve.run(build(args), name=name, route_prefix=f"/{name}")
-    serve.run(bare.build({"workdir": None}), name="bare", route_prefix="/bare")
-    serve.run(bare.build({"workdir": str(workdir)}), name="encoder", route_prefix="/encoder")
+    """The index, one with two replicas of a group, one without batches, two bare applications: each below a prefix."""
+    index, bare = "rayhier.serve.app:build", "benchmarks.serve.bare:build"
+    applications = {
+        "together": (index, {"workdir": str(workdir)}),
+        "twice": (index, {"workdir": str(workdir)}),
+        "alone": (index, {"workdir": str(workdir), "together": 1}),
+        "bare": (bare, {"workdir": None}),
+        "encoder": (bare, {"workdir": str(workdir)}),
+    }
+    twice = [{"name": f"shards-{number}", "num_replicas": 2} for number in range(2)]
+    config = {
+        "proxy_location": "HeadOnly",
+        "http_options": {"host": "127.0.0.1", "port": PORT},
+        "applications": [
+            {
+                "name": name,
+                "route_prefix": f"/{name}",
+                "import_path": path,
+                "args": args,
+                "deployments": twice if name == "twice" else [],
+            }
+            for name, (path, args) in applications.items()
+        ],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "serve.yaml"
+        file.write_text(json.dumps(config))
+        cli.main(["run", "--non-blocking", str(file)], standalone_mode=False)
+    while any(one.status != "RUNNING" for one in serve.status().applications.values()):
+        time.sleep(0.5)
 
 
 def _bodies(questions: object, key: str) -> list[bytes]:
@@ -105,7 +129,7 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     by_text, by_vector = _bodies(texts, "query"), _bodies(vectors.tolist(), "vector")
     goals: list[Goal] = [*equal(searcher, texts, vectors)]
     _report("served is offline")
-    for name in ("together", "alone", "bare", "encoder"):  # warm
+    for name in ("together", "twice", "alone", "bare", "encoder"):  # warm
         _load(name, by_vector[:50] if name == "bare" else by_text[:50], 4)
     for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
@@ -118,7 +142,7 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     _report("throughput")
     goals += overload(by_text, seconds)
     _report("overload")
-    goals += killed(by_text)
+    goals += killed(by_text, [partial(_right, hits.hits) for hits in searcher.search(texts, 10)])
     _report("a replica killed")
     return [*goals, *hostile()]
 
@@ -164,6 +188,11 @@ def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goa
                 for answer, wanted in zip(served, offline, strict=True)
             ]
             yield f"1,000 {name} {how}: share answered as offline", float(np.mean(same)), 1.0, "least"
+
+
+def _right(hits: Sequence[Hit], answer: dict[str, Any]) -> bool:
+    """Whether an answer's scores are those of offline search."""
+    return np.allclose([one["score"] for one in answer["results"]], [hit.score for hit in hits], atol=1e-5)
 
 
 def _order_holds(results: list[dict[str, object]], hits: object, within: float) -> bool:
@@ -222,33 +251,61 @@ def _memory(name: str) -> float:
     return found
 
 
-def killed(bodies: list[bytes]) -> Iterator[Goal]:
-    """A replica of a shard group with two is killed at half of the capacity, then one of a group with one."""
-    path = "/together/v1/search"
+def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
+    """A replica of a shard group with two is killed at half of the capacity, then that of a group with one."""
+    found, _, healthy = _shot("twice", bodies, checks)
+    whole = [one.whole for one in found.outcomes]
+    title = f"one of two replicas killed at half of the capacity: share of {len(whole):,} requests whole and right"
+    yield title, float(np.mean(whole)), 0.999, "least"
+    yield "the same: seconds until Serve calls both healthy", healthy, 30.0, "most"
+    for strict in (False, True):
+        own = [json.dumps(json.loads(body) | {"strict": strict}).encode() for body in bodies]
+        found, shot, _ = _shot("together", own, checks)
+        bad = [one for one in found.outcomes if not one.whole]
+        status = 503 if strict else 200
+        name = "one replica alone" + (", asked `strict`" if strict else "")
+        said = "answered 503" if strict else "partial, and say so"
+        title = f"{name}, killed at half of the capacity: share of {len(bad)} requests not whole that are {said}"
+        yield title, len([one for one in bad if one.status == status]) / max(1, len(bad)), 1.0, "least"
+        last = max((one.sent + one.seconds for one in bad), default=shot)
+        yield "the same: seconds until answers are whole again", last - shot, 30.0, "most"
+
+
+def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, float, float]:
+    """Forty seconds of load at half of an application's capacity, of which a replica is killed after five.
+
+    Returns what came of it, when the replica was killed, and the seconds until Serve had replaced it.
+    """
+    path = f"/{name}/v1/search"
     capacity = at_a_time(PORT, path, bodies[: ASKED * 2], CLIENTS).rate
-    shot: list[float] = []
+    times: list[float] = []
 
     def shoot() -> None:
         time.sleep(5.0)
-        names = [one["name"] for one in list_named_actors(all_namespaces=True) if "together#shards-0#" in one["name"]]
-        ray.kill(ray.get_actor(names[0], namespace="serve"))
-        shot.append(time.perf_counter())
+        before = _replicas(name)
+        ray.kill(ray.get_actor(before[0], namespace="serve"))
+        times.append(time.perf_counter())
+        while not _replaced(name, before):
+            time.sleep(0.2)
+        times.append(time.perf_counter())
 
     thread = threading.Thread(target=shoot)
     thread.start()
-    found = a_second(PORT, path, bodies, 0.5 * capacity, 40.0)
+    found = a_second(PORT, path, bodies, 0.5 * capacity, 40.0, checks)
     thread.join()
-    after = [one for one in found.outcomes if one.sent > shot[0]]
-    bad = [one for one in after if not one.whole]
-    named = [one for one in bad if one.status == 200]
-    yield (
-        "one replica alone, killed at half of the capacity: share of requests that are not whole and say so",
-        len(named) / max(1, len(bad)),
-        1.0,
-        "least",
-    )
-    last = max((one.sent + one.seconds for one in bad), default=shot[0])
-    yield "the same: seconds until answers are whole again", last - shot[0], 30.0, "most"
+    return found, times[0], times[1] - times[0]
+
+
+def _replicas(name: str) -> list[str]:
+    """Names of the actors of an application's first shard group."""
+    actors = list_named_actors(all_namespaces=True)
+    return sorted(one["name"] for one in actors if f"{name}#shards-0#" in one["name"])
+
+
+def _replaced(name: str, before: list[str]) -> bool:
+    """Whether the first of some replicas has been replaced, by Serve's own word."""
+    now, deployment = _replicas(name), serve.status().applications[name].deployments["shards-0"]
+    return before[0] not in now and len(now) == len(before) and deployment.status == "HEALTHY"
 
 
 def hostile() -> Iterator[Goal]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from rayhier.arrays import Values
 
 @dataclass(frozen=True)
 class Outcome:
-    """One request: when it was sent, its status (0: no answer), its seconds, and whether its answer was whole."""
+    """One request: when it was sent, its status (0: no answer), its seconds, whether its answer was whole and right."""
 
     sent: float
     status: int
@@ -78,7 +78,11 @@ class Connection:
         self._streams = None
 
 
-async def _one(connection: Connection, body: bytes) -> Outcome:
+Check = Callable[[dict[str, object]], bool]
+"""Whether an answer is right."""
+
+
+async def _one(connection: Connection, body: bytes, check: Check = lambda _: True) -> Outcome:
     began = time.perf_counter()
     try:
         async with asyncio.timeout(60):
@@ -87,7 +91,8 @@ async def _one(connection: Connection, body: bytes) -> Outcome:
         connection.close()
         return Outcome(began, 0, time.perf_counter() - began, whole=False, retry=False)
     seconds = time.perf_counter() - began
-    whole = status == 200 and not json.loads(content).get("partial", False)
+    answer = json.loads(content) if status == 200 else {"partial": True}
+    whole = not answer["partial"] and check(answer)
     return Outcome(began, status, seconds, whole=whole, retry="retry-after" in headers)
 
 
@@ -110,10 +115,19 @@ def at_a_time(port: int, path: str, bodies: Sequence[bytes], clients: int) -> Lo
     return asyncio.run(work())
 
 
-def a_second(port: int, path: str, bodies: Sequence[bytes], rate: float, seconds: float, most: int = 512) -> Load:
+def a_second(
+    port: int,
+    path: str,
+    bodies: Sequence[bytes],
+    rate: float,
+    seconds: float,
+    checks: Sequence[Check] = (),
+    most: int = 512,
+) -> Load:
     """Send bodies, over and over, at a rate, whatever is answered; at most `most` are on their way at once.
 
-    A request that finds all connections taken is not sent and counts as without answer.
+    A request that finds all connections taken is not sent and counts as without answer. `checks` say of each body's
+    answer whether it is right.
     """
 
     async def work() -> Load:
@@ -123,8 +137,9 @@ def a_second(port: int, path: str, bodies: Sequence[bytes], rate: float, seconds
             set[asyncio.Task[None]](),
         )
 
-        async def send(connection: Connection, body: bytes) -> None:
-            outcomes.append(await _one(connection, body))
+        async def send(connection: Connection, number: int) -> None:
+            at = number % len(bodies)
+            outcomes.append(await _one(connection, bodies[at], *checks[at : at + 1]))
             free.append(connection)
 
         began = time.perf_counter()
@@ -135,7 +150,7 @@ def a_second(port: int, path: str, bodies: Sequence[bytes], rate: float, seconds
             if not free:
                 outcomes.append(Outcome(time.perf_counter(), 0, 0.0, whole=False, retry=False))
                 continue
-            task = asyncio.create_task(send(free.pop(), bodies[number % len(bodies)]))
+            task = asyncio.create_task(send(free.pop(), number))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         await asyncio.gather(*tasks)

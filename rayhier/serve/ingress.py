@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from fastapi import FastAPI
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
@@ -38,6 +38,8 @@ from rayhier.storage.paths import locate
 
 PING_SECONDS = 2.0
 AGAIN_SECONDS = 1.0
+ANOTHER_SECONDS = 1.0
+"""Seconds that another replica may take for what one was asked that has died: no other may be there."""
 AT_ONCE = 2
 """Calls of a group that are on their way at once, where requests are asked together."""
 Scan = tuple[Floats, Ints, int, Filter | None, bool]
@@ -58,7 +60,8 @@ class ShardRange:
 class HandleGroup:
     """A shard group behind a deployment's handle.
 
-    After one failure the group counts as lost, and no request waits for it, until it answers a ping.
+    What a replica that dies was asked is asked once more. Where that fails too, or no answer comes in time, the group
+    counts as lost, and no request waits for it, until it answers a ping.
     """
 
     name: str
@@ -106,13 +109,20 @@ class HandleGroup:
             raise LostError(self.name)
         try:
             async with asyncio.timeout(self.seconds):
-                return await ask()
+                return await self._of_any(ask)
         except BackPressureError:
             raise overloaded(f"{self.name} has too many requests waiting; retry in a second") from None
         except (RayError, RayServeException, TimeoutError) as error:
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             self._back = asyncio.create_task(self._until_it_answers())
             raise LostError(self.name) from None
+
+    async def _of_any(self, ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await ask()
+        except RayActorError:
+            async with asyncio.timeout(ANOTHER_SECONDS):
+                return await ask()
 
     async def answers(self) -> bool:
         """Whether a replica of the group answers a search now; one that is too busy for it does."""

@@ -64,12 +64,28 @@ def test_lost_until_a_ping_comes_back(handle, failing):
         for _ in range(3):
             with pytest.raises(LostError, match="shards-0"):
                 await group.scan(QUERY, LEAVES, 1)
-        assert handle.scan.calls == 2  # once lost it is not asked
+        assert handle.scan.calls == (3 if failing == "die" else 2)  # once lost it is not asked
         assert not await group.answers()
         handle.scan.outcome = handle.ping.outcome = handle.answer
         await group._back
         assert await group.scan(QUERY, LEAVES, 1) == []
         assert await group.answers()
+
+    asyncio.run(main())
+
+
+def test_what_a_dying_replica_was_asked_another_answers(handle):
+    async def main():
+        group = HandleGroup("shards-0", range(3), handle, seconds=1.0)
+
+        async def die_once():
+            handle.scan.outcome = handle.answer
+            raise RayActorError
+
+        handle.scan.outcome = die_once
+        assert await group.scan(QUERY, LEAVES, 1) == []
+        assert handle.scan.calls == 2
+        assert group._back is None
 
     asyncio.run(main())
 
