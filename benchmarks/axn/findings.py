@@ -17,7 +17,9 @@ PER_QUERY, PER_ITEM = Offline("query", 100), Offline("item", 2)
 ALL = Offline("query", 1_000_000)
 RNR = Row("re-rank: base")
 RIDGE = Row("ridge", fit="ridge")
+RIDGE_BOTH = Row("ridge, base + BM25", fit="ridge", first="both")
 BIASED = Row("ridge + bias, 2 queries a document", fit="ridge", bias=True, offline=PER_ITEM)
+BIASED_BOTH = replace(BIASED, name="ridge + bias, 2 queries a document, base + BM25", first="both")
 ADACUR = Row("ADACUR, 50 anchors", fit="lstsq", vectors="anchors", offline=ALL, first="base")
 GATE = 100
 """Best documents of the base that the gate re-ranks."""
@@ -38,13 +40,14 @@ PAPER = (
 TOUR = (Row("TOUR, KL", fit="tour-kl"), Row("TOUR, MSE", fit="tour-mse"))
 OURS = (
     RIDGE,
-    Row("ridge, first round base + BM25", fit="ridge", first="both"),
+    RIDGE_BOTH,
     Row("ridge, transductive", fit="ridge", vectors="transductive", offline=PER_QUERY),
     Row("ridge, inductive", fit="ridge", vectors="inductive", offline=PER_QUERY),
     Row("ridge + bias, 100 documents a query", fit="ridge", bias=True, offline=PER_QUERY),
     Row("ridge + bias, 1 query a document", fit="ridge", bias=True, offline=Offline("item", 1)),
     BIASED,
     Row("ridge + bias, 5 queries a document", fit="ridge", bias=True, offline=Offline("item", 5)),
+    BIASED_BOTH,
     Row("ridge + bias, 2 queries, transductive", fit="ridge", bias=True, vectors="transductive", offline=PER_ITEM),
 )
 LAST = (
@@ -148,7 +151,7 @@ def curves(world: World) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Points of the plots, for the cross-encoder alone."""
     tested = Setting(world, world.tested, 0.0, leave_one_out=False)
     rnr, paper = RNR, PAPER[0]
-    compared = (rnr, FIXED[2], paper, replace(RIDGE, name="ridge"), BIASED, ADACUR)
+    compared = (rnr, FIXED[2], paper, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH, ADACUR)
     found: dict[str, dict[str, list[tuple[float, float]]]] = {
         "calls": {},
         "calls10": {},
@@ -161,7 +164,7 @@ def curves(world: World) -> dict[str, dict[str, list[tuple[float, float]]]]:
         found["calls"][row.name] = [(calls, own.mean(named(100, calls))) for calls in CALLS if calls >= 100]
         found["calls10"][row.name] = [(calls, own.mean(named(10, calls))) for calls in CALLS]
     one = [(100, 500)]
-    for row in (paper, RIDGE, BIASED, ADACUR):
+    for row in (paper, RIDGE, RIDGE_BOTH, BIASED, ADACUR):
         found["rounds"][row.name] = [
             (rounds, measured(tested, replace(row, rounds=rounds), one).mean(named(100, 500)))
             for rounds in (2, 3, 5, 10, 20)
@@ -170,7 +173,7 @@ def curves(world: World) -> dict[str, dict[str, list[tuple[float, float]]]]:
         found["λ"][row.name] = [
             (lam, measured(tested, replace(row, lam=lam), one).mean(named(100, 500))) for lam in (0, 0.2, 0.5, 0.8, 1)
         ]
-    for row in (RIDGE, BIASED):
+    for row in (RIDGE, RIDGE_BOTH, BIASED):
         found["μ"][row.name] = [
             (mu, measured(tested, replace(row, mu=mu), one).mean(named(100, 500))) for mu in (0.01, 0.1, 1, 10, 100)
         ]

@@ -136,9 +136,9 @@ class Setting:
             case "lstsq":
                 fit = LeastSquares(vector_PM, own_M.astype(np.float64), row.lam, learned.matching)
             case "ridge":
-                prior_P = base_P
+                prior_P = both_P if row.first == "both" else base_P
                 if row.bias:
-                    prior_P = learned.slope * base_P + learned.bias_N[pool] + self.beside * base_P
+                    prior_P = learned.slope * prior_P + learned.bias_N[pool] + self.beside * base_P
                 fit = Ridge(prior_P, vector_PM, row.mu)
             case "tour-kl" | "tour-mse":
                 loss: Literal["kl", "mse"] = "kl" if row.fit == "tour-kl" else "mse"

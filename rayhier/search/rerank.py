@@ -29,7 +29,7 @@ POOL = 10_000
 GAP = 0.01
 """Distance of the best estimate from the last score, where estimates are moved below these."""
 LEXICAL = 0.3
-"""Weight of BM25, relative to the query's best, beside the base score where both order the first round."""
+"""Weight of BM25, relative to the query's best, beside the base score where both are what is expected of documents."""
 
 Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Queries and documents as texts, pair by pair -> scores [n]."""
@@ -139,10 +139,10 @@ class Reranker:
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
                 return LeastSquares(self.anchors.vectors(ids))
-        prior_P, matching = base_P, Matching(0.0, 1.0)
+        prior_P, matching = first_P if self.spec.first == "both" else base_P, Matching(0.0, 1.0)
         if self.factors is not None:
             rows = self.factors.rows(ids)
-            vector_PM, prior_P = self.factors.vectors(rows, vector_PM), self.factors.prior(rows, base_P)
+            vector_PM, prior_P = self.factors.vectors(rows, vector_PM), self.factors.prior(rows, prior_P)
             matching = self.factors.matching
         if self.spec.fit == "ridge":
             return Ridge(prior_P + self.beside * base_P if self.factors else prior_P, vector_PM, self.spec.mu)

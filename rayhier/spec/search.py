@@ -42,7 +42,8 @@ class Budget(Section):
     budget: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Documents that the cross-encoder reads for a query, at most."""
     first: Literal["base", "bm25", "both", "random"] = "base"
-    """What orders the documents before the first call: the search's own score, BM25, both together, or chance."""
+    """What orders the documents before the first call: the search's own score, BM25, both together, or chance. A ridge
+    expects what `both` says of documents, with the others what the search's own score says."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
     """Documents that may be read: those of the leaves that the query visits, at most 10,000, the best so many of
     these, or all of the index."""

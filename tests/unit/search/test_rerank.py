@@ -141,6 +141,26 @@ def test_bm25_orders_the_first_round(world, passages):
         assert first == ["d7", "d8", "d31"]
 
 
+def test_a_ridge_expects_what_base_and_bm25_say(world, passages):
+    words, texts = IndexedWords.of(world[0]), ("d7 d8 d9", "d31 d1", "d40")
+    own = {"texts": texts, "words": words, "read": lambda queries, _: np.zeros(len(queries))}
+    _, ordered = reranked(Rnr(type="rnr", budget=1, first="both"), world, **own)
+    table = ordered.documents["text"].to_pylist()
+    place = {
+        (text, table[row]): n
+        for text, rows in zip(texts, ordered.row_QK, strict=True)
+        for n, row in enumerate(rows[rows >= 0])
+    }
+
+    def read_in_order(queries, bodies):
+        return np.array([-place[query, body.split(" ", 2)[2]] for query, body in zip(queries, bodies, strict=True)])
+
+    spec = AxnRerank(type="axn", budget=10, rounds=2, first="both", mu=1e6)
+    before, after = reranked(spec, world, **own | {"read": read_in_order})
+    np.testing.assert_array_equal(after.row_QK, ordered.row_QK)
+    assert (after.row_QK != before.row_QK).any()
+
+
 def test_a_query_without_documents_is_answered_with_none(world):
     leaf_map, _, query_QM = world
     nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, whole=True)
