@@ -28,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=None,
         help="most documents that a cross-encoder reads; 0: none are re-ranked (default: the spec's)",
     )
+    parser.add_argument("--mode", help="dense, bm25 or hybrid: what orders results (default: the spec's)")
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     given = parser.parse_args(arguments)
     from rayhier.scores.spending import ScorerError
@@ -45,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = None
         if given.filter is not None:
             wanted = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
-        answer = searcher.search([given.question], given.k, given.beam, given.budget, wanted)[0]
+        answer = searcher.search([given.question], given.k, given.beam, given.budget, wanted, given.mode)[0]
+        mode = searcher.model.spec.search.mode_of(given.mode)
     except (InputError, OSError, ScorerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -59,10 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if answer.calls is not None:
         print(f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates")
     matching = "" if wanted is None else " that match"
+    if mode != "dense":
+        print(f"compared the words of all {searcher.manifest.documents:,} documents{matching}")
     if wanted is not None and not answer.enough:
-        every = searcher.levels is not None or len(answer.leaves) == searcher.model.router.n_leaves
+        every = mode == "bm25" or searcher.levels is not None or len(answer.leaves) == searcher.model.router.n_leaves
         where = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
         print(f"only {len(answer.hits)} of {given.k} documents match{where}")
+    if mode == "bm25":
+        return 0
     if searcher.levels is not None:
         how = searcher.levels.how
         again = "" if how.again == "none" else f", {answer.scored:,} of them again by {AGAIN[how.again]}"

@@ -8,7 +8,7 @@ have leaves in a segment.
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -148,6 +148,16 @@ class LeafScan:
         dropped_QT = repeated(at(result_QT, order_QT))
         exact = RankedRows(score_QT, rows.segment_QT, rows.row_QT).at(order_QT).without(dropped_QT)
         return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
+
+    def documents(self) -> Iterator[tuple[int, Ints, pa.Table]]:
+        """Documents whose first leaf is here, each once, by segment: its number, their rows [n], and their texts.
+
+        The tables have `title` and `text`; where several documents may belong to one result, `doc_id` and `id` too.
+        """
+        for number, slot in enumerate(self._slots):
+            if slot.holds_leaves:
+                row_N, table = slot.segment.documents(self.leaves)
+                yield number, row_N, table
 
     def mask(self, segment: int, wanted: Filter) -> Bools:
         """Whether a filter lets each row [n] of a segment through; segments by number."""

@@ -11,6 +11,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking, padded, stacked
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
+from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.index import open_leaves, open_levels, reading_leaf_map
 from rayhier.search.level import LevelScan
 from rayhier.search.model import Model
@@ -20,6 +21,7 @@ from rayhier.search.scan import LeafScan
 from rayhier.search.widen import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter, parse
+from rayhier.spec.search import Mode
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap, Manifest
@@ -40,10 +42,11 @@ class Searcher:
         pins: contextlib.ExitStack | None = None,
         levels: LevelScan | None = None,
         reranker: Reranker | None = None,
+        words: WordScan | None = None,
     ) -> None:
-        """Search leaves; where the spec asks for that, `levels` instead, and re-rank what they find."""
+        """Search leaves; where the spec asks for that, `levels` instead, words beside them, and re-rank the results."""
         self.model, self.leaves, self.manifest, self.levels = model, leaves, manifest, levels
-        self.reranker = reranker
+        self.reranker, self.words = reranker, words
         self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
 
     @classmethod
@@ -74,7 +77,8 @@ class Searcher:
         leaves = open_leaves(model.spec, leaf_map)
         levels = open_levels(model, leaf_map, leaves)
         reranker = open_reranker(model.spec, found, leaf_map)
-        return cls(model, leaves, leaf_map.manifest, pins, levels, reranker)
+        words = WordScan(leaves) if model.spec.search.words else None
+        return cls(model, leaves, leaf_map.manifest, pins, levels, reranker, words)
 
     def search(
         self,
@@ -83,15 +87,18 @@ class Searcher:
         beam: int | None = None,
         budget: int | None = None,
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
+        mode: str | None = None,
     ) -> list[Answer]:
         """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's.
 
+        By `mode`, what orders them: `dense` vectors, `bm25` over all documents, `hybrid`: both.
         Re-ranked where the spec says so, by at most `budget` calls of the cross-encoder; 0: not re-ranked. With a
         filter, parsed or as JSON, of the documents that it lets through; a query then visits more leaves until enough
         match, or until it has visited `search.widest`. InputError where the filter is none over the corpus's declared
-        fields, a beam is given, but `search.how` is level, or a budget, but the spec re-ranks nothing.
+        fields, a beam is given, but no leaves are visited, a budget, but the spec re-ranks nothing, or a mode that the
+        spec has not.
         """
-        return self._answers(*self.rank(queries, k, beam, budget, filter), k or self.model.spec.search.k)
+        return self._answers(*self.rank(queries, k, beam, budget, filter, mode), k or self.model.spec.search.k)
 
     def rank(
         self,
@@ -100,9 +107,16 @@ class Searcher:
         beam: int | None = None,
         budget: int | None = None,
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
+        mode: str | None = None,
     ) -> tuple[Ranking, Ints]:
         """Rank as `search` does: the ranking, and the leaves [q, β] that each query visited."""
         search = self.model.spec.search
+        try:
+            by = search.mode_of(mode)
+        except ValueError as error:
+            raise InputError(f"mode: {error}") from None
+        if beam is not None and by == "bm25":
+            raise InputError(f"beam: got {beam}, but mode is bm25, which visits no leaves; allowed: none")
         if beam is not None and self.levels is not None:
             raise InputError(f"beam: got {beam}, but search.how is level, which visits no leaves; allowed: none")
         if budget is not None and self.reranker is None:
@@ -111,14 +125,14 @@ class Searcher:
         visits = beam or search.leaves_visited(every, self.manifest.rows)
         encoded, k = self.model.encode(queries), k or search.k
         if self.reranker is None or budget == 0:
-            return self._found(encoded, k, visits, wanted)
+            return self._by(by, queries, encoded, k, visits, wanted)
         if self.reranker.spec.pool == "all":
             visits = every
         pool, parts = max(k, self.reranker.pool(self.manifest.rows)), []
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             own = encoded[part]
-            found, leaves_QB = self._found(own, k, visits, wanted, pool)
+            found, leaves_QB = self._by(by, queries[part], own, k, visits, wanted, pool)
             parts.append((self.reranker(queries[part], own.numpy, found, k, budget), leaves_QB))
         widest = max(leaves_QB.shape[1] for _, leaves_QB in parts)
         every_QB = np.concatenate([padded(leaves_QB, widest, -1) for _, leaves_QB in parts])
@@ -145,14 +159,42 @@ class Searcher:
         """
         return self._answers(*self._found(encoded, k, beam, wanted), k)
 
-    def _found(
-        self, encoded: Encoded, k: int, beam: int, wanted: Filter | None, pool: int | None = None
+    def _by(
+        self,
+        mode: Mode,
+        texts: Sequence[str],
+        encoded: Encoded,
+        k: int,
+        beam: int,
+        wanted: Filter | None,
+        pool: int | None = None,
     ) -> tuple[Ranking, Ints]:
-        """What the scan finds, before any re-ranking, and the leaves visited.
+        """What a mode finds, before any re-ranking, and the leaves visited."""
+        fetch, whole, how = pool or k, pool is not None, self.model.spec.search.fusion
+        if mode == "dense" or self.words is None:  # without words, other modes were refused
+            return self._found(encoded, k, beam, wanted, fetch, whole=whole)
+        depth = how.listed(k) if mode == "hybrid" else fetch
+        lexical = self.words.scan(texts, encoded.numpy, depth, wanted, whole=whole)
+        if mode == "bm25":
+            return lexical.ranking, np.zeros((len(texts), 0), np.int64)
+        dense, leaves_QB = self._found(encoded, k, beam, wanted, max(fetch, depth), whole=whole)
+        return fused(dense, [lexical], fetch, how), leaves_QB
 
-        The best `k` results; to be re-ranked, the best `pool` of the same leaves, their documents whole.
+    def _found(
+        self,
+        encoded: Encoded,
+        k: int,
+        beam: int,
+        wanted: Filter | None,
+        fetch: int | None = None,
+        *,
+        whole: bool = False,
+    ) -> tuple[Ranking, Ints]:
+        """What the scan finds for `k` wanted results, and the leaves visited.
+
+        The best `k` of these leaves, or the best `fetch`; if `whole`, with their own `doc_id` and their `vector`.
         """
-        fetch, whole, search = k if pool is None else pool, pool is not None, self.model.spec.search
+        fetch, search = fetch or k, self.model.spec.search
         if self.levels is not None:
             query = self.levels.how.query(self.model.tree, encoded)
             ranking = self.levels.scan(query, fetch, search.shortlisted(fetch), wanted, whole=whole)

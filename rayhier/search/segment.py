@@ -57,6 +57,9 @@ class Segment(Protocol):
     def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
         """Column `id`, and the other columns that results show, of some rows; if `whole`, `doc_id` and `vector` too."""
 
+    def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
+        """Rows [n] whose document has its first leaf there among these, and their texts, as `LeafScan.documents`."""
+
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
 
@@ -107,6 +110,10 @@ class MemorySegment:
         if whole:
             raise ValueError("whole: got rows in memory; allowed: of a mapped segment")
         return self.table.take(pa.array(rows))
+
+    def documents(self, leaves: range) -> tuple[Ints, pa.Table]:  # noqa: ARG002
+        """ValueError: texts are not kept in memory."""
+        raise ValueError("documents: got rows in memory; allowed: of a mapped segment")
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
         """Inner products [a] of queries [a, m] and rows [a]."""
@@ -206,6 +213,14 @@ class MappedSegment:
         vectors = columns.vector_column(self._stored(rows), pa.float32())
         shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
+
+    def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
+        """Rows [n] whose document has its first leaf there among these, and their texts, as `LeafScan.documents`."""
+        leaf_N, rank_N = (self.table[name].to_numpy() for name in ("leaf", "rank"))
+        row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
+        shown = self._shown if not self.holds_passages else self._shown.append_column(DOC_ID, self.table[DOC_ID])
+        names = ["title", "text", *((DOC_ID, ID) if self.holds_passages else ())]
+        return row_N, shown.select(names).take(pa.array(row_N))
 
     def _stored(self, rows: Ints) -> Floats:
         """Stored vectors [n, m] of some rows: kept beside codes that lose precision, else the codes themselves."""

@@ -1,7 +1,7 @@
 """`search:` defaults of every search over the index."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -106,6 +106,32 @@ class AdacurRerank(Rounds):
 Rerank = Annotated[NoRerank | Rnr | AxnRerank | AdacurRerank, Field(discriminator="type")]
 
 
+class HybridSpec(Section):
+    """BM25 beside the vectors' search: how the two make one order."""
+
+    fuse: Literal["sum", "rank"] = "sum"
+    """`sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion, which knows
+    places alone."""
+    weight: Annotated[float, Field(ge=0, le=100)] = 0.3
+    """Weight of BM25 in the sum, where similarity is cosine."""
+    depth: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Documents that each of the two finds for a query; as many as results where these are more."""
+
+    @model_validator(mode="after")
+    def _each_key_counts(self) -> Self:
+        if self.fuse == "rank":
+            self.refuse("weight", where="only where fuse is sum")
+        return self
+
+    def listed(self, k: int) -> int:
+        """Documents that each of the two finds for `k` results."""
+        return max(self.depth, k)
+
+
+Mode = Literal["dense", "bm25", "hybrid"]
+"""What orders results: vectors, BM25, or both."""
+
+
 class SearchSpec(Section):
     """How many leaves a search reads, how it scores them, and how many results it returns."""
 
@@ -133,11 +159,18 @@ class SearchSpec(Section):
     cache_gb: Annotated[float, Field(gt=0)] = 50
     """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes: the least recently used is
     removed first; an index that a search has open is never removed."""
+    mode: Mode = "dense"
+    """What orders results where a query does not say: `dense`, the vectors' search; `bm25`; `hybrid`, both."""
+    hybrid: HybridSpec | None = None
+    """How both make one order. Searches count the words of all documents where this or another mode than dense is
+    given, and queries may then ask for any mode."""
     rerank: Rerank = NoRerank(type="none")
     """Second ranking, by a cross-encoder: `none`, `rnr`, `axn` or `adacur`."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
+        if self.words and self.how == "level" and self.finish != "vectors":
+            raise ValueError("finish: vectors, where mode or hybrid is given: BM25 is added to scores by vectors")
         if self.how == "leaves":
             self.refuse("level", "finish", "shortlist", where="only where how is level")
         else:
@@ -157,6 +190,31 @@ class SearchSpec(Section):
     def at_level(self, depth: int) -> int:
         """Level that a tree of some depth is searched at."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
+
+    @property
+    def words(self) -> bool:
+        """Whether searches have BM25."""
+        return self.hybrid is not None or self.mode != "dense"
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """Modes that a query may ask for."""
+        return get_args(Mode) if self.words else ("dense",)
+
+    def mode_of(self, asked: str | None) -> Mode:
+        """The mode of a query that asks for one, or for none; ValueError where there is none such, with the reason."""
+        if asked is None:
+            return self.mode
+        for mode in self.modes:
+            if asked == mode:
+                return mode
+        built = "" if self.words else "; for others the spec needs search.hybrid: BM25 is not built"
+        raise ValueError(f"got {asked!r}; allowed: {', '.join(self.modes)}{built}")
+
+    @property
+    def fusion(self) -> HybridSpec:
+        """How both make one order."""
+        return self.hybrid or HybridSpec()
 
     def leaves_widened(self, leaves: int) -> int:
         """Most leaves that a query with a filter visits, of `leaves`."""

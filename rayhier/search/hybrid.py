@@ -1,0 +1,126 @@
+"""BM25 beside the leaf scan: the words of the same documents, and one order of both.
+
+Words are counted over the documents of one scan: over the whole index in one process, over each shard group where the
+index is served. Shapes: Q queries, M embedding size, K results, F rows of all parts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from rayhier.arrays import Bools, Floats, Values
+from rayhier.dataset.documents import document_texts, result_numbers
+from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined
+from rayhier.search.exact import best_results
+from rayhier.search.scan import LeafScan, RankedRows
+from rayhier.search.segment import DOC_ID, VECTOR
+from rayhier.search.words import Words
+from rayhier.spec.filter import Filter
+from rayhier.spec.search import HybridSpec
+from rayhier.storage import columns
+
+RANKS = 60
+"""Constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """What BM25 found: rankings by its scores, and the scores [q, k] of the same documents by their vectors."""
+
+    ranking: Ranking
+    base_QK: Floats
+
+
+class WordScan:
+    """BM25 over the documents whose first leaf an opened leaf scan holds, each once."""
+
+    def __init__(self, leaves: LeafScan) -> None:
+        """Count the words of all documents."""
+        self._leaves = leaves
+        parts = list(leaves.documents())
+        self._segment_N = np.repeat([number for number, _, _ in parts], [len(row_N) for _, row_N, _ in parts])
+        self._row_N = np.concatenate([np.zeros(0, np.int64), *(row_N for _, row_N, _ in parts)])
+        texts = [text for _, _, table in parts for text in document_texts(table)]
+        self._words, self._result_N = Words(texts), None
+        if parts and DOC_ID in parts[0][2].column_names:
+            names = [pa.concat_tables([table for _, _, table in parts])[name] for name in (DOC_ID, ID)]
+            self._result_N = result_numbers(*(one.combine_chunks() for one in names))
+
+    def scan(
+        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Lexical:
+        """The best k results of each query by BM25, of those that a filter lets through, that share a word with it.
+
+        `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. If `whole`, documents
+        have their own `doc_id` and their `vector`.
+        """
+        mask_N = None if wanted is None else self._mask(wanted)
+        score_QK, place_QK = best_results(
+            lambda fetch: self._words.best(texts, fetch, mask_N), self._result_N, self._words.count, k
+        )
+        segment_QK, row_QK = (
+            np.where(place_QK >= 0, np.append(own_N, -1)[place_QK], -1) for own_N in (self._segment_N, self._row_N)
+        )
+        rows = RankedRows(score_QK, segment_QK, row_QK)
+        score_QK, row_QK, table, _ = self._leaves.results(rows, k, whole=True)
+        vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
+        base_QK = np.full(row_QK.shape, -np.inf, np.float32)
+        for query, row_K in enumerate(row_QK):
+            there = row_K >= 0
+            base_QK[query, there] = vector_NM[row_K[there]] @ query_QM[query]
+        if not whole and table.num_rows:
+            table = table.drop_columns([DOC_ID, VECTOR])
+        none_Q = np.zeros(len(texts), np.int64)
+        return Lexical(Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q), base_QK)
+
+    def _mask(self, wanted: Filter) -> Bools:
+        """Whether a filter lets each document [n] through."""
+        mask_N = np.zeros(len(self._row_N), dtype=bool)
+        for number in np.unique(self._segment_N).tolist():
+            here = self._segment_N == number
+            mask_N[here] = self._leaves.mask(number, wanted)[self._row_N[here]]
+        return mask_N
+
+
+def fused(dense: Ranking, parts: Sequence[Lexical], k: int, how: HybridSpec) -> Ranking:
+    """The best k results of what vectors found and what BM25 found in the parts of an index, ties by id.
+
+    `sum`: score by vectors + weight · BM25 / the query's best BM25, which is 0 for a document that BM25 did not find.
+    `rank`: 1 / (60 + rank) by vectors + the same by BM25, over all documents that either found. What was visited is
+    what the vectors' search visited.
+    """
+    rankings = [dense, *(part.ranking for part in parts)]
+    documents, row_QF = joined([(one.documents, one.row_QK) for one in rankings])
+    base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
+    words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.ranking.score_QK for part in parts)], axis=1)
+    number_N = by_name(documents[ID])
+    q = len(row_QF)
+    score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
+    for query, row_F in enumerate(row_QF):
+        there = np.flatnonzero(row_F >= 0)
+        # Of rows of one result, the one that is nearest by its vector comes first, and is shown.
+        there = there[np.argsort(-base_QF[query, there], kind="stable")]
+        _, first_U, result_F = np.unique(number_N[row_F[there]], return_index=True, return_inverse=True)
+        base_U, words_U = base_QF[query, there[first_U]], np.zeros(len(first_U))
+        np.maximum.at(words_U, result_F, words_QF[query, there])
+        score_U = _score(base_U, words_U, how)
+        best = np.argsort(-score_U, kind="stable")[:k]
+        score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[there[first_U[best]]]
+    score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
+    return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
+
+
+def _score(base_U: Values, words_U: Values, how: HybridSpec) -> Values:
+    if how.fuse == "sum":
+        return base_U + how.weight * words_U / max(float(words_U.max(initial=0)), 1e-9)
+    found_U = words_U > 0
+    return 1 / (RANKS + _ranks(base_U)) + np.where(found_U, 1 / (RANKS + _ranks(words_U)), 0)
+
+
+def _ranks(value_U: Values) -> Values:
+    """Rank [u] of each value, 1 the highest; equal values in their order."""
+    rank_U = np.empty(len(value_U))
+    rank_U[np.argsort(-value_U, kind="stable")] = np.arange(1, len(value_U) + 1)
+    return rank_U

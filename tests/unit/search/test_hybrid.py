@@ -1,0 +1,179 @@
+"""BM25 beside the leaf scan, against both over all documents by plain loops."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from rayhier.search.hybrid import RANKS, WordScan, fused
+from rayhier.search.scan import LeafScan
+from rayhier.search.words import Words
+from rayhier.spec.filter import Bound
+from rayhier.spec.search import HybridSpec, SearchSpec
+from rayhier.storage import columns, schemas
+from rayhier.storage.leaf_map import LeafMap
+
+N, M, LEAVES, Q = 60, 8, 6, 4
+WORDS = ["oak", "elm", "ash", "fir", "yew", "bay", "fig", "plum"]
+
+
+@pytest.fixture(params=[False, True], ids=["documents", "passages"])
+def passages(request):
+    return request.param
+
+
+@pytest.fixture
+def world(unit, tmp_path, write_map, passages):
+    """Sixty documents of a few words in six leaves, every third in two; as passages, three rows a document."""
+    rng = np.random.default_rng(0)
+    vector_NM = unit(rng, N, M).astype(np.float16).astype(np.float32)
+    texts = [" ".join(rng.choice(WORDS, size=rng.integers(2, 9))) for _ in range(N)]
+    leaf_N = rng.integers(LEAVES, size=N)
+    both = {n: [int(leaf_N[n]), int(leaf_N[n] + 1) % LEAVES][: 2 if n % 3 == 0 else 1] for n in range(N)}
+    rows = sorted(((n, leaf, rank) for n in range(N) for rank, leaf in enumerate(both[n])), key=lambda row: row[1])
+    numbers = [n for n, _, _ in rows]
+    table = pa.table(
+        {
+            "doc_id": [f"d{n}" for n in numbers],
+            "leaf": pa.array([leaf for _, leaf, _ in rows], pa.int32()),
+            "rank": pa.array([rank for _, _, rank in rows], pa.int8()),
+            "leaves": pa.array([both[n] for n in numbers], pa.list_(pa.int32())),
+            "log_prob": pa.array(np.zeros(len(rows)), pa.float32()),
+            "vector": columns.vector_column(vector_NM[numbers], pa.float16()),
+            "title": [""] * len(rows),
+            "text": [texts[n] for n in numbers],
+            "year": pa.array([n % 7 for n in numbers], pa.int64()),
+            **({"parent": [f"p{n // 3}" for n in numbers]} if passages else {}),
+        }
+    )
+    declared = [pa.field("year", pa.int64()), *([schemas.PARENT] if passages else [])]
+    schema = schemas.leaf_map(M, "float16", pa.schema([*schemas.DOCUMENTS, *declared]))
+    write_map(tmp_path / "map", table.select(schema.names).cast(schema), LEAVES, 2, leaves_per_document=2)
+    queries = [" ".join(rng.choice(WORDS, size=2)) for _ in range(Q - 1)] + ["unheard"]
+    return LeafMap.open(tmp_path / "map"), vector_NM, texts, unit(rng, Q, M), queries
+
+
+def result(n, passages):
+    return f"p{n // 3}" if passages else f"d{n}"
+
+
+def best(scores, passages, shown=lambda n: True):
+    """Best score of each result by its documents' scores, those that are shown and above 0."""
+    found = {}
+    for n, score in enumerate(scores):
+        if shown(n) and score > 0:
+            name = result(n, passages)
+            found[name] = max(found.get(name, 0), score)
+    return found
+
+
+def ordered(found):
+    return sorted(found, key=lambda name: (-np.float32(found[name]), name))
+
+
+@pytest.mark.parametrize("codec", ["flat", "fp16", "int8"])
+@pytest.mark.parametrize("wanted", [None, Bound("year", "gte", 4)], ids=["all", "filtered"])
+def test_words_are_those_of_all_documents(world, passages, codec, wanted):
+    leaf_map, vector_NM, texts, query_QM, queries = world
+    found = WordScan(LeafScan.mapped(leaf_map, codec)).scan(queries, query_QM, 10, wanted)
+    plain = Words(texts)
+    for query, text in enumerate(queries):
+        expected = best(plain.scores(text), passages, lambda n: wanted is None or n % 7 >= 4)
+        rows = found.ranking.row_QK[query]
+        names = found.ranking.ids[rows[rows >= 0]].tolist()
+        scores = [expected[name] for name in names]
+        np.testing.assert_allclose(found.ranking.score_QK[query, : len(names)], scores, rtol=1e-5)
+        np.testing.assert_allclose(scores, sorted(expected.values(), reverse=True)[: len(names)], rtol=1e-5)
+        assert len(names) == min(10, len(expected))
+        shown = found.ranking.documents["text"].to_pylist()
+        for row, base in zip(rows[rows >= 0], found.base_QK[query], strict=False):
+            assert any(shown[row] == texts[n] and abs(vector_NM[n] @ query_QM[query] - base) < 2e-3 for n in range(N))
+    assert not len(found.ranking.row_QK) or (found.ranking.row_QK[-1] < 0).all()  # a word of no document
+
+
+@pytest.mark.parametrize("how", [HybridSpec(depth=N), HybridSpec(depth=N, fuse="rank")], ids=["sum", "rank"])
+def test_fused_is_a_loop_over_all_documents(world, passages, how):
+    leaf_map, vector_NM, texts, query_QM, queries = world
+    leaves = LeafScan.mapped(leaf_map, "flat")
+    every_QB = np.tile(np.arange(LEAVES), (Q, 1))
+    dense = leaves.scan(query_QM, every_QB, N)
+    found = fused(dense, [WordScan(leaves).scan(queries, query_QM, N)], 10, how)
+    plain, numbers = Words(texts), range(N)
+    for query, text in enumerate(queries):
+        words, bases = best(plain.scores(text), passages), {}
+        for n in numbers:
+            name = result(n, passages)
+            bases[name] = max(bases.get(name, -9), float(vector_NM[n] @ query_QM[query]))
+        if how.fuse == "sum":
+            most = max(words.values(), default=1)
+            expected = {name: base + 0.3 * words.get(name, 0) / most for name, base in bases.items()}
+        else:
+            by_base, by_words = ordered(bases), ordered(words)
+            expected = {name: 1 / (RANKS + 1 + by_base.index(name)) for name in bases}
+            for place, name in enumerate(by_words, start=1):
+                expected[name] += 1 / (RANKS + place)
+        rows = found.row_QK[query]
+        names = found.ids[rows[rows >= 0]].tolist()
+        np.testing.assert_allclose(
+            found.score_QK[query, : len(names)], sorted(expected.values(), reverse=True)[:10], atol=2e-3
+        )
+        if how.fuse == "sum":
+            np.testing.assert_allclose(found.score_QK[query], [expected[name] for name in names], atol=1e-4)
+        assert len(set(names)) == 10
+    np.testing.assert_array_equal(found.visited_Q, dense.visited_Q)
+
+
+def test_parts_of_an_index_are_fused_as_one(world):
+    """Groups of leaves count words for themselves; what each finds is fused in one order."""
+    leaf_map, _, _, query_QM, queries = world
+    groups = [LeafScan.mapped(leaf_map, "flat", part) for part in (range(2), range(2, 5), range(5, LEAVES))]
+    every_QB = np.tile(np.arange(LEAVES), (Q, 1))
+    dense = LeafScan.mapped(leaf_map, "flat").scan(query_QM, every_QB, 20)
+    parts = [WordScan(group).scan(queries, query_QM, 20) for group in groups]
+    documents = [len(WordScan(group)._row_N) for group in groups]
+    assert sum(documents) == N
+    found = fused(dense, parts, 10, HybridSpec(weight=1e-6))
+    np.testing.assert_array_equal(
+        [[dense.ids[row] for row in rows[:5]] for rows in dense.row_QK],
+        [[found.ids[row] for row in rows[:5]] for rows in found.row_QK],
+    )
+    by_words = fused(dense, parts, 10, HybridSpec(weight=100))
+    for query in range(Q - 1):
+        first = max(
+            ((part.ranking.score_QK[query, 0], part.ranking.ids[part.ranking.row_QK[query, 0]]) for part in parts),
+        )
+        assert by_words.ids[by_words.row_QK[query, 0]] == first[1]
+
+
+def test_documents_lie_in_memory_without_texts(unit):
+    from rayhier.search.segment import MemorySegment
+
+    rng = np.random.default_rng(1)
+    segment = MemorySegment.of(pa.array(["a", "b"]), unit(rng, 2, M), np.zeros(2, np.int64), 1, None)
+    with pytest.raises(ValueError, match="rows in memory"):
+        WordScan(LeafScan.memory(segment))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"hybrid": {"fuse": "rank", "weight": 0.5}}, "only where fuse is sum"),
+        ({"hybrid": {"weight": -1}}, "weight"),
+        ({"hybrid": {"depth": 0}}, "depth"),
+        ({"mode": "sparse"}, "mode"),
+        ({"mode": "hybrid", "how": "level", "finish": "level"}, "finish: vectors, where mode or hybrid is given"),
+    ],
+)
+def test_wrong_specs_are_refused(given, said):
+    with pytest.raises(ValidationError, match=said):
+        SearchSpec.model_validate(given)
+
+
+def test_modes_need_words():
+    plain, both, default = SearchSpec(), SearchSpec(hybrid=HybridSpec()), SearchSpec(mode="hybrid")
+    assert (plain.mode_of(None), both.mode_of(None), default.mode_of(None)) == ("dense", "dense", "hybrid")
+    assert (both.mode_of("bm25"), default.mode_of("dense")) == ("bm25", "dense")
+    with pytest.raises(ValueError, match=r"got 'hybrid'; allowed: dense; for others the spec needs search\.hybrid"):
+        plain.mode_of("hybrid")
+    with pytest.raises(ValueError, match="got 'sparse'; allowed: dense, bm25, hybrid"):
+        both.mode_of("sparse")
