@@ -300,7 +300,8 @@ class _Steps:
     def _evaluation(self, measured: dict[str, str]) -> Step:
         unfiltered = ("filter",) if self.spec.measured is None else ()
         evaluate = _fields(self.spec.evaluate, *unfiltered)
-        search = _fields(self.spec.search, "codec", "cache_gb", *(("widest",) if unfiltered else ()))
+        unused = (*(("widest",) if unfiltered else ()), *(() if self.spec.search.words else ("mode", "hybrid")))
+        search = _fields(self.spec.search, "codec", "cache_gb", *unused)
         return self._step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search)
 
     def _step(

@@ -20,9 +20,9 @@ from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
 from rayhier.evaluate.systems.level import level_system
-from rayhier.evaluate.systems.reranked import Reranked
 from rayhier.evaluate.systems.router import router_system, widened_system
 from rayhier.evaluate.systems.scann import ScannTree
+from rayhier.evaluate.systems.searched import Searched
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
@@ -59,8 +59,8 @@ class SeedResult:
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Metrics that each phase of the training recorded."""
     seconds: dict[str, float] = field(default_factory=dict)
-    reranked: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Measures and costs of re-ranked systems, searched as the spec says: visited, beam, leaves, calls, ms."""
+    searched: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Measures and costs of the index with BM25, and re-ranked, as they are served: visited, leaves, calls, ms."""
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,11 @@ def evaluate(
         for seed, (model, index) in models.items():
             with reading(index.root, BUILT):
                 work.add(seed, load_index(spec, model, index, workers))
+                folders = {kind: str(one.folder) for (kind, own), one in (read or {}).items() if own in (None, seed)}
+                if spec.search.words:
+                    work.searched("bm25", model, index, folders, mode="hybrid", budget=0)
                 if spec.search.rerank.type != "none":
-                    work.rerank(seed, model, index, read or {})
+                    work.searched(spec.search.rerank.type, model, index, folders)
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
     found = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, work.level)
@@ -234,27 +237,35 @@ class _Work:
         collection.parts.close()
         self.results.append(result)
 
-    def rerank(
-        self, seed: int, model: Artifact, index: Artifact, read: Mapping[tuple[str, int | None], Artifact]
+    def searched(
+        self,
+        what: str,
+        model: Artifact,
+        index: Artifact,
+        found: Mapping[str, str],
+        mode: str | None = None,
+        budget: int | None = None,
     ) -> None:
-        """Measure one seed's index re-ranked, on the search path that serving uses; queries are split among workers."""
+        """Measure the last seed's index on the search path that serving uses, with BM25 or re-ranked.
+
+        Queries are split among workers; `found` are folders of the artifacts by kind that re-ranking reads.
+        """
         result, spec = self.results[-1], self.spec
-        name = f"{spec.router.type}+{spec.search.rerank.type}"
+        name = f"{spec.router.type}+{what}"
         began = time.perf_counter()
-        found = {kind: str(one.folder) for (kind, own), one in read.items() if own in (None, seed)}
         opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), found
         own = shares(self.queries.texts, self.workers.count)
-        parts = self.workers.start(Reranked.open, [opened] * len(own))
-        asked = [([self.queries.texts[row] for row in rows], self.k) for rows in own]
-        answers = parts.each(Reranked.rank, asked)
+        parts = self.workers.start(Searched.open, [opened] * len(own))
+        asked = [([self.queries.texts[row] for row in rows], self.k, mode, budget) for rows in own]
+        answers = parts.each(Searched.rank, asked)
         parts.close()
         ranking, taken = stacked([one for one, _ in answers]), sum(seconds for _, seconds in answers)
         calls_Q = np.zeros(0) if ranking.calls_Q is None else ranking.calls_Q
-        result.reranked[name] = {
+        result.searched[name] = {
             **self.judge.mean(ranking),
             "visited": float(ranking.visited_Q.mean()) / self.base.matching,
             "leaves": float(ranking.leaves_Q.mean()),
-            "calls": float(calls_Q.mean()),
+            "calls": float(calls_Q.mean()) if len(calls_Q) else 0.0,
             "ms": 1e3 * taken / len(self.queries),
         }
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began

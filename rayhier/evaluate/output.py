@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
-from rayhier.evaluate.tables import cell, encoders, reached, reranked, table
+from rayhier.evaluate.tables import cell, encoders, reached, searched, table
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
@@ -28,9 +28,9 @@ REACHED_BY = (
     "over queries."
 )
 
-RERANKED = (
-    "The index searched as it is served: calls are documents that the cross-encoder read for a query, milliseconds "
-    "those of one process for the whole query."
+SERVED = (
+    "The index searched as it is served, `+bm25` with BM25 over all documents: calls are documents that the "
+    "cross-encoder read for a query, milliseconds those of one process for the whole query."
 )
 
 NEW_ANSWERS = (
@@ -65,7 +65,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
     ]
     learned = encoders(report, spec.evaluate.measures)
     deepest = spec.evaluate.deepest_recall
-    prices, read = reached(report, deepest), reranked(report, spec.evaluate.measures)
+    prices, read = reached(report, deepest), searched(report, spec.evaluate.measures)
     lines = [
         f"# {report.name}",
         "",
@@ -78,7 +78,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
         *_markdown(*table(report, spec.evaluate.visited, deepest)),
         "",
         *(["## What recall costs", "", REACHED_BY, "", *_markdown(*prices), ""] if prices[1] else []),
-        *(["## Re-ranked by a cross-encoder", "", RERANKED, "", *_markdown(*read), ""] if read[1] else []),
+        *(["## As it is served", "", SERVED, "", *_markdown(*read), ""] if read[1] else []),
         f"## All measures at {_searched(spec, report)}",
         "",
         *_markdown(header, rows),

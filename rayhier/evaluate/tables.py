@@ -37,12 +37,12 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
     return header, rows
 
 
-def reranked(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: the index re-ranked, beside itself; calls of the cross-encoder and milliseconds a query.
+def searched(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: the index with BM25 and re-ranked, beside itself: measures, calls and milliseconds a query.
 
-    No rows where nothing was re-ranked.
+    No rows where it is searched by its vectors alone.
     """
-    header = ["re-ranked", *measures, "visited", "calls", "ms a query"]
+    header = ["as it is served", *measures, "visited", "calls", "ms a query"]
     named = [name for name, values in report.systems.items() if values.calls is not None]
     rows = []
     for name in [report.router, *named] if named else []:

@@ -39,6 +39,7 @@ from rayhier.serve.ready import Readiness
 from rayhier.serve.results import Shown
 from rayhier.serve.tokens import Tokens
 from rayhier.spec.filter import Filter, parse
+from rayhier.spec.search import Mode
 
 Note = Callable[[Answers], None]
 """What keeps count of answers."""
@@ -65,12 +66,18 @@ class Backend(Protocol):
     """What answers questions behind the HTTP interface."""
 
     def search(
-        self, questions: Questions, k: int, beam: int, wanted: Filter | None = None, budget: int = 0
+        self,
+        questions: Questions,
+        k: int,
+        beam: int,
+        wanted: Filter | None = None,
+        budget: int = 0,
+        mode: Mode = "dense",
     ) -> Awaitable[Answers]:
         """The best `k` documents of each question in the leaves that it visits, at most `beam`.
 
         With a filter, of those that it lets through, and in as many leaves as hold enough of them. With a budget,
-        re-ranked by as many calls of a cross-encoder for each question.
+        re-ranked by as many calls of a cross-encoder for each question. By `mode`, what orders them.
         """
 
     def route(self, questions: Questions, beam: int) -> Awaitable[Routes]:
@@ -135,6 +142,20 @@ class _Ask:
     def wanted(self, given: dict[str, Any] | None) -> Filter | None:
         """The filter; InputError, answered 422, where it is none over the declared fields."""
         return None if given is None else parse(given, self.index.fields)
+
+    def mode(self, asked: SearchRequest | BatchRequest) -> Mode:
+        """What orders the results."""
+        is_text = (asked.query if isinstance(asked, SearchRequest) else asked.queries) is not None
+        if asked.mode is None:
+            return self.index.mode if is_text else "dense"
+        if asked.mode not in self.index.modes:
+            allowed = f"{', '.join(self.index.modes)}, or an index whose spec has search.hybrid: BM25 is not built"
+            raise invalid(f"mode: got {asked.mode!r}; allowed: {allowed}")
+        if asked.mode != "dense" and not is_text:
+            raise invalid(f"mode: got {asked.mode!r} with a vector, which has no words; allowed: dense, or a text")
+        if asked.mode == "bm25" and asked.beam is not None:
+            raise invalid(f"beam: got {asked.beam}, but mode is bm25, which visits no leaves; allowed: none")
+        return asked.mode
 
     def calls(self, asked: SearchRequest | BatchRequest) -> int:
         """Calls of the cross-encoder for each question; 0: not re-ranked."""
@@ -222,19 +243,19 @@ def _health(app: FastAPI, engine: Backend) -> None:
 def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse, note: Note) -> None:
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
-        wanted = ask.wanted(asked.filter)
-        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, ask.calls(asked))
+        wanted, mode, calls = ask.wanted(asked.filter), ask.mode(asked), ask.calls(asked)
+        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, calls, mode)
         note(given)
         (body,) = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
-        return SearchResponse(**dict(body), version=index.version, ms=given.ms)
+        return SearchResponse(**dict(body), mode=mode, version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
-        wanted = ask.wanted(asked.filter)
-        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, ask.calls(asked))
+        wanted, mode, calls = ask.wanted(asked.filter), ask.mode(asked), ask.calls(asked)
+        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, calls, mode)
         note(given)
         bodies = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
-        return BatchResponse(answers=bodies, version=index.version, ms=given.ms)
+        return BatchResponse(answers=bodies, mode=mode, version=index.version, ms=given.ms)
 
     @app.post(
         "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from rayhier.serve.errors import ApiError
 from rayhier.serve.models import BatchResponse, ErrorBody, IndexResponse, Part, RouteResponse, SearchResponse
+from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200
 """Characters shown of an answer that cannot be parsed."""
@@ -58,6 +59,7 @@ class Client:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         *,
+        mode: Mode | None = None,
         rerank: bool | None = None,
         budget: SupportsIndex | None = None,
         explain: bool = False,
@@ -67,9 +69,10 @@ class Client:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
 
         With a filter over the declared fields, in as many leaves as hold enough documents that match. Re-ranked by a
-        cross-encoder as the index's spec says, unless `rerank` or `budget` say otherwise.
+        cross-encoder as the index's spec says, unless `rerank` or `budget` say otherwise. By `mode`, what orders
+        results: `dense`, `bm25` or `hybrid`; default: `mode` of `index()`.
         """
-        own = _reranked(rerank, budget, explain=explain)
+        own = _how(mode, rerank, budget, explain=explain)
         asked = _asked(k, beam, filter, include, strict=strict)
         body = {_kind(question, "query", "vector"): _plain(question), **asked, **own}
         return self._ask(SearchResponse, "/v1/search", body)
@@ -81,6 +84,7 @@ class Client:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         *,
+        mode: Mode | None = None,
         rerank: bool | None = None,
         budget: SupportsIndex | None = None,
         explain: bool = False,
@@ -88,7 +92,7 @@ class Client:
         strict: bool = False,
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
-        own = _reranked(rerank, budget, explain=explain)
+        own = _how(mode, rerank, budget, explain=explain)
         body = {**_all(questions), **_asked(k, beam, filter, include, strict=strict), **own}
         return self._ask(BatchResponse, "/v1/search:batch", body)
 
@@ -159,6 +163,7 @@ class AsyncClient:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         *,
+        mode: Mode | None = None,
         rerank: bool | None = None,
         budget: SupportsIndex | None = None,
         explain: bool = False,
@@ -167,7 +172,13 @@ class AsyncClient:
     ) -> SearchResponse:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`."""
         ask = partial(
-            self._client.search, rerank=rerank, budget=budget, explain=explain, include=include, strict=strict
+            self._client.search,
+            mode=mode,
+            rerank=rerank,
+            budget=budget,
+            explain=explain,
+            include=include,
+            strict=strict,
         )
         return await self._run(partial(ask, question, k, beam, filter))
 
@@ -178,6 +189,7 @@ class AsyncClient:
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         *,
+        mode: Mode | None = None,
         rerank: bool | None = None,
         budget: SupportsIndex | None = None,
         explain: bool = False,
@@ -186,7 +198,13 @@ class AsyncClient:
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
         ask = partial(
-            self._client.search_batch, rerank=rerank, budget=budget, explain=explain, include=include, strict=strict
+            self._client.search_batch,
+            mode=mode,
+            rerank=rerank,
+            budget=budget,
+            explain=explain,
+            include=include,
+            strict=strict,
         )
         return await self._run(partial(ask, questions, k, beam, filter))
 
@@ -231,9 +249,9 @@ def _asked(
     return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(strict)}
 
 
-def _reranked(rerank: bool | None, budget: SupportsIndex | None, *, explain: bool) -> dict[str, Any]:
-    """What a request has where re-ranking or an explanation is asked for."""
-    given = {"rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain) or None}
+def _how(mode: Mode | None, rerank: bool | None, budget: SupportsIndex | None, *, explain: bool) -> dict[str, Any]:
+    """What a request has where a mode, re-ranking or an explanation is asked for."""
+    given = {"mode": mode, "rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain) or None}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -18,6 +18,7 @@ from rayhier.dataset.ranking import Ranking, merge
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
 from rayhier.search.comparing import Comparing, LevelQuery
+from rayhier.search.hybrid import Lexical, fused
 from rayhier.search.model import Model
 from rayhier.search.shortlist import Shortlist
 from rayhier.search.widen import Goal, Widening
@@ -26,6 +27,7 @@ from rayhier.serve.beside import beside
 from rayhier.serve.errors import overloaded
 from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.spec.filter import Filter
+from rayhier.spec.search import Mode
 
 T = TypeVar("T")
 TOGETHER = 64
@@ -62,6 +64,11 @@ class Group(Protocol):
     ) -> Shortlist:
         """The group's best rows of each query by a level of the tree, which hold `results` results; LostError too."""
 
+    async def words(
+        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Lexical:
+        """The best k results of each query by BM25 over this group's documents, as `WordScan.scan`; LostError too."""
+
     async def answers(self) -> bool:
         """Whether the group answers now."""
 
@@ -89,6 +96,10 @@ class Routes:
         return replace(
             self, encoded=self.encoded[rows], leaves_QB=leaves_QB, log_prob_QB=log_prob_QB, log_density_QB=density_QB
         )
+
+    def nowhere(self) -> "Routes":
+        """The same questions, which visit no leaf."""
+        return replace(self, leaves_QB=self.leaves_QB[:, :0], log_prob_QB=self.log_prob_QB[:, :0], log_density_QB=None)
 
 
 @dataclass(frozen=True)
@@ -129,10 +140,17 @@ class Engine:
         self._thread = ThreadPoolExecutor(1, "encode")
 
     async def search(
-        self, questions: Questions, k: int, beam: int, wanted: Filter | None = None, budget: int = 0
+        self,
+        questions: Questions,
+        k: int,
+        beam: int,
+        wanted: Filter | None = None,
+        budget: int = 0,
+        mode: Mode = "dense",
     ) -> Answers:
         """The best k documents of each question in at most `beam` leaves, or by a level where the spec says.
 
+        By `mode`, what orders them: vectors; BM25 over all documents; or both. Vectors as questions have no words.
         With a filter, of those that it lets through; a question then visits more leaves until enough match, or until it
         has visited `search.widest`. With a budget, re-ranked by as many calls of the cross-encoder for each question;
         where that is lost, the answers are as they were, and name it. InputError where the router needs texts.
@@ -144,11 +162,11 @@ class Engine:
         routes = await (self.route(questions, beam) if how is None else self._compared(questions, how))
         scanning = time.perf_counter()
         pool = None if self.reranking is None or not budget else max(k, self.reranking.pool(self.rows))
-        if routes.level is None:
-            ranking, leaves_QB, lost = await self._widened(routes, k, beam, wanted, pool)
+        if mode == "dense" or isinstance(questions, np.ndarray):
+            ranking, leaves_QB, lost = await self._near(routes, k, beam, wanted, pool or k, whole=pool is not None)
         else:
-            ranking, lost = await self._level(routes.level, k, wanted, pool)
-            leaves_QB = routes.leaves_QB
+            routes = routes.nowhere() if mode == "bm25" else routes
+            ranking, leaves_QB, lost = await self._worded(questions, routes, k, beam, wanted, pool, mode)
         scanned = time.perf_counter()
         ms = {"queue": routes.queue_ms, "encode": routes.encode_ms, "route": routes.route_ms}
         ms["scan"] = 1e3 * (scanned - scanning)
@@ -213,12 +231,50 @@ class Engine:
     def _encode(self, questions: Questions) -> Encoded:
         return Encoded.of(questions) if isinstance(questions, np.ndarray) else self.model.encode(questions)
 
-    async def _widened(
-        self, routes: Routes, k: int, beam: int, wanted: Filter | None, pool: int | None
+    async def _worded(
+        self,
+        texts: Sequence[str],
+        routes: Routes,
+        k: int,
+        beam: int,
+        wanted: Filter | None,
+        pool: int | None,
+        mode: Mode,
     ) -> tuple[Ranking, Ints, list[list[str]]]:
-        """The best k of each question, the leaves [q, β] that it visited, and the lost groups that hold some of them.
+        """What BM25 finds, or both: as `_near` returns it; a question needs the words of all groups."""
+        fetch, whole, how, query_QM = pool or k, pool is not None, self.model.spec.search.fusion, routes.encoded.numpy
+        depth = how.listed(k) if mode == "hybrid" else fetch
+        words = self._ask(
+            lambda group, _: group.words(texts, query_QM, depth, wanted, whole=whole),
+            [np.ones(len(texts), dtype=bool)] * len(self.groups),
+        )
+        if mode == "bm25":
+            found, lost = await words
+            parts = [part.ranking for _, part in found]
+            return merge([Ranking.none(len(texts)), *parts], fetch), routes.leaves_QB, lost
+        near = self._near(routes, k, beam, wanted, max(fetch, depth), whole=whole)
+        (ranking, leaves_QB, gone), (found, lost) = await asyncio.gather(near, words)
+        lexical = [part for _, part in found]
+        rows = ranking.row_QK.size + sum(part.base_QK.size for part in lexical)
+        ranking = await beside(rows, fused, ranking, lexical, fetch, how)
+        return ranking, leaves_QB, [sorted({*one, *two}) for one, two in zip(gone, lost, strict=True)]
 
-        To be re-ranked, the best `pool` of the same leaves, their documents whole.
+    async def _near(
+        self, routes: Routes, k: int, beam: int, wanted: Filter | None, fetch: int, *, whole: bool
+    ) -> tuple[Ranking, Ints, list[list[str]]]:
+        """What vectors find for k wanted results of each question: the best `fetch`.
+
+        Also the leaves [q, β] that it visited, and the lost groups that hold some of them.
+        """
+        if routes.level is None:
+            return await self._widened(routes, k, beam, wanted, fetch, whole=whole)
+        ranking, lost = await self._level(routes.level, fetch, wanted, whole=whole)
+        return ranking, routes.leaves_QB, lost
+
+    async def _widened(
+        self, routes: Routes, k: int, beam: int, wanted: Filter | None, fetch: int, *, whole: bool
+    ) -> tuple[Ranking, Ints, list[list[str]]]:
+        """The best `fetch` of each question, the leaves [q, β] that it visited, and the lost groups that hold some.
 
         With a filter, questions for which too few match visit more leaves; not those that lack a group.
         """
@@ -228,7 +284,7 @@ class Engine:
         lost: list[list[str]] = [[] for _ in range(len(routes.encoded))]
         while True:
             asked = routes.encoded[widening.asked_A]
-            ranking, gone = await self._scan(asked.numpy, widening.leaves, pool or k, wanted, whole=pool is not None)
+            ranking, gone = await self._scan(asked.numpy, widening.leaves, fetch, wanted, whole=whole)
             for row, names in zip(widening.asked_A.tolist(), gone, strict=True):
                 lost[row] = names
             widening.put(ranking, np.array([len(names) > 0 for names in gone], dtype=bool))
@@ -252,15 +308,11 @@ class Engine:
         return merge([Ranking.none(len(query_QM)), *parts], k), lost
 
     async def _level(
-        self, query: LevelQuery, k: int, wanted: Filter | None, pool: int | None
+        self, query: LevelQuery, k: int, wanted: Filter | None, *, whole: bool
     ) -> tuple[Ranking, list[list[str]]]:
-        """The best k of each question by a level, over all groups, and the lost groups of each question.
-
-        To be re-ranked, the best `pool`, their documents whole.
-        """
-        k = pool or k
+        """The best k of each question by a level, over all groups, and the lost groups of each question."""
         q, listed = len(query.level_QK), self.model.spec.search.shortlisted(k)
-        every_Q, whole = np.ones(q, dtype=bool), pool is not None
+        every_Q = np.ones(q, dtype=bool)
         found, lost = await self._ask(
             lambda group, _: group.level(query, listed, wanted, whole=whole), [every_Q] * len(self.groups)
         )

@@ -19,6 +19,7 @@ from ray.serve.handle import DeploymentHandle
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking, split
 from rayhier.search.comparing import LevelQuery
+from rayhier.search.hybrid import Lexical
 from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
@@ -103,6 +104,12 @@ class HandleGroup:
     ) -> Shortlist:
         """The group's shortlist of each query by a level of the tree; LostError where no answer comes in time."""
         return await self._asked(lambda: self.handle.level.remote(query, results, wanted, whole=whole))
+
+    async def words(
+        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Lexical:
+        """The group's best results of each query by BM25; LostError where no answer comes in time."""
+        return await self._asked(lambda: self.handle.words.remote(list(texts), query_QM, k, wanted, whole=whole))
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._back is not None and not self._back.done():
@@ -254,6 +261,8 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         rerank=spec.search.rerank.type,
         budget=0 if spec.search.rerank.type == "none" else spec.search.rerank.budget,
         how=spec.search.how,
+        mode=spec.search.mode,
+        modes=list(spec.search.modes),
         beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
         limits=args.limits.model_dump(),
     )

@@ -8,6 +8,7 @@ from pydantic_core import CoreSchema
 
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.encoder import Similarity
+from rayhier.spec.search import Mode
 
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""
@@ -102,6 +103,9 @@ class SearchRequest(_Request):
     beam: Count | None = None
     """Most leaves to visit; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
+    mode: Mode | None = None
+    """What orders results: `dense` vectors, `bm25`, `hybrid`: both. Default: `mode` of `GET /v1/index`; of vectors,
+    `dense`."""
     rerank: bool | None = None
     """Whether a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
     budget: Count | None = None
@@ -127,6 +131,9 @@ class BatchRequest(_Request):
     beam: Count | None = None
     """Most leaves to visit for each question; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
+    mode: Mode | None = None
+    """What orders results: `dense` vectors, `bm25`, `hybrid`: both. Default: `mode` of `GET /v1/index`; of vectors,
+    `dense`."""
     rerank: bool | None = None
     """Whether a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
     budget: Count | None = None
@@ -157,7 +164,8 @@ class Result(_Body):
     id: str
     """Id of the document; of the whole document where the corpus is cut into passages."""
     score: float
-    """Inner product of the question's and the document's vectors: their cosine where similarity is cosine."""
+    """Inner product of the question's and the document's vectors: their cosine where similarity is cosine. In other
+    modes BM25, or the sum of both."""
     leaf: int
     """Leaf in which the document was found."""
     title: str | None
@@ -243,6 +251,7 @@ class SearchResponse(AnswerBody):
                     "explain": None,
                     "partial": False,
                     "lost": [],
+                    "mode": "dense",
                     "version": 1,
                     "ms": {"queue": 0.1, "encode": 6.1, "route": 0.4, "scan": 5.2, "total": 12.0},
                 }
@@ -253,6 +262,8 @@ class SearchResponse(AnswerBody):
     """Version of the index that was searched."""
     ms: dict[str, float]
     """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (with what waits there), total."""
+    mode: Mode
+    """What ordered the results."""
 
 
 class BatchResponse(_Body):
@@ -263,6 +274,8 @@ class BatchResponse(_Body):
     """Version of the index that was searched."""
     ms: dict[str, float]
     """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
+    mode: Mode
+    """What ordered the results."""
 
 
 class RouteResponse(_Body):
@@ -311,6 +324,10 @@ class IndexResponse(_Body):
     """Documents that the cross-encoder reads for a question; 0 where there is none."""
     how: Literal["leaves", "level"]
     """Whether a question visits leaves, or is compared with all documents by a level of the tree."""
+    mode: Mode
+    """What orders the results of a text that gives no `mode`."""
+    modes: list[Mode]
+    """Modes that a question may ask for."""
     beam: int
     """Most leaves visited for a question that gives no `beam`."""
     limits: dict[str, int | float]

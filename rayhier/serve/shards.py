@@ -6,7 +6,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.comparing import LevelQuery
+from rayhier.search.hybrid import Lexical, WordScan
 from rayhier.search.index import open_leaves, open_levels
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.version import Version
@@ -62,6 +63,12 @@ class ShardGroup:
         """The shortlist of each query in this group by a level of the tree; it holds `results` results."""
         return await self._work(lambda: self._shortlist(query, results, wanted, whole=whole))
 
+    async def words(
+        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+    ) -> Lexical:
+        """The best k results of each query by BM25 over the documents whose first leaf this group holds."""
+        return await self._work(lambda: self._lexical(texts, query_QM, k, wanted, whole=whole))
+
     async def ping(self) -> None:
         """Search once; an answer means that this replica finds what is in its files, and that nobody changed them."""
         await self._work(self._probe)
@@ -76,6 +83,7 @@ class ShardGroup:
         self._leaves = open_leaves(spec, self._there, self._range)
         self._leaves.open()
         self._probed = _some(self._there, self._range)
+        self._words = WordScan(self._leaves) if spec.search.words else None
         self._levels, self._depth = None, 0
         if spec.search.how == "level":
             model = self._version.model()
@@ -106,6 +114,13 @@ class ShardGroup:
         if self._levels is None:
             raise ValueError("level: got a query for an index whose spec searches leaves")
         return self._levels.shortlist(query, results, wanted, whole=whole)
+
+    def _lexical(
+        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None, *, whole: bool
+    ) -> Lexical:
+        if self._words is None:
+            raise ValueError("words: got a query for an index whose spec has no BM25")
+        return self._words.scan(texts, query_QM, k, wanted, whole=whole)
 
     def _probe(self) -> None:
         if not self._intact():

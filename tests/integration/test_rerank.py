@@ -31,7 +31,7 @@ SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 LINES = {
     "scores": "{judged: 10, per: item, count: 2}",
     "factors": "{vectors: transductive, epochs: 2}",
-    "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3, first: both}}",
+    "search": "{k: 10, beam: 4, rerank: {type: axn, budget: 12, rounds: 3, first: both}, hybrid: {depth: 40}}",
     "evaluate": "{measures: [nDCG@10, R@10], lists: 8, baselines: [exact]}",
     "cluster": one_worker_each(scores="{workers: 1}"),
 }
@@ -65,6 +65,9 @@ def test_a_run_on_ray_re_ranks_what_it_searches(
     assert (row.calls, row.visited) == (12, report.systems["learned_ivf"].visited)
     assert "learned_ivf+axn" in (work / "report.md").read_text()
     assert list(artifact(work, "evaluate").names("runs/learned_ivf+axn"))
+    hybrid, judged = report.systems["learned_ivf+bm25"], report.systems["learned_ivf"]
+    assert (hybrid.calls, hybrid.visited) == (0, judged.visited)
+    assert hybrid.measures != judged.measures
 
     # Every document got two scores, each pair once, as the cross-encoder scores it.
     scores = artifact(work, "scores")
@@ -174,6 +177,7 @@ def test_served(
         expected = searcher.search(texts[:1], k=5, budget=0)[0]
         assert [result.id for result in plain.results] == [hit.id for hit in expected.hits]
         assert client.search(texts[0], budget=3).calls == 3
+        _fuses(client, searcher, texts)
         with pytest.raises(ApiError, match="budget: got 1001; allowed: 1 to 1000"):
             client.search(texts[0], budget=1001)
 
@@ -188,6 +192,22 @@ def test_served(
             assert [result.id for result in lost.results] == [hit.id for hit in expected.hits]
     finally:
         serve.shutdown()
+
+
+def _fuses(client: Client, searcher: Searcher, texts: list[str]) -> None:
+    """Words are counted in each shard group, so that scores differ from those of one process; what is found is not."""
+    assert client.index().modes == ["dense", "bm25", "hybrid"]
+    for mode in ("bm25", "hybrid"):
+        wanted = searcher.search(texts, k=10, budget=0, mode=mode)
+        given = client.search_batch(texts, k=10, mode=mode, rerank=False)
+        assert given.mode == mode
+        for answer, own in zip(given.answers, wanted, strict=True):
+            assert len(answer.results) == len(own.hits)
+            scores = [result.score for result in answer.results]
+            assert scores == sorted(scores, reverse=True)
+            np.testing.assert_allclose(scores, [hit.score for hit in own.hits], rtol=0.5)
+            assert answer.visited.leaves == own.leaves
+    assert client.search(texts[0], mode="hybrid").calls == 12
 
 
 def test_queries_kept_for_scores_are_never_trained_on(

@@ -9,6 +9,7 @@ from rayhier.search.__main__ import fields_line, main
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.searcher import Searcher
 from rayhier.spec.filter import Bound
+from rayhier.spec.search import HybridSpec, SearchSpec
 
 
 @pytest.fixture
@@ -16,17 +17,19 @@ def printed(monkeypatch, capsys):
     """`printed(hits)`: the lines of an answer of these hits."""
 
     def run(hits, *options, leaves=(3, 1), enough=True, asked=None):
-        router = SimpleNamespace(n_leaves=9)
+        router, manifest = SimpleNamespace(n_leaves=9), SimpleNamespace(documents=10)
         answer = Answer(hits, list(leaves), 4, 0.4, enough=enough)
         corpus = SimpleNamespace(field_types={"year": "int"})
-        model = SimpleNamespace(router=router, spec=SimpleNamespace(corpus=corpus))
+        model = SimpleNamespace(
+            router=router, spec=SimpleNamespace(corpus=corpus, search=SearchSpec(hybrid=HybridSpec()))
+        )
 
         def search(*given):
             if asked is not None:
                 asked.append(given)
             return [answer]
 
-        searcher = SimpleNamespace(router=router, model=model, levels=None, search=search)
+        searcher = SimpleNamespace(router=router, model=model, levels=None, search=search, manifest=manifest)
         monkeypatch.setattr(Searcher, "open", lambda workdir: searcher)
         code = main(["work", "oak", *options])
         said = capsys.readouterr()
@@ -84,7 +87,7 @@ HIT = Hit("d1", 0.5, 3, "a title", "")
 def test_a_filter(printed):
     asked = []
     lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
-    assert asked == [(["oak"], 10, None, None, Bound("year", "gte", 2019))]
+    assert asked == [(["oak"], 10, None, None, Bound("year", "gte", 2019), None)]
     assert lines[1:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
 
 
@@ -115,3 +118,17 @@ def test_fewer_that_match_than_asked_for(printed, leaves, said):
 def test_a_filter_that_is_none(printed, given, said):
     (line,) = printed([HIT], "--filter", given)
     assert said in line
+
+
+@pytest.mark.parametrize(
+    ("mode", "last"),
+    [
+        ("dense", ["visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1"]),
+        ("bm25", ["compared the words of all 10 documents"]),
+        ("hybrid", ["compared the words of all 10 documents", "visited 4 documents (40.0%) in 2 of 9 leaves: 3, 1"]),
+    ],
+)
+def test_modes(printed, mode, last):
+    asked = []
+    assert printed([Hit("d1", 0.5, 3, "A title", "", {})], "--mode", mode, asked=asked)[1:] == last
+    assert asked[0][-1] == mode

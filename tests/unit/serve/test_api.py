@@ -43,6 +43,8 @@ INDEX = IndexResponse(
     rerank="none",
     budget=0,
     how="leaves",
+    mode="dense",
+    modes=["dense"],
     beam=2,
     limits=LIMITS.model_dump(),
 )
@@ -54,12 +56,13 @@ class Canned:
     """Answers everything with one hit and notes what it was asked."""
 
     def __init__(self):
-        self.asked, self.filters, self.gone, self.error = [], [], [], None
+        self.asked, self.filters, self.modes, self.gone, self.error = [], [], [], [], None
         self.enough = True
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
 
-    async def search(self, asked, k, beam, wanted=None, budget=0):
+    async def search(self, asked, k, beam, wanted=None, budget=0, mode="dense"):
         self.asked.append((asked, k, beam))
+        self.modes.append(mode)
         self.filters.append(wanted)
         if self.error is not None:
             raise self.error
@@ -124,6 +127,7 @@ def test_search(client, engine):
         "lost": [],
         "calls": None,
         "explain": None,
+        "mode": "dense",
         "version": 4,
         "ms": {"total": 1.0},
     }
@@ -270,7 +274,7 @@ REFUSED = {
     "beam negative": ({"query": "oak", "beam": -1}, "beam: Input should be greater"),
     "unknown key": (
         {"query": "oak", "sort": {}},
-        "body: got key 'sort'; allowed: query, vector, k, beam, filter, rerank, budget, explain, include, strict",
+        "body: got key 'sort'; allowed: query, vector, k, beam, filter, mode, rerank, budget, explain, include, strict",
     ),
     "unknown part": ({"query": "oak", "include": ["body"]}, "include.0: Input should be 'title', 'text' or 'fields'"),
     "too many parts": ({"query": "oak", "include": ["text"] * 4}, "include: List should have at most 3 items"),
@@ -543,7 +547,7 @@ def test_answers_show_what_is_included(client, parts):
 
 def test_an_answer_has_a_limit_of_bytes(engine):
     hits = [Hit(f"d{n}", 0.5, 3, "title", "é" * 1_000, {"year": 1999}) for n in range(40)]
-    engine.search = lambda asked, k, beam, wanted, budget: asyncio.sleep(
+    engine.search = lambda asked, k, beam, wanted, budget, mode: asyncio.sleep(
         0, Answers([Answer(hits, [3], 40, 0.4)] * len(asked), [[]] * len(asked), {})
     )
     client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
@@ -560,7 +564,7 @@ def test_an_answer_has_a_limit_of_bytes(engine):
 
 def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
     hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
-    engine.search = lambda asked, k, beam, wanted, budget: asyncio.sleep(
+    engine.search = lambda asked, k, beam, wanted, budget, mode: asyncio.sleep(
         0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {})
     )
     make, threads = results.Result, []

@@ -60,10 +60,10 @@ def pauses(monkeypatch):
 
 
 def test_questions(server, client):
-    server.answer = (200, {}, json.dumps({**ANSWERED, "version": 1, "ms": {}}).encode())
+    server.answer = (200, {}, json.dumps({**ANSWERED, "mode": "dense", "version": 1, "ms": {}}).encode())
     assert client.search("oak", k=5).version == 1
     client.search((1, 0.5), beam=2, strict=True)
-    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "version": 1, "ms": {}}).encode())
+    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", "version": 1, "ms": {}}).encode())
     assert len(client.search_batch(["oak"], filter={"year": 1}).answers) == 1
     none = {"k": None, "beam": None, "strict": False}
     assert server.asked == [
@@ -94,7 +94,7 @@ def test_a_url_of_another_kind():
         Client("file:///x")
 
 
-FULL = {**ANSWERED, "version": 1, "ms": {}}
+FULL = {**ANSWERED, "mode": "dense", "version": 1, "ms": {}}
 RESULT = {"id": "d1", "score": 0.5, "leaf": 3, "title": "", "text": "", "fields": {}, "estimated": False}
 
 MISFITS = {
@@ -103,7 +103,10 @@ MISFITS = {
     "bytes": (b"\xff\xfe{", "/v1/search: the answer is not JSON"),
     "JSON of another kind": (b"[]", r"/v1/search: the answer: got \[\]"),
     "an older server's": (json.dumps({**FULL, "version": None}).encode(), "/v1/search: version: got None"),
-    "without a key": (json.dumps({**ANSWERED, "ms": {}}).encode(), "/v1/search: version: missing .*another version"),
+    "without a key": (
+        json.dumps({**ANSWERED, "mode": "dense", "ms": {}}).encode(),
+        "/v1/search: version: missing .*another version",
+    ),
     "a newer server's": (json.dumps({**FULL, "cost": 3}).encode(), "/v1/search: cost: got 3: Extra"),
     "of another type inside": (
         json.dumps({**FULL, "results": [RESULT, {**RESULT, "score": "high"}]}).encode(),
@@ -132,7 +135,7 @@ def test_numbers_of_other_types(server, client):
     server.answer = (200, {}, json.dumps(FULL).encode())
     client.search(np.array([1, 0.5], np.float32), k=np.int64(5), beam=np.int32(2), strict=np.bool_(True))
     client.search([np.float32(1), 2], include=("title",))
-    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "version": 1, "ms": {}}).encode())
+    server.answer = (200, {}, json.dumps({"answers": [ANSWERED], "mode": "dense", "version": 1, "ms": {}}).encode())
     client.search_batch(np.eye(2), np.int8(3))
     none = {"k": None, "beam": None, "strict": False}
     assert [body for _, _, body in server.asked] == [

@@ -132,7 +132,7 @@ def test_budgets_are_the_specs_unless_the_request_has_one(body, calls):
     asked = []
 
     class Noting(Canned):
-        async def search(self, questions, k, beam, wanted=None, budget=0):
+        async def search(self, questions, k, beam, wanted=None, budget=0, mode="dense"):
             asked.append(budget)
             return await super().search(questions, k, beam)
 

@@ -1,4 +1,4 @@
-"""The index searched as it is served: routed, scanned, and re-ranked by a cross-encoder within its budget."""
+"""The index searched as it is served: routed, scanned, with BM25 beside, re-ranked by a cross-encoder."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
 
 
-class Reranked:
+class Searched:
     """One process's searcher over the whole index as it was built."""
 
     def __init__(self, searcher: Searcher) -> None:
@@ -27,8 +27,11 @@ class Reranked:
         opened = {kind: Artifact.open(locate(folder)) for kind, folder in found.items()}
         return cls(Searcher.over(Model.open(trained, job).load(), leaf_map, opened))
 
-    def rank(self, texts: Sequence[str], k: int) -> tuple[Ranking, float]:
-        """The best k results of each query, re-ranked, and the seconds that it took."""
-        began = time.perf_counter()
-        ranking, _ = self.searcher.rank(texts, k, filter=self.searcher.model.spec.measured)
+    def rank(
+        self, texts: Sequence[str], k: int, mode: str | None = None, budget: int | None = None
+    ) -> tuple[Ranking, float]:
+        """The best k results of each query, and the seconds that it took; not re-ranked where the budget is 0."""
+        began, measured = time.perf_counter(), self.searcher.model.spec.measured
+        spends = None if self.searcher.reranker is None else budget
+        ranking, _ = self.searcher.rank(texts, k, budget=spends, filter=measured, mode=mode)
         return ranking, time.perf_counter() - began
