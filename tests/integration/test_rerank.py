@@ -53,7 +53,7 @@ def artifact(work: Path, kind: str):
     return current.artifact(work, current.read(work), kind)
 
 
-def test_a_run_on_ray_re_ranks_what_it_searches(
+def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     reranked: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = tmp_path / "work"
@@ -106,6 +106,7 @@ def test_a_run_on_ray_re_ranks_what_it_searches(
     assert shown.count("~") == 4  # three estimated scores, and what the mark means
     assert shell.main([str(work), question, "--budget", "3"]) == 0
     assert "read 3 documents" in capsys.readouterr().out
+    _served(work, tmp_path)
 
 
 @pytest.mark.parametrize("head", ["cls", "emb"])
@@ -136,18 +137,8 @@ def test_a_trained_cross_encoder_loads_elsewhere(
     assert Settings.read(untrained).beside == 0.5
 
 
-def test_served(
-    reranked: Callable[..., Path],
-    tmp_path: Path,
-    here: Callable[..., None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def _served(work: Path, tmp_path: Path) -> None:
     """Served answers are those of offline search; without the cross-encoder they are the scan's, and say so."""
-    here()
-    work = tmp_path / "work"
-    stages = ("train", "index", "cross_encoder", "scores", "factors")
-    assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
-    monkeypatch.undo()  # from here on, Ray itself
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
