@@ -1,16 +1,18 @@
-"""Print a plan for people: steps, places, sizes, hours, the total, and notes to read before the run starts."""
+"""Print a plan for people: steps, places, sizes, hours, what serving takes, the total, and notes to read first."""
 
 import os
 from collections.abc import Sequence
 
+from rayhier.capacity import BUSY, RATE, deployments
 from rayhier.estimate import reranking_seconds
 from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, size_of
+from rayhier.storage.model_folder import weight_files
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
 
 
 def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> str:
-    """The plan as text for people: steps, places, sizes, resources, hours; then the total and notes.
+    """The plan as text for people: steps, places, sizes, resources, hours; serving; then the total and notes.
 
     "To do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
     """
@@ -33,6 +35,7 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
         place, room = f"{step.kind}/{step.fingerprint}", f"about {size_of(step.bytes):>6}"
         hours = f"estimated {_time(step.cost.seconds):>7}"
         lines.append(f"  {step.title:<16} {place:<26} {room}  {step.resources:<18}  {state(step):<9}  {hours}")
+    lines += _serving(plan)
     size, seconds = sum(step.bytes for step in to_do), sum(step.cost.seconds for step in to_do)
     lines.append(f"to do: about {size_of(size)}, estimated {_time(seconds)} (rates: rayhier/estimate.py)")
     return "\n".join([*lines, *notes(plan)])
@@ -70,6 +73,20 @@ def _reading(plan: Plan) -> list[str]:
         seconds = reranking_seconds(plan.spec, plan.work)
         found.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
     return found
+
+
+def _serving(plan: Plan) -> list[str]:
+    """What serving the index takes: memory of a replica, its questions a second, replicas for a rate."""
+    folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
+    weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
+    lines = [f"serving, a core a replica, {RATE:g} questions a second at {BUSY:.0%} of what replicas answer:"]
+    for one in deployments(plan.spec, plan.work, weights[0], weights[-1]):
+        count = one.replicas()
+        lines.append(
+            f"  {one.name:<14} about {size_of(one.memory):>6}  {one.rate:>6.3g} questions/s  "
+            f"{count:,} replica{'s' if count > 1 else ''}"
+        )
+    return lines
 
 
 def _too_large(plan: Plan) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.axn.findings import BIASED, RIDGE, RNR
+from benchmarks.axn.findings import BIASED, BIASED_BOTH, RIDGE, RIDGE_BOTH, RNR
 from benchmarks.axn.measured import measured, named, recall
 from benchmarks.axn.rows import Setting
 from benchmarks.axn.world import World
@@ -15,14 +15,14 @@ from rayhier.search.model import Model
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 
-BUDGET, TIMES = 100, 4
-"""Calls of a query, and documents that visited leaves hold, at least, as a multiple of these."""
+BUDGET, TIMES = 100, (4, 8, 16)
+"""Calls of a query, and documents that visited leaves hold, at least, as multiples of these."""
 OTHER, ASKED = "acl_title2abs", 100
 """The larger collection, and its test queries that are asked."""
 
 
-def visited(world: World, queries: Queries) -> list[Ints]:
-    """Rows of the documents in the leaves that each query visits: the fewest leaves that hold four budgets."""
+def visited(world: World, queries: Queries, least: int) -> list[Ints]:
+    """Rows of the documents in the leaves that each query visits: the fewest leaves that hold as many documents."""
     run(world.plan, ("train", "index"))
     seed = world.plan.spec.evaluate.seeds[0]
     index, trained = (Artifact.open(world.plan.step(kind, seed).place.folder) for kind in ("index", "model"))
@@ -40,7 +40,7 @@ def visited(world: World, queries: Queries) -> list[Ints]:
         rows: set[int] = set()
         for leaf in leaves:
             rows.update(held.get(leaf, []))
-            if len(rows) >= TIMES * BUDGET:
+            if len(rows) >= least:
                 break
         found.append(np.array(sorted(rows)))
     return found
@@ -48,14 +48,17 @@ def visited(world: World, queries: Queries) -> list[Ints]:
 
 def beside_all(world: World) -> dict[str, dict[str, float]]:
     """SciFact: Top-10@100 of rows over all documents, and in the visited leaves alone, of the best over all."""
-    pools = visited(world, world.tested)
+    rows, asked = (RNR, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH), [(10, BUDGET)]
     everywhere = Setting(world, world.tested, 0.0, leave_one_out=False)
-    inside = Setting(world, world.tested, 0.0, leave_one_out=False, pool=lambda query: pools[query])
-    share = float(np.mean([len(pool) for pool in pools])) / len(world.texts)
+    over_all = {row.name: measured(everywhere, row, asked).mean(named(10, BUDGET)) for row in rows}
     found = {}
-    for row in (RNR, RIDGE, BIASED):
-        both = [measured(one, row, [(10, BUDGET)]).mean(named(10, BUDGET)) for one in (everywhere, inside)]
-        found[row.name] = {"all": both[0], "leaves": both[1], "visited": share}
+    for times in TIMES:
+        pools = visited(world, world.tested, times * BUDGET)
+        inside = Setting(world, world.tested, 0.0, leave_one_out=False, pool=pools.__getitem__)
+        share = float(np.mean([len(pool) for pool in pools])) / len(world.texts)
+        for row in rows:
+            own = measured(inside, row, asked).mean(named(10, BUDGET))
+            found[f"{row.name}; {times} times the calls"] = {"all": over_all[row.name], "leaves": own, "visited": share}
     return found
 
 
@@ -74,15 +77,15 @@ def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
     )
     queries = world.queries("test")
     queries = queries.some(np.arange(len(queries)) < ASKED)
-    pools = visited(world, queries)
+    pools = visited(world, queries, TIMES[0] * BUDGET)
     scores = [world.best_scores(queries.some(np.arange(ASKED) == row), pools[row][None])[0] for row in range(ASKED)]
     base_QN = world.base(queries).astype(np.float64)
     score_QN = np.full(base_QN.shape, -np.inf)
     for query, (pool, own) in enumerate(zip(pools, scores, strict=True)):
         score_QN[query, pool] = own
-    setting = Setting(world, queries, 0.0, leave_one_out=False, pool=lambda query: pools[query], scores=score_QN)
+    setting = Setting(world, queries, 0.0, leave_one_out=False, pool=pools.__getitem__, scores=score_QN)
     found = {"visited": float(np.mean([len(pool) for pool in pools])) / len(world.texts)}
-    for row in (RNR, RIDGE):
+    for row in (RNR, RIDGE, RIDGE_BOTH):
         order, _ = setting.run(row, BUDGET)
         found |= {f"{row.name}: Top-{k}@{BUDGET}": float(recall(order, score_QN, k).mean()) for k in (1, 10)}
     return found

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import ray
+import yaml
 from ray import serve
 from ray.serve.scripts import cli
 from ray.util import list_named_actors
@@ -88,6 +89,7 @@ def _deploy(workdir: Path) -> None:
         "bare": (bare, {"workdir": None}),
         "encoder": (bare, {"workdir": str(workdir)}),
     }
+    (shipped,) = yaml.safe_load((ROOT / "jobs" / "serve.yaml").read_text())["applications"]
     twice = [{"name": f"shards-{number}", "num_replicas": 2} for number in range(2)]
     config = {
         "proxy_location": "HeadOnly",
@@ -98,6 +100,7 @@ def _deploy(workdir: Path) -> None:
                 "route_prefix": f"/{name}",
                 "import_path": path,
                 "args": args,
+                "runtime_env": shipped["runtime_env"],
                 "deployments": twice if name == "twice" else [],
             }
             for name, (path, args) in applications.items()

@@ -1,5 +1,7 @@
 """`rayhier.serve.app:build`: the Serve application, one ingress and one named deployment for each shard group."""
 
+import os
+
 from ray import serve
 from ray.serve import Application
 from ray.serve.config import BackpressureConfig
@@ -17,15 +19,19 @@ from rayhier.storage.leaf_map import Manifest
 PASSED_ON = 10_000
 """Requests that Serve passes to an ingress at once: so many that it refuses them itself, in its errors' form."""
 UNLIMITED = -1
+DRAINS = 5.0
+"""Seconds beyond those of a request that a replica has to finish what it has begun, before Serve ends it."""
 KEYS = {"k": "search.k", "beam": "search.beam", "budget": "search.rerank.budget"}
 """Keys of the spec whose values requests have by default, by the names of their limits."""
 RETRY = BackpressureConfig(retry_after_s=1)
+HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
+"""Environment variable that puts HAProxy before the ingresses, which listens on every address of the machine."""
 
 
 def build(args: ServeArgs) -> Application:
     """The Serve application; InputError where the index, the token's file or a limit is wrong."""
     version, _, groups = check(args)
-    most = args.limits.max_requests
+    most, drain = args.limits.max_requests, args.limits.seconds + DRAINS
     parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
     scanning = [
         serve.deployment(
@@ -35,6 +41,7 @@ def build(args: ServeArgs) -> Application:
             max_ongoing_requests=most,
             max_queued_requests=most,
             backpressure_config=RETRY,
+            graceful_shutdown_timeout_s=drain,
         ).bind(version, part.leaves)
         for part in parts
     ]
@@ -46,6 +53,7 @@ def build(args: ServeArgs) -> Application:
             ray_actor_options={"num_cpus": 0.25},
             max_ongoing_requests=PASSED_ON,
             max_queued_requests=UNLIMITED,
+            graceful_shutdown_timeout_s=drain,
         ).bind(version, args.reranker_threads)
     return serve.deployment(
         serve.ingress()(Ingress),
@@ -53,12 +61,17 @@ def build(args: ServeArgs) -> Application:
         ray_actor_options={"num_cpus": 0.5},
         max_ongoing_requests=PASSED_ON,
         max_queued_requests=UNLIMITED,
+        graceful_shutdown_timeout_s=drain,
     ).bind(args, version, parts, reranker, *scanning)
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     """The version to serve, its manifest and each group's leaves; InputError where args are wrong. Needs no cluster."""
-    Tokens(args.token_file, args.write_token_file)
+    if not Tokens(args.token_file, args.write_token_file).required and os.environ.get(HA_PROXY) == "1":
+        raise InputError(
+            f"token_file: got none with {HA_PROXY}=1, whose proxy answers other machines whatever "
+            "http_options.host says; allowed: a file with one line, or no such proxy"
+        )
     version, manifest = Version.newest(args.workdir)
     search = version.now.spec.search
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))

@@ -65,6 +65,23 @@ def test_the_ingress_refuses_before_serve_does(published):
     assert ingress.max_queued_requests == -1
 
 
+def test_a_proxy_that_answers_other_machines_needs_a_token(published, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
+    with pytest.raises(InputError, match="token_file: got none with RAY_SERVE_ENABLE_HA_PROXY=1"):
+        check(ServeArgs(workdir=str(published)))
+    token = tmp_path / "token"
+    token.write_text("sesame-1\n")
+    check(ServeArgs(workdir=str(published), token_file=str(token)))
+
+
+def test_replicas_finish_what_they_have_begun(published):
+    ingress = build(ServeArgs(workdir=str(published), limits={"seconds": 70}))._bound_deployment
+    groups = [one._bound_deployment for one in ingress.init_args[4:]]
+    assert [one.name for one in groups] == ["shards-0", "shards-1"]
+    for one in (ingress, *groups):
+        assert one._deployment_config.graceful_shutdown_timeout_s >= 70
+
+
 def test_queries_are_encoded_in_float32_unless_told_otherwise(damageable):
     path = damageable / "current.json"
     path.write_text(path.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
