@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-serve bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-workers clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-serve bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-workers fuzz-http clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -50,6 +50,10 @@ test: setup  ## the tests, by TESTERS=2 processes, each with a Ray cluster of it
 
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py
+
+fuzz-http: demo  ## thousands of requests that schemathesis makes from the schema of a served quickstart
+	@$(PIP) -e '.[fuzz]'
+	$(BIN)/python -m benchmarks.fuzz_http
 
 check: setup  ## format, lint, types, layers
 	$(BIN)/ruff format --check

@@ -11,6 +11,7 @@ import yaml
 from click import Abort
 from pydantic import ValidationError
 from ray import serve
+from ray.exceptions import RayActorError
 from ray.serve.schema import ApplicationStatusOverview, ServeDeploySchema
 from ray.serve.scripts import cli
 
@@ -69,6 +70,8 @@ def _run(local: Local) -> None:
                 cli.main(["run", "--non-blocking", str(copy)], standalone_mode=False)
         except SystemExit:  # raised after any error, which is printed
             raise InputError(f"not deployed: {_reason([said.getvalue()])}") from None
+        except RayActorError:  # Serve ends what of its own does not start within seconds
+            raise InputError("not deployed: Serve did not start in time; is this machine busy? Start again") from None
         except Abort:  # what the command makes of Ctrl-C
             raise KeyboardInterrupt from None
 
