@@ -13,11 +13,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import ray
@@ -42,8 +44,28 @@ CLIENTS, ROUNDS, ASKED = 32, 5, 200
 OVERLOAD_SECONDS = 60.0
 HEALTH_SECONDS = 0.05
 """Seconds between two looks at the server's health."""
-Goal = tuple[str, float, float, str]
-"""What was asked, what came out, the limit, and whether it is `least` or `most`."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What was asked, what came out, the limit, whether that is `least` or `most`, and what else was seen."""
+
+    title: str
+    value: float
+    limit: float
+    kind: Literal["least", "most"]
+    seen: str = ""
+
+    def row(self) -> list[str]:
+        """A line of the table."""
+        met = self.value >= self.limit if self.kind == "least" else self.value <= self.limit
+        return [
+            self.title,
+            f"{self.value:.3g}",
+            f"at {self.kind} {self.limit:g}",
+            "met" if met else "MISSED",
+            self.seen,
+        ]
 
 
 def main() -> int:
@@ -64,10 +86,13 @@ def main() -> int:
     vectors = searcher.model.encode(texts).numpy
     _deploy(workdir)
     try:
-        goals = measure(searcher, texts, vectors, given.seconds)
+        goals = []
+        for goal in measure(searcher, texts, vectors, given.seconds):
+            print(*goal.row(), sep="  ", file=sys.stderr, flush=True)
+            goals.append(goal)
     finally:
         serve.shutdown()
-    page = "\n".join([PREFACE, "", *table(["", "value", "limit", ""], list(_rows(goals))), ""])
+    page = "\n".join([PREFACE, "", *table(["", "value", "limit", "", "seen"], [goal.row() for goal in goals]), ""])
     (given.docs / "serve.md").write_text(page)
     print(page)
     return 0
@@ -118,36 +143,36 @@ def _bodies(questions: object, key: str) -> list[bytes]:
     return [json.dumps({key: one, "k": 10}).encode() for one in questions]  # type: ignore[attr-defined]
 
 
-def paired(ask: Callable[[str], Load], ours: str, theirs: str, value: Callable[[Load], float]) -> float:
-    """Median over paired rounds of our value over theirs, the order changing."""
-    ratios = []
+def paired(
+    ask: Callable[[str], Load], ours: str, theirs: str, value: Callable[[Load], float]
+) -> tuple[float, float, float]:
+    """Medians over paired rounds, the order changing: of our value over theirs, of ours, of theirs."""
+    rounds = []
     for number in range(ROUNDS):
         both = {name: value(ask(name)) for name in ((ours, theirs) if number % 2 else (theirs, ours))}
-        ratios.append(both[ours] / both[theirs])
-    return float(np.median(ratios))
+        rounds.append((both[ours] / both[theirs], both[ours], both[theirs]))
+    ratio, own, other = np.median(rounds, axis=0).tolist()
+    return ratio, own, other
 
 
-def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: float) -> list[Goal]:
+def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: float) -> Iterator[Goal]:
     """All goals, in their order."""
     by_text, by_vector = _bodies(texts, "query"), _bodies(vectors.tolist(), "vector")
-    goals: list[Goal] = [*equal(searcher, texts, vectors)]
-    _report("served is offline")
+    yield from equal(searcher, texts, vectors)
     for name in ("together", "twice", "alone", "bare", "encoder"):  # warm
         _load(name, by_vector[:50] if name == "bare" else by_text[:50], 4)
     for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
         title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
-        goals.append((title, paired(ask, "together", control, _median), 1.3, "most"))
-    _report("latency")
+        ratio, own, other = paired(ask, "together", control, _median)
+        yield Goal(title, ratio, 1.3, "most", f"{own:.1f} ms, {other:.1f} ms")
     busy = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
     title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
-    goals.append((title, paired(busy, "together", "alone", _rate), 2.0, "least"))
-    _report("throughput")
-    goals += overload(by_text, seconds)
-    _report("overload")
-    goals += killed(by_text, [partial(_right, hits.hits) for hits in searcher.search(texts, 10)])
-    _report("a replica killed")
-    return [*goals, *hostile()]
+    ratio, own, other = paired(busy, "together", "alone", _rate)
+    yield Goal(title, ratio, 2.0, "least", f"{own:.0f} a second, {other:.0f} a second")
+    yield from overload(by_text, seconds)
+    yield from killed(by_text, [partial(_right, hits.hits) for hits in searcher.search(texts, 10)])
+    yield from hostile()
 
 
 def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
@@ -160,10 +185,6 @@ def _median(found: Load) -> float:
 
 def _rate(found: Load) -> float:
     return found.rate
-
-
-def _report(what: str) -> None:
-    print(what, file=sys.stderr, flush=True)
 
 
 def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goal]:
@@ -190,7 +211,7 @@ def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goa
                 and _order_holds(answer["results"], wanted.hits, within)
                 for answer, wanted in zip(served, offline, strict=True)
             ]
-            yield f"1,000 {name} {how}: share answered as offline", float(np.mean(same)), 1.0, "least"
+            yield Goal(f"1,000 {name} {how}: share answered as offline", float(np.mean(same)), 1.0, "least")
 
 
 def _right(hits: Sequence[Hit], answer: dict[str, Any]) -> bool:
@@ -228,16 +249,20 @@ def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:
     found = a_second(PORT, path, bodies, 3 * capacity, seconds)
     sent = [one for one in found.refused() if one.seconds > 0]
     documented = [one.status == 503 and one.retry for one in sent]
-    yield (
+    yield Goal(
         f"overload, {3 * capacity:.0f} questions a second: share of refusals that are the documented 503",
         float(np.mean(documented)) if sent else 1.0,
         1.0,
         "least",
+        f"{len(sent):,} refused, {len(found.answered()):,} answered of {len(found.outcomes):,}",
     )
-    yield "overload: median milliseconds of a refusal", found.ms(0.5, sent) if sent else 0.0, 50.0, "most"
-    yield "overload: 99% of answers, over those of an idle server", found.ms(0.99) / unloaded.ms(0.99), 3.0, "most"
-    yield "overload: answers a second over capacity", found.rate / capacity, 0.5, "least"
-    yield "overload: growth of the ingress' memory", _memory("together") / before - 1, 0.1, "most"
+    yield Goal("overload: median milliseconds of a refusal", found.ms(0.5, sent) if sent else 0.0, 50.0, "most")
+    late, idle = found.ms(0.99), unloaded.ms(0.99)
+    title = "overload: 99% of answers, over those of an idle server"
+    yield Goal(title, late / idle, 3.0, "most", f"{late:.0f} ms, {idle:.0f} ms")
+    seen = f"{found.rate:.0f} a second, {capacity:.0f} a second"
+    yield Goal("overload: answers a second over capacity", found.rate / capacity, 0.5, "least", seen)
+    yield Goal("overload: growth of the ingress' memory", _memory("together") / before - 1, 0.1, "most")
 
 
 def _memory(name: str) -> float:
@@ -259,8 +284,8 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
     found, _, healthy = _shot("twice", bodies, checks)
     whole = [one.whole for one in found.outcomes]
     title = f"one of two replicas killed at half of the capacity: share of {len(whole):,} requests whole and right"
-    yield title, float(np.mean(whole)), 0.999, "least"
-    yield "the same: seconds until Serve calls both healthy", healthy, 30.0, "most"
+    yield Goal(title, float(np.mean(whole)), 0.999, "least", _statuses(found))
+    yield Goal("the same: seconds until Serve calls both healthy", healthy, 30.0, "most")
     for strict in (False, True):
         own = [json.dumps(json.loads(body) | {"strict": strict}).encode() for body in bodies]
         found, shot, _ = _shot("together", own, checks)
@@ -269,9 +294,16 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
         name = "one replica alone" + (", asked `strict`" if strict else "")
         said = "answered 503" if strict else "partial, and say so"
         title = f"{name}, killed at half of the capacity: share of {len(bad)} requests not whole that are {said}"
-        yield title, len([one for one in bad if one.status == status]) / max(1, len(bad)), 1.0, "least"
+        right = len([one for one in bad if one.status == status]) / max(1, len(bad))
+        yield Goal(title, right, 1.0, "least", _statuses(found))
         last = max((one.sent + one.seconds for one in bad), default=shot)
-        yield "the same: seconds until answers are whole again", last - shot, 30.0, "most"
+        yield Goal("the same: seconds until answers are whole again", last - shot, 30.0, "most")
+
+
+def _statuses(found: Load) -> str:
+    """How many requests got which status; 0: no answer."""
+    counts = Counter(one.status for one in found.outcomes)
+    return ", ".join(f"{status}: {count:,}" for status, count in sorted(counts.items()))
 
 
 def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, float, float]:
@@ -328,8 +360,8 @@ def hostile() -> Iterator[Goal]:
                 except urllib.error.HTTPError as error:
                     error.close()
                 slowest = max(slowest, time.perf_counter() - began)
-    yield "bodies of up to a million values: slowest answer, seconds", slowest, 1.0, "most"
-    yield "the same: slowest /healthz meanwhile, milliseconds", 1e3 * max(health), 250.0, "most"
+    yield Goal("bodies of up to a million values: slowest answer, seconds", slowest, 1.0, "most")
+    yield Goal("the same: slowest /healthz meanwhile, milliseconds", 1e3 * max(health), 250.0, "most")
 
 
 @contextmanager
@@ -349,12 +381,6 @@ def _watched(health: list[float]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-def _rows(goals: list[Goal]) -> Iterator[list[str]]:
-    for title, value, limit, kind in goals:
-        met = value >= limit if kind == "least" else value <= limit
-        yield [title, f"{value:.3g}", f"at {kind} {limit:g}", "met" if met else "MISSED"]
 
 
 PREFACE = """# Serving, measured
