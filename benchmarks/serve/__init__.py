@@ -1,1 +1,6 @@
-"""A served index under bounded load on this machine, beside a bare Serve application of the same hops."""
+"""A served index under load, HAProxy in front as a busy server has it: Serve reads this when it is imported."""
+
+import os
+
+os.environ.setdefault("RAY_SERVE_ENABLE_HA_PROXY", "1")
+os.environ.setdefault("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "1")

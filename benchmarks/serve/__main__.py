@@ -29,14 +29,17 @@ from ray.serve.scripts import cli
 from ray.util import list_named_actors
 
 from benchmarks.collection import ROOT, RUNS, place, run
-from benchmarks.serve.load import Check, Load, a_second, at_a_time
+from benchmarks.serve.load import TOKEN, Check, Load, a_second, at_a_time
 from benchmarks.tables import table
 from rayhier.arrays import Floats
 from rayhier.search.answer import Hit
 from rayhier.search.searcher import Searcher
+from rayhier.serve.version import Version
 from rayhier.storage import columns, current
 
+PREFACE = Path(__file__).parent / "preface.md"
 PORT = 8123
+HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
 LOGICAL = 8
 """CPUs that Ray is told of, whatever the machine has."""
 CLIENTS, ROUNDS, ASKED = 32, 5, 200
@@ -79,20 +82,26 @@ def main() -> int:
     workdir = given.workdir.absolute()
     overrides = place(given.collection, workdir)
     run(overrides, *(part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)))
-    # Logical CPUs for four applications at once; those that are not asked rest.
+    # Logical CPUs for all applications at once; those that are not asked rest.
     ray.init(address="local", num_cpus=LOGICAL, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     searcher = Searcher.open(workdir)
+    searcher.model = Version.newest(str(workdir))[0].model("float32").load()  # in which a server encodes queries
     texts = _texts(workdir)
     vectors = searcher.model.encode(texts).numpy
-    _deploy(workdir)
-    try:
-        goals = []
-        for goal in measure(searcher, texts, vectors, given.seconds):
-            print(*goal.row(), sep="  ", file=sys.stderr, flush=True)
-            goals.append(goal)
-    finally:
-        serve.shutdown()
-    page = "\n".join([PREFACE, "", *table(["", "value", "limit", "", "seen"], [goal.row() for goal in goals]), ""])
+    with tempfile.TemporaryDirectory() as folder:
+        token = Path(folder) / "token"
+        token.write_text(TOKEN)
+        _deploy(workdir, token)
+        try:
+            goals = []
+            for goal in measure(searcher, texts, vectors, given.seconds):
+                print(*goal.row(), sep="  ", file=sys.stderr, flush=True)
+                goals.append(goal)
+        finally:
+            serve.shutdown()
+    page = "\n".join(
+        [PREFACE.read_text(), "", *table(["", "value", "limit", "", "seen"], [goal.row() for goal in goals]), ""]
+    )
     (given.docs / "serve.md").write_text(page)
     print(page)
     return 0
@@ -104,13 +113,16 @@ def _texts(workdir: Path) -> list[str]:
     return (texts * 4)[:1000]
 
 
-def _deploy(workdir: Path) -> None:
-    """The index, one with two replicas of a group, one without batches, two bare applications: each below a prefix."""
+def _deploy(workdir: Path, token: Path) -> None:
+    """Deploy the index as shipped, with two replicas, with and without batches but no refusals; two bare applications."""
     index, bare = "rayhier.serve.app:build", "benchmarks.serve.bare:build"
+    own = {"workdir": str(workdir), "token_file": str(token)}
+    patient = {"limits": {"queue_seconds": 60}}
     applications = {
-        "together": (index, {"workdir": str(workdir)}),
-        "twice": (index, {"workdir": str(workdir)}),
-        "alone": (index, {"workdir": str(workdir), "together": 1}),
+        "together": (index, own),
+        "twice": (index, own),
+        "busy": (index, own | patient),
+        "alone": (index, own | patient | {"together": 1}),
         "bare": (bare, {"workdir": None}),
         "encoder": (bare, {"workdir": str(workdir)}),
     }
@@ -159,16 +171,16 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     """All goals, in their order."""
     by_text, by_vector = _bodies(texts, "query"), _bodies(vectors.tolist(), "vector")
     yield from equal(searcher, texts, vectors)
-    for name in ("together", "twice", "alone", "bare", "encoder"):  # warm
+    for name in ("together", "twice", "busy", "alone", "bare", "encoder"):  # warm
         _load(name, by_vector[:50] if name == "bare" else by_text[:50], 4)
     for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
         title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
         ratio, own, other = paired(ask, "together", control, _median)
         yield Goal(title, ratio, 1.3, "most", f"{own:.1f} ms, {other:.1f} ms")
-    busy = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
+    asked = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
     title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
-    ratio, own, other = paired(busy, "together", "alone", _rate)
+    ratio, own, other = paired(asked, "busy", "alone", _rate)
     yield Goal(title, ratio, 2.0, "least", f"{own:.0f} a second, {other:.0f} a second")
     yield from overload(by_text, seconds)
     yield from killed(by_text, [partial(_right, hits.hits) for hits in searcher.search(texts, 10)])
@@ -234,7 +246,7 @@ def _answers(path: str, bodies: list[bytes]) -> list[bytes]:
     """Answers of the bodies in their order, by one client."""
     found = []
     for body in bodies:
-        request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", body, HEADERS)
         with urllib.request.urlopen(request, timeout=60) as answer:
             found.append(answer.read())
     return found
@@ -351,9 +363,7 @@ def hostile() -> Iterator[Goal]:
         for kind in ("[]", '""', "1"):
             for key in ("queries", "vectors", "query", "vector"):
                 body = (f'{{"{key}": [' + ",".join([kind] * 1_000_000))[:3_900_000].rstrip(",") + "]}"
-                request = urllib.request.Request(
-                    f"{path}/v1/search", body.encode(), {"Content-Type": "application/json"}
-                )
+                request = urllib.request.Request(f"{path}/v1/search", body.encode(), HEADERS)
                 began = time.perf_counter()
                 try:
                     urllib.request.urlopen(request, timeout=60).close()
@@ -381,13 +391,6 @@ def _watched(health: list[float]) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-
-
-PREFACE = """# Serving, measured
-
-`make bench-serve`: one run on one machine of two cores, load and server beside each other, over loopback alone. *Bare*
-is a Serve application of the same hops: an ingress that takes the same bodies, two deployments behind it, as many bytes
-back; for texts with the same encoder in it. Ratios are medians of five paired rounds."""
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ import numpy as np
 
 from rayhier.arrays import Values
 
+TOKEN = "of-the-benchmark"
+"""What every request carries."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -62,6 +65,7 @@ class Connection:
             self._streams = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = self._streams
         head = f"POST {self.path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        head += f"Authorization: Bearer {TOKEN}\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")

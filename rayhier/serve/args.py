@@ -33,8 +33,8 @@ class RequestLimits(_Args):
     max_answer_bytes: Count = 10_000_000
     """Most bytes of the results in one answer, about; a request that would get more is refused."""
     queue_seconds: Seconds = 0.05
-    """Seconds that a question may wait for the encoder, or for a shard group, or as long as two batches take where that
-    is longer; a server that makes questions wait for longer answers further ones 503."""
+    """Seconds that a question may wait for others, reckoned from how many are there and how fast they are answered;
+    where a line stands for a tenth of a second, a question that would wait for longer is answered 503."""
     max_requests: Count = 64
     """Most requests whose bodies are read that an ingress works on at once; further ones are answered 503."""
     max_arriving_bytes: Count = 256_000_000

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-OVERDUE, FORGETS = 2.0, 0.2
-"""Batches that a call may wait for before it is overdue, and the share of the latest batch in the mean of recent."""
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -47,8 +45,6 @@ class Batches(Generic[Q, A]):
         self._working: set[asyncio.Task[None]] = set()
         self.sizes: deque[int] = deque(maxlen=1000)
         """Sizes of the latest batches."""
-        self.seconds = 0.0
-        """Seconds of a recent batch: a mean that forgets."""
 
     async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
         """Answer of a question of some size, and the seconds it waited before it was asked."""
@@ -63,15 +59,6 @@ class Batches(Generic[Q, A]):
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
         return answer, waiting.since
-
-    def overdue(self, least: float) -> bool:
-        """Whether the oldest call has waited for longer than `least` seconds and than two batches take.
-
-        One more call would then wait at least as long: a server that is asked for more than it can do refuses it.
-        """
-        if not self._waiting:
-            return False
-        return time.perf_counter() - self._waiting[0].since > max(least, OVERDUE * self.seconds)
 
     @property
     def waiting(self) -> int:
@@ -104,9 +91,9 @@ class Batches(Generic[Q, A]):
         return taken
 
     async def _work(self, taken: Sequence[_Waiting[Q, A]]) -> None:
-        began = time.perf_counter()
+        now = time.perf_counter()
         for one in taken:
-            one.since = began - one.since
+            one.since = now - one.since
         self._noted(sum(one.size for one in taken))
         try:
             answers = await self._ask([one.question for one in taken])
@@ -115,8 +102,6 @@ class Batches(Generic[Q, A]):
                 if not one.answer.done():
                     one.answer.set_exception(error)
             return
-        finally:
-            self.seconds += FORGETS * (time.perf_counter() - began - self.seconds)
         for one, answer in zip(taken, answers, strict=True):
             if not one.answer.done():
                 one.answer.set_result(answer)

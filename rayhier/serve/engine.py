@@ -22,9 +22,9 @@ from rayhier.search.hybrid import Lexical, fused
 from rayhier.search.model import Model
 from rayhier.search.shortlist import Shortlist
 from rayhier.search.widen import Goal, Widening
+from rayhier.serve.admission import Admission
 from rayhier.serve.batching import Batches
 from rayhier.serve.beside import beside
-from rayhier.serve.errors import overloaded
 from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import Mode
@@ -129,13 +129,13 @@ class Engine:
     ) -> None:
         """Take groups that hold `total` documents together, and as many rows where these are not more.
 
-        Questions that would wait for the encoder for longer than `queue_seconds`, and than two batches take, are
-        refused. `noted` is called with the size of each batch.
+        Questions that would wait for longer than `queue_seconds`, where a line has stood for a while, are refused.
+        `noted` is called with the size of each batch.
         """
         self.model, self.groups, self.total, self.rows = model, groups, total, rows or total
         self.reranking = reranking
         self.batches: Batches[tuple[Questions, int], Routes] = Batches(self._routed, together, noted=noted)
-        self.queue_seconds = queue_seconds
+        self.admission = Admission(queue_seconds)
         # torch stays off the replica's loop; one call at a time, so that its threads do not crowd one another.
         self._thread = ThreadPoolExecutor(1, "encode")
 
@@ -159,14 +159,15 @@ class Engine:
         how = self.model.comparing
         if self.reranking is not None and budget and self.reranking.everywhere:
             beam = self.model.router.n_leaves
-        routes = await (self.route(questions, beam) if how is None else self._compared(questions, how))
-        scanning = time.perf_counter()
         pool = None if self.reranking is None or not budget else max(k, self.reranking.pool(self.rows))
-        if mode == "dense" or isinstance(questions, np.ndarray):
-            ranking, leaves_QB, lost = await self._near(routes, k, beam, wanted, pool or k, whole=pool is not None)
-        else:
-            routes = routes.nowhere() if mode == "bm25" else routes
-            ranking, leaves_QB, lost = await self._worded(questions, routes, k, beam, wanted, pool, mode)
+        with self.admission(len(questions)):
+            routes = await (self._gathered(questions, beam) if how is None else self._compared(questions, how))
+            scanning = time.perf_counter()
+            if mode == "dense" or isinstance(questions, np.ndarray):
+                ranking, leaves_QB, lost = await self._near(routes, k, beam, wanted, pool or k, whole=pool is not None)
+            else:
+                routes = routes.nowhere() if mode == "bm25" else routes
+                ranking, leaves_QB, lost = await self._worded(questions, routes, k, beam, wanted, pool, mode)
         scanned = time.perf_counter()
         ms = {"queue": routes.queue_ms, "encode": routes.encode_ms, "route": routes.route_ms}
         ms["scan"] = 1e3 * (scanned - scanning)
@@ -180,8 +181,11 @@ class Engine:
 
     async def route(self, questions: Questions, beam: int) -> Routes:
         """The leaves of each question, at most `beam`; InputError where the router reads tokens but got vectors."""
-        if self.batches.overdue(self.queue_seconds):
-            raise overloaded("questions wait too long for the encoder; retry in a second")
+        with self.admission(len(questions)):
+            return await self._gathered(questions, beam)
+
+    async def _gathered(self, questions: Questions, beam: int) -> Routes:
+        """The leaves of each question, encoded and routed with those of other requests."""
         routes, waited = await self.batches(
             (questions, beam), len(questions), key=(isinstance(questions, np.ndarray), beam)
         )

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -69,7 +68,6 @@ class HandleGroup:
     leaves: range
     handle: DeploymentHandle
     seconds: float
-    queue_seconds: float = math.inf
     noted: Callable[[int], None] = lambda _: None
     together: int = TOGETHER
     at_once: int = AT_ONCE
@@ -85,8 +83,6 @@ class HandleGroup:
 
         Requests that arrive while others are asked for are asked together, where they want as many of as many leaves.
         """
-        if self._batches.overdue(self.queue_seconds):
-            raise overloaded(f"questions wait too long for {self.name}; retry in a second")
         # A filter goes alone: two that are equal are rare, and seldom come together.
         key = k, leaves_QB.shape[1], whole, None if wanted is None else object()
         ranking, _ = await self._batches((query_QM, leaves_QB, k, wanted, whole), len(query_QM), key)
@@ -165,14 +161,13 @@ class Ingress:
         self._tokens = Tokens(args.token_file, args.write_token_file)
         manifest = self._pins.enter_context(version.reading()).manifest
         model = version.model(args.encoder_precision).load()
-        self._seen, queue = seen, args.limits.queue_seconds
+        self._seen = seen
         groups = [
             HandleGroup(
                 part.name,
                 part.leaves,
                 handle,
                 args.shard_seconds,
-                queue,
                 partial(seen.batched, "scan"),
                 args.together,
                 AT_ONCE if args.together > 1 else args.limits.max_requests,
@@ -189,7 +184,7 @@ class Ingress:
             manifest.documents,
             manifest.rows,
             reranking,
-            queue,
+            args.limits.queue_seconds,
             partial(seen.batched, "encode"),
             args.together,
         )

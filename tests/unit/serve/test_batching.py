@@ -118,23 +118,6 @@ def test_questions_may_be_arrays():
     run(test)
 
 
-def test_a_server_that_is_asked_too_much_says_so():
-    async def test():
-        asked = Asked()
-        batches = Batches(asked, 1)
-        tasks = await started(asked, batches, ("a",), ("b",))
-        assert not batches.overdue(60.0)
-        await asyncio.sleep(0.02)
-        assert batches.overdue(0.01)
-        batches.seconds = 60.0  # two batches of that length are longer than the wait
-        assert not batches.overdue(0.01)
-        asked.go.set()
-        await asyncio.gather(*tasks)
-        assert not batches.overdue(0.0)
-
-    run(test)
-
-
 def test_several_batches_may_be_at_work():
     async def test():
         asked = Asked()
