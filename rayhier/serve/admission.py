@@ -12,6 +12,8 @@ from rayhier.serve.errors import overloaded
 
 STANDING = 0.1
 """Seconds for which a line may be too long."""
+CALM = 1.0
+"""Seconds without a refusal after which a burst is let in again."""
 FORGETS = 0.05
 """Share of the latest question in the mean seconds between two that leave."""
 
@@ -25,6 +27,7 @@ class Admission:
         self._there: list[int] = []
         self._each = 0.0
         self._left = self._short = clock()
+        self._refused = -CALM
 
     @property
     def wait(self) -> float:
@@ -37,19 +40,25 @@ class Admission:
     @contextmanager
     def __call__(self, size: int) -> Iterator[None]:
         """Count a request of so many questions as there while the block runs; ApiError 503 where it is refused."""
-        now = self._clock()
+        self.check()
         if not self._there:
-            self._left = now
-        if len(self._there) <= 1:
-            self._short = now
-        if self.wait > self._most and now - self._short > STANDING:
-            raise overloaded(f"questions wait for longer than {self._most:g} s; retry in a second")
+            self._left = self._clock()
         self._there.append(size)
         try:
             yield
             self._answered(size)
         finally:
             self._there.remove(size)
+
+    def check(self) -> None:
+        """ApiError 503 where one more request would be refused, whatever it asks."""
+        now = self._clock()
+        if len(self._there) <= 1:
+            self._short = now
+        stands = now - self._short > STANDING or now - self._refused < CALM
+        if stands and self.wait > self._most:
+            self._refused = now
+            raise overloaded(f"questions wait for longer than {self._most:g} s; retry in a second")
 
     def _answered(self, size: int) -> None:
         """Note that a request's questions leave, answered."""

@@ -97,10 +97,11 @@ def api(
     log_queries: bool = False,
     note: Note = lambda _: None,
     answered: Answered = lambda *_: None,
+    admit: Callable[[], None] = lambda: None,
 ) -> FastAPI:
     """The HTTP application that serves one index, to pages of some origins too.
 
-    `note` is called with all answers, `answered` after every request.
+    `note` is called with all answers, `answered` after every request, `admit` before each that has a body.
     """
     tokens = tokens or Tokens(None)
     app = FastAPI(
@@ -109,7 +110,7 @@ def api(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[*cross_origin(origins), Middleware(Guard, tokens=tokens, limits=limits, answered=answered)],
+        middleware=[*cross_origin(origins), _guard(tokens, limits, answered, admit)],
         responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
     )
     app.router.route_class = json_route(most_values(limits, index.dimension))
@@ -213,6 +214,10 @@ class _Ask:
     def _few(self, name: str, asked: Sequence[object]) -> None:
         if len(asked) > self.limits.max_batch:
             raise invalid(f"{name}: got {len(asked)}; allowed: 1 to {self.limits.max_batch}")
+
+
+def _guard(tokens: Tokens, limits: RequestLimits, answered: Answered, admit: Callable[[], None]) -> Middleware:
+    return Middleware(Guard, tokens=tokens, limits=limits, answered=answered, admit=admit)
 
 
 def _within(name: str, given: int, most: int) -> int:

@@ -29,10 +29,19 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, tokens: Tokens, limits: RequestLimits, answered: Answered = lambda *_: None
+        self,
+        app: ASGIApp,
+        tokens: Tokens,
+        limits: RequestLimits,
+        answered: Answered = lambda *_: None,
+        admit: Callable[[], None] = lambda: None,
     ) -> None:
-        """Check what an application is asked; `answered` is called after every request, with status 0 where it left."""
-        self.app, self.limits, self._answered = app, limits, answered
+        """Check what an application is asked.
+
+        `answered` is called after every request, with status 0 where it left; `admit` before a body is parsed that asks
+        for work, and raises ApiError where there is too much of it.
+        """
+        self.app, self.limits, self._answered, self._admit = app, limits, answered, admit
         self._tokens = tokens
         self._receive = Receiver(limits)
         self._busy = 0
@@ -74,6 +83,8 @@ class Guard:
     async def _work(self, scope: Scope, receive: Receive, send: Send, body: bytes) -> None:
         if self._busy >= self.limits.max_requests:
             raise overloaded(f"{self._busy} requests are being answered; allowed: {self.limits.max_requests}")
+        if body:
+            self._admit()  # a refusal costs less before the body is parsed
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:

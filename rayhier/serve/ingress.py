@@ -206,6 +206,7 @@ class Ingress:
             log_queries=args.log_queries,
             note=self._note,
             answered=self._seen.answered,
+            admit=self._engine.admission.check,
         )
 
     def _note(self, given: Answers) -> None:
