@@ -30,6 +30,8 @@ NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "r
 """Beginnings of the names of weights that a model which was not trained on pairs lacks: those that training makes."""
 SPREAD = 0.02
 """Standard deviation of new weights."""
+FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
+"""Layers of models whose classifiers read the first token alone, built alike."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ def load_cross_encoder(
         model = CrossEncoder(_classifier(folder, dtype, seed), tokenizer, head)
     if layers is not None:
         _keep_layers(model.transformer, layers)
+    if head == "cls":
+        _last_layer_for_first_token(model.transformer)
     return model.eval()
 
 
@@ -149,6 +153,34 @@ def _keep_layers(transformer: Any, count: int) -> None:
         f"cross_encoder.layers: got {count}, but the layers of {type(transformer).__name__} are not known; allowed: "
         "null, or a model like BERT, RoBERTa, MPNet, ModernBERT"
     )
+
+
+def _last_layer_for_first_token(transformer: Any) -> None:
+    """Let a classifier's last layer compute for the first token alone, which is all that is read of it.
+
+    It then costs little more than its keys and values: with six layers, pairs are read a sixth faster. Training
+    computes whole layers, and so do models whose layers are not known.
+    """
+    layers = [module for module in transformer.modules() if type(module).__name__ in FIRST_READ]
+    if not layers:
+        return
+    layer, whole = layers[-1], layers[-1].forward
+
+    def forward(hidden_NTM: Tensor, mask: Tensor | None = None, *rest: Any, **named: Any) -> Any:
+        if layer.training or (mask is not None and mask.dim() != 4):
+            return whole(hidden_NTM, mask, *rest, **named)
+        attention = layer.attention.self
+        first_N1M = hidden_NTM[:, :1]
+        query, key, value = (
+            part.unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
+            for part in (attention.query(first_N1M), attention.key(hidden_NTM), attention.value(hidden_NTM))
+        )
+        seen = None if mask is None else mask[:, :, :1]
+        found = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=attention.scaling)
+        first_N1M = layer.attention.output(found.transpose(1, 2).flatten(-2), first_N1M)
+        return layer.output(layer.intermediate(first_N1M), first_N1M)
+
+    layer.forward = forward
 
 
 def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertTokenizerFast,
+    DistilBertConfig,
+    ElectraConfig,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
 
 from rayhier.model.cross_encoder import ScoreLayer, load_cross_encoder, save_cross_encoder
 from rayhier.scores import scorer as scoring
@@ -43,6 +53,42 @@ def test_cls_is_sequence_classification(folder):
         given = tokenizer([query], [item], truncation=True, max_length=16, return_tensors="pt")
         with torch.inference_mode():
             assert score == pytest.approx(model(**given).logits.item(), abs=1e-5)
+
+
+SHAPE = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 60}
+MODELS = {
+    "bert": (BertConfig(**SHAPE), 1),
+    "roberta": (RobertaConfig(**SHAPE, pad_token_id=1), 1),
+    "xlm-roberta": (XLMRobertaConfig(**SHAPE, pad_token_id=1), 1),
+    "electra": (ElectraConfig(**SHAPE, embedding_size=16), 1),
+    "another": (DistilBertConfig(dim=16, n_heads=2, hidden_dim=32, n_layers=2, vocab_size=60), None),
+}
+
+
+@pytest.mark.parametrize(("config", "read"), MODELS.values(), ids=MODELS)
+def test_the_last_layer_computes_what_is_read_with_the_same_scores(config, read, tmp_path):
+    """Of pairs that are padded; whole layers where training needs them."""
+    torch.manual_seed(0)
+    config.num_labels = 1
+    whole = AutoModelForSequenceClassification.from_config(config).eval()
+    whole.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]))
+    BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    model = load_cross_encoder(tmp_path, "cls")
+    pairs = model.padded(model.tokenise(["a b", "f"], ["c d e a b c", "g"], 16))
+    lengths = []
+    for module in model.transformer.modules():
+        if type(module).__name__.endswith("Intermediate"):
+            module.register_forward_hook(lambda *given: lengths.append(given[2].shape[1]))
+    with torch.inference_mode():
+        named = {"token_type_ids": pairs.type_NT} if model.types else {}
+        expected = whole(input_ids=pairs.ids_NT, attention_mask=pairs.mask_NT, **named).logits[:, 0]
+        assert len(set(expected.tolist())) == 2
+        torch.testing.assert_close(model(pairs), expected, atol=1e-6, rtol=1e-5)
+    assert lengths == ([] if read is None else [pairs.ids_NT.shape[1], read])
+    model.train()
+    model(pairs)
+    assert lengths[-1:] == ([] if read is None else [pairs.ids_NT.shape[1]])
 
 
 def test_emb_is_the_scaled_cosine_of_the_segments_means(tiny_model):
