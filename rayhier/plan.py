@@ -33,7 +33,7 @@ CODE = {
     "scores": 1,
     "train": 8,
     "index": 5,
-    "factors": 1,
+    "factors": 2,
     "evaluate": 5,
 }
 """Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""

@@ -84,7 +84,7 @@ def base_scores(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> Values:
 
 
 def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, float]:
-    """Bias [n] of every document, and the mean slope of scores on the base score.
+    """Bias [n] of every document, and the mean slope of scores on the base score, at least 0.
 
     The bias is the mean residual of its n scores after intercept and slope on the base score, times n / (n + 0.5): 0
     where it has none. Queries with ten scores have an intercept and a slope of their own, others share one.
@@ -100,7 +100,7 @@ def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, f
     count_N = np.bincount(matrix.item_X, minlength=items)
     sum_N = np.bincount(matrix.item_X, weights=matrix.score_X - expected_X, minlength=items)
     slope = float(line_Q2[matrix.query_X, 1].mean()) if len(matrix) else 0.0
-    return sum_N / (count_N + SHRINK), slope
+    return sum_N / (count_N + SHRINK), max(0.0, slope)
 
 
 def _line(base_X: Values, score_X: Values) -> Values:
@@ -130,8 +130,8 @@ def transductive(
 
 def inductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
-) -> Inductive:
-    """Learn a map of documents' vectors; one of queries' vectors learns beside it."""
+) -> tuple[Inductive, Inductive]:
+    """Learn a map of queries' vectors and one of documents' vectors, whose inner products are the matched scores."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         queries, items = Inductive(query_QM.shape[1]), Inductive(item_NM.shape[1])
@@ -142,14 +142,14 @@ def inductive(
         return queries(query[query_X[rows]]), items(item[item_X[rows]])
 
     _learn([queries, items], sides, matrix, target_X, spec, seed)
-    return items.eval()
+    return queries.eval(), items.eval()
 
 
 @torch.inference_mode()
-def mapped(inductive_map: Inductive, item_NM: Floats) -> Floats:
-    """Vectors [n, m] of documents by an inductive map."""
-    parts = torch.split(torch.from_numpy(np.ascontiguousarray(item_NM, dtype=np.float32)), 16_384)
-    return torch.cat([inductive_map(part) for part in parts]).numpy() if len(item_NM) else item_NM
+def mapped(inductive_map: Inductive, vector_NM: Floats) -> Floats:
+    """Vectors [n, m] of queries or documents by an inductive map."""
+    parts = torch.split(torch.from_numpy(np.ascontiguousarray(vector_NM, dtype=np.float32)), 16_384)
+    return torch.cat([inductive_map(part) for part in parts]).numpy() if len(vector_NM) else vector_NM
 
 
 def _learn(

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 from pydantic import BaseModel, ConfigDict
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.scores.factorise import Inductive, mapped
@@ -17,7 +17,9 @@ from rayhier.spec import InputError
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 
-CONFIG, ITEMS, MAP = "factors.json", "items.parquet", "inductive.safetensors"
+CONFIG, ITEMS = "factors.json", "items.parquet"
+MAPS = ("queries.safetensors", "documents.safetensors")
+"""Inductive maps of queries' and of documents' vectors, in the folder `map/`."""
 
 
 class Learned(BaseModel):
@@ -42,7 +44,8 @@ class Factors:
     learned: Learned
     table: pa.Table
     """Columns doc_id, bias, count, and vector where vectors are free."""
-    inductive: Inductive | None = None
+    maps: tuple[Inductive, Inductive] | None = None
+    """Inductive maps of queries' and of documents' vectors."""
 
     @classmethod
     def open(cls, factors: Artifact, model: str) -> "Factors":
@@ -53,10 +56,8 @@ class Factors:
         table = files.read_table(factors.path(ITEMS))
         if not factors.names("map/"):
             return cls(learned, table)
-        tensors = load_file(factors.local("map") / MAP)
-        inductive = Inductive(tensors["net.2.bias"].shape[0])
-        inductive.load_state_dict(tensors)
-        return cls(learned, table, inductive.eval())
+        queries, documents = (_load(factors.local("map") / name) for name in MAPS)
+        return cls(learned, table, (queries, documents))
 
     @property
     def matching(self) -> Matching:
@@ -78,22 +79,32 @@ class Factors:
 
     def vectors(self, row_N: Ints, own_NM: Floats) -> Floats:
         """Vectors [n, m] of documents: free ones where they have them, else mapped ones, else their own [n, m]."""
-        if self.inductive is not None:
-            return mapped(self.inductive, own_NM)
+        if self.maps is not None:
+            return mapped(self.maps[1], own_NM)
         if self._vectors is None:
             return own_NM
         vector_NM, there = own_NM.astype(np.float32, copy=True), row_N >= 0
         vector_NM[there] = self._vectors[row_N[there]]
         return vector_NM
 
+    def query(self, own_M: Floats) -> Floats:
+        """Vector [m] of a query beside the documents' vectors: the mapped one where they are mapped, else its own."""
+        return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
+
     def prior(self, row_N: Ints, base_N: Values) -> Values:
-        """What scores [n] are expected, up to an intercept, by base scores and biases; base scores without a bias."""
-        if not self.learned.biased:
-            return base_N
+        """What scores [n] are expected, up to an intercept, by base scores and biases."""
         bias_N = np.append(self.table["bias"].to_numpy(), 0.0)[row_N]
         return np.asarray(self.learned.slope * base_N + bias_N)
 
 
-def store(inductive: Inductive) -> dict[str, torch.Tensor]:
-    """Tensors of an inductive map, to be saved."""
-    return {name: value.detach().contiguous() for name, value in inductive.state_dict().items()}
+def save_maps(queries: Inductive, documents: Inductive, folder: Path) -> None:
+    """Write the maps of queries' and of documents' vectors."""
+    for one, name in zip((queries, documents), MAPS, strict=True):
+        save_file({key: value.detach().contiguous() for key, value in one.state_dict().items()}, folder / name)
+
+
+def _load(file: Path) -> Inductive:
+    tensors = load_file(file)
+    loaded = Inductive(tensors["net.2.bias"].shape[0])
+    loaded.load_state_dict(tensors)
+    return loaded.eval()

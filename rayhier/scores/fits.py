@@ -40,6 +40,19 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A fit of scores to which a known part was added: it explains what the scorer itself gave."""
+
+    fit: Fit
+    known_P: Values
+    """What was added to the score of each document [p]."""
+
+    def estimate(self, read_S: Ints, score_S: Values) -> Values:
+        """Estimated scores [p] of all documents, the known part included."""
+        return self.fit.estimate(read_S, score_S - self.known_P[read_S]) + self.known_P
+
+
+@dataclass(frozen=True)
 class Ridge:
     """Scores as intercept + slope · prior + a residual that similar documents share (ours).
 

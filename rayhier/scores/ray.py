@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
-from safetensors.torch import save_file
 
 from rayhier.dataset.queries import load_queries
 from rayhier.embed.encode import TextEncoder
@@ -21,7 +20,7 @@ from rayhier.progress import Bar, say
 from rayhier.ray import call, stream
 from rayhier.scores.choose import choose_pairs, choose_queries, texts_of_file
 from rayhier.scores.factorise import Matrix, base_scores, inductive, match, residual_bias, transductive
-from rayhier.scores.factors import CONFIG, ITEMS, MAP, Learned, store
+from rayhier.scores.factors import CONFIG, ITEMS, Learned, save_maps
 from rayhier.scores.settings import open_scorer
 from rayhier.spec import JobSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec
@@ -171,7 +170,7 @@ def _factorise(given: dict[str, Any], scores: str, model: str, index: str, root:
             table = table.append_column("vector", vectors)
         case "inductive":
             with files.filling(place / "map") as folder:
-                save_file(store(inductive(*lessons)), folder / MAP)
+                save_maps(*inductive(*lessons), folder)
     files.write_parquet(place, ITEMS, [table], table.schema)
     files.write_json(place / CONFIG, learned.model_dump(mode="json"))
     return {"pairs": len(matrix), "documents": len(seen_S)}

@@ -14,6 +14,8 @@ import numpy as np
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.scores.fits import Fit
 
+LARGEST = 1e30
+"""Largest score, so that no sum of squares of scores is infinite."""
 Score = Callable[[Ints, Ints], Floats | Values]
 """Queries [n] and rows [n] of their pools -> scores [n] of the pairs."""
 
@@ -133,16 +135,22 @@ class _State:
 def _checked(answer: object, count: int) -> Values:
     """Scores as float64 [count]; ScorerError where they are something else."""
     try:
-        score_N = np.asarray(answer, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        score_N = np.asarray(answer)
+        if score_N.dtype.kind not in "fiu":
+            raise TypeError("no numbers")
+        score_N = score_N.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ScorerError(
             f"the scorer answered with {type(answer).__name__}; allowed: a number for each pair"
         ) from error
     if score_N.shape != (count,):
         raise ScorerError(f"the scorer answered with shape {list(score_N.shape)}; allowed: one score for {count} pairs")
-    if not np.isfinite(score_N).all():
-        wrong = int((~np.isfinite(score_N)).sum())
-        raise ScorerError(f"the scorer answered {wrong} of {count} pairs with no finite number; allowed: finite scores")
+    finite_N = np.abs(score_N) <= LARGEST
+    if not finite_N.all():
+        raise ScorerError(
+            f"the scorer answered {int((~finite_N).sum())} of {count} pairs with no finite number; allowed: finite "
+            f"scores of at most {LARGEST:g}"
+        )
     return score_N
 
 

@@ -1,7 +1,8 @@
 """Re-rank what a search found with a cross-encoder, within a budget of calls a query.
 
-The search's pool of documents is what may be read; the scan's own score is the base. `rnr` reads the best, `axn` and
-`adacur` spend the calls in rounds (see scores.fits and scores.spending).
+The search's pool of documents is what may be read, in its order; the base is the inner product of the query's and the
+documents' vectors. `rnr` reads the best, `axn` and `adacur` spend the calls in rounds (see scores.fits and
+scores.spending).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.factors import Factors
-from rayhier.scores.fits import Fit, Fixed, LeastSquares, Matching, Ridge
+from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge
 from rayhier.scores.spending import Asked, Spending
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.search.words import IndexedWords
@@ -25,7 +26,7 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 POOL = 10_000
-"""Documents of the visited leaves that may be read, at most: the best by the search's own score."""
+"""Documents of the visited leaves that may be read, at most, or the budget: the best by the search's own score."""
 GAP = 0.01
 """Distance of the best estimate from the last score, where estimates are moved below these."""
 LEXICAL = 0.3
@@ -52,9 +53,9 @@ class Anchors:
         return cls(items.dictionary, score_NA)
 
     def vectors(self, ids: pa.Array) -> Floats:
-        """Vectors [n, a] of documents; 0 for those that were added later."""
+        """Vectors [n, a] of documents; the mean of all for those that were added later."""
         rows = pc.fill_null(pc.index_in(ids, self.ids), -1).to_numpy(zero_copy_only=False)
-        return np.asarray(np.concatenate([self.score_NA, np.zeros_like(self.score_NA[:1])])[rows])
+        return np.asarray(np.where((rows >= 0)[:, None], self.score_NA[rows], self.score_NA.mean(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Reranker:
     spec: Rnr | AxnRerank | AdacurRerank
     read: Read
     beside: float = 0.0
-    """Weight of the search's own score, which is added to the cross-encoder's."""
+    """Weight of the base score, which is added to the cross-encoder's."""
     factors: Factors | None = None
     anchors: Anchors | None = None
     words: IndexedWords | None = None
@@ -75,30 +76,34 @@ class Reranker:
         """Number of documents of a search that may be read, of an index of some rows."""
         match self.spec.pool:
             case "leaves":
-                return min(POOL, rows)
+                return min(max(POOL, self.spec.budget), rows)
             case "all":
                 return rows
             case size:
-                return max(size, self.spec.budget)
+                return min(size, rows)
 
     def __call__(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
     ) -> Ranking:
         """Re-rank the pools of queries, rankings whose documents are whole; returns the best k.
 
-        The results that were read come first, by score; scores of the others are estimates below these. `budget`
-        overrides the spec's. ScorerError where the cross-encoder fails.
+        The results that were read come first, by score; scores of the others are estimates below these, and documents
+        outside the pool follow as they were found. `budget` overrides the spec's. ScorerError where the cross-encoder
+        fails.
         """
         table = found.documents
         if not table.num_rows:
             return replace(found, calls_Q=np.zeros(len(texts), np.int64))
         bodies, vector_NM = document_texts(table), columns.matrix(table[VECTOR])
         ids = table[DOC_ID].combine_chunks()
-        pools = [rows[rows >= 0] for rows in found.row_QK]
-        bases = [score_P[: len(row_P)].astype(np.float64) for score_P, row_P in zip(found.score_QK, pools, strict=True)]
+        every, most = [rows[rows >= 0] for rows in found.row_QK], self.pool(found.row_QK.shape[1])
+        pools = [row_F[:most] for row_F in every]
+        bases = [
+            (vector_NM[row_P] @ query_M).astype(np.float64) for query_M, row_P in zip(query_QM, pools, strict=True)
+        ]
         asked = [
-            self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P)
-            for text, query_M, row_P, base_P in zip(texts, query_QM, pools, bases, strict=True)
+            self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, found_K[: len(row_P)])
+            for text, query_M, row_P, base_P, found_K in zip(texts, query_QM, pools, bases, found.score_QK, strict=True)
         ]
 
         def score(query_N: Ints, row_N: Ints) -> Values:
@@ -113,17 +118,21 @@ class Reranker:
         spending = Spending(calls, min(self.spec.rounds, calls), self.seconds)
         spent = spending(score, asked)
         score_QK, row_QK = np.full((len(texts), k), -np.inf, np.float32), np.full((len(texts), k), -1)
-        for query, (own, row_P) in enumerate(zip(spent, pools, strict=True)):
-            best = own.row_P[:k]
-            row_QK[query, : len(best)] = row_P[best]
-            score_QK[query, : len(best)] = below(own.score_P, own.calls)[:k]
+        for query, (own, row_F) in enumerate(zip(spent, every, strict=True)):
+            best, rest = row_F[own.row_P], slice(len(own.row_P), len(row_F))
+            row_F = np.append(best, row_F[rest])[:k]
+            score_F = below(np.append(own.score_P, found.score_QK[query, rest]), len(best))
+            row_QK[query, : len(row_F)] = row_F
+            score_QK[query, : len(row_F)] = below(score_F, own.calls)[:k]
         calls_Q = np.array([own.calls for own in spent], dtype=np.int64)
         shown = table.drop_columns([DOC_ID, VECTOR])
         return Ranking(score_QK, row_QK, shown, found.visited_Q, found.scanned_Q, found.leaves_Q, calls_Q)
 
-    def _asked(self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values) -> Asked:
+    def _asked(
+        self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, found_P: Floats
+    ) -> Asked:
         """One query's pool: what orders its first round, and how scores explain others."""
-        first_P = base_P
+        first_P = found_P.astype(np.float64)
         if self.spec.first == "random":
             first_P = np.random.default_rng(hash_ids([text])).random(len(ids))
         elif self.words is not None and len(ids):
@@ -138,15 +147,17 @@ class Reranker:
             case AdacurRerank():
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
-                return LeastSquares(self.anchors.vectors(ids))
+                return Beside(LeastSquares(self.anchors.vectors(ids)), self.beside * base_P)
         prior_P, matching = first_P if self.spec.first == "both" else base_P, Matching(0.0, 1.0)
-        if self.factors is not None:
-            rows = self.factors.rows(ids)
-            vector_PM, prior_P = self.factors.vectors(rows, vector_PM), self.factors.prior(rows, prior_P)
-            matching = self.factors.matching
+        if (factors := self.factors) is not None:
+            rows = factors.rows(ids)
+            vector_PM, query_M, matching = factors.vectors(rows, vector_PM), factors.query(query_M), factors.matching
+            if factors.learned.biased:
+                prior_P = factors.prior(rows, prior_P) + self.beside * base_P
         if self.spec.fit == "ridge":
-            return Ridge(prior_P + self.beside * base_P if self.factors else prior_P, vector_PM, self.spec.mu)
-        return LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
+            return Ridge(prior_P, vector_PM, self.spec.mu)
+        fit = LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
+        return Beside(fit, self.beside * base_P)
 
 
 def below(score_P: Values, calls: int) -> Values:

@@ -127,6 +127,8 @@ class Searcher:
         if self.reranker is None or budget == 0:
             return self._by(by, queries, encoded, k, visits, wanted)
         if self.reranker.spec.pool == "all":
+            if beam is not None:
+                raise InputError(f"beam: got {beam}, but search.rerank.pool is all leaves; allowed: none")
             visits = every
         pool, parts = max(k, self.reranker.pool(self.manifest.rows)), []
         for start in range(0, len(queries), AT_ONCE):

@@ -15,7 +15,7 @@ from rayhier.spec.filter import YAML_WORDS, Filter, parse
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
-from rayhier.spec.search import AdacurRerank, MassBeam, NoRerank, SearchSpec
+from rayhier.spec.search import AdacurRerank, AxnRerank, MassBeam, NoRerank, SearchSpec
 from rayhier.spec.section import Section
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
@@ -147,6 +147,11 @@ class JobSpec(Section):
         if self.cross_encoder is None:
             raise InputError(
                 f"search.rerank.type: got {rerank.type!r}, but no cross_encoder; allowed: none, or with cross_encoder"
+            )
+        if isinstance(rerank, AxnRerank) and rerank.fit == "lstsq" and self.factors is None:
+            raise InputError(
+                "search.rerank.fit: got 'lstsq', but no factors, which match scores to the base's range; allowed: "
+                "ridge, or with factors"
             )
         if isinstance(rerank, AdacurRerank) and (self.scores is None or self.scores.count != "all"):
             raise InputError(

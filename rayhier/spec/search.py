@@ -45,12 +45,18 @@ class Budget(Section):
     """What orders the documents before the first call: the search's own score, BM25, both together, or chance. A ridge
     expects what `both` says of documents, with the others what the search's own score says."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
-    """Documents that may be read: those of the leaves that the query visits, at most 10,000, the best so many of
-    these, or all of the index."""
+    """Documents that may be read: those of the leaves that the query visits, at most 10,000 or the budget, the best so
+    many of these, or all of the index."""
+
+    @model_validator(mode="after")
+    def _a_document_a_call(self) -> Self:
+        if isinstance(self.pool, int) and self.pool < self.budget:
+            raise ValueError(f"pool at least budget ({self.budget}): a document is read once")
+        return self
 
 
 class Rnr(Budget):
-    """Retrieve and re-rank: the budget goes to the best by the search's own score."""
+    """Retrieve and re-rank: the budget goes to the best in the order that `first` names."""
 
     type: Literal["rnr"]
 
@@ -80,7 +86,7 @@ class AxnRerank(Rounds):
     fit: Literal["ridge", "lstsq"] = "ridge"
     """How scores are explained. `ridge`: by the search's own score, and a residual that similar documents share.
     `lstsq`: by least squares over the documents' vectors, as AXN is printed."""
-    mu: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    mu: Annotated[float, Field(ge=1e-9, le=1e6)] = 1.0
     """Ridge's weight against the residual, μ, for unit vectors."""
     lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
     """Share of the search's own query vector in that of `lstsq`, λ."""

@@ -202,11 +202,18 @@ def _fuses(client: Client, searcher: Searcher, texts: list[str]) -> None:
 
 
 def test_queries_kept_for_scores_are_never_trained_on(
-    reranked: Callable[..., Path], tmp_path: Path, here: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    reranked: Callable[..., Path],
+    tmp_path: Path,
+    tiny_model: Path,
+    here: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Nor are dev queries, though another workdir of the same collection gives its pairs too."""
     from rayhier.train.cross_encoder import phase
 
     here()
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path / "work", other)
     seen: set[str] = set()
     drawn = phase.Groups.draw
 
@@ -217,7 +224,13 @@ def test_queries_kept_for_scores_are_never_trained_on(
 
     monkeypatch.setattr(phase.Groups, "draw", spied)
     stages = ("cross_encoder", "scores", "train", "index")
-    assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
+    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "lr": 1e-3, "pairs": [str(other)]}))
+    assert run.main([str(spec), *(part for stage in stages for part in ("--stage", stage))]) == 0
+    corpus = artifact(tmp_path / "work", "corpus")
+    dev = set(columns.read([corpus.path("judgements/dev.parquet")], ["query_id"])["query_id"].to_pylist())
+    texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).to_pylist()
+    assert dev
+    assert not seen & {row["text"] for row in texts if row["query_id"] in dev}
     kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
     assert len(kept) == 10
     assert seen
@@ -263,6 +276,14 @@ REFUSED = {
     "adacur without all scores": (
         {"search": "{rerank: {type: adacur}}"},
         "allowed: rnr, axn, or with scores.count all",
+    ),
+    "least squares without factors": (
+        {"search": "{rerank: {type: axn, fit: lstsq, budget: 12, rounds: 3}}", "factors": "null"},
+        "search.rerank.fit: got 'lstsq', but no factors, which match scores",
+    ),
+    "a pool below the budget": (
+        {"search": "{rerank: {type: rnr, budget: 12, pool: 10}}"},
+        "pool at least budget (12): a document is read once",
     ),
     "a key of another fit": ({"search": "{rerank: {type: axn, lambda: 0.5}}"}, "lambda"),
     "fewer queries than asked": (

@@ -1,6 +1,7 @@
 """The cross_encoder stage on Ray Train: groups of answers and wrong documents, resumed from the newest checkpoint."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,9 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
     """Train a cross-encoder where the spec says so; writes `model/`, `settings.json`, and what training measured."""
     reads = _cross(spec)
     if reads.train is not None:
+        apart = kept_apart(corpus, vectors, spec)
         for place in (None, *reads.train.pairs):
-            _check_pairs(*(_published(place) if place else (corpus, vectors)), spec if place is None else None)
+            _check_pairs(*(_published(place) if place else (corpus, vectors)), apart)
     config = {
         "spec": spec.model_dump(mode="json"),
         "model": str(folder.path),
@@ -103,7 +105,8 @@ def _phase(
 ) -> Reading:
     reads = _cross(spec)
     others = [_published(place) for place in training.pairs]
-    corpora = [_groups(corpus, vectors, training, spec), *(_groups(*other, training, None) for other in others)]
+    apart = kept_apart(corpus, vectors, spec)
+    corpora = [_groups(*one, training, apart) for one in ((corpus, vectors), *others)]
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -117,26 +120,35 @@ def _phase(
     return Reading(model, corpora, reads, training, measure, dtype)
 
 
-def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining, spec: JobSpec | None) -> Groups:
-    """Groups of a corpus; the job's own, whose `spec` is given, without the train queries that are kept for scores."""
-    queries = train_queries(corpus, vectors, spec)
+def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining, apart: AbstractSet[str]) -> Groups:
+    """Groups of a corpus, without queries of some texts."""
+    queries = train_queries(corpus, vectors, apart)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     examples = judged_pairs(queries, documents)
     texts = load_texts(corpus, documents.ids).to_pylist()
     return Groups(examples, documents, texts, training.groups, training.seed)
 
 
-def train_queries(corpus: Artifact, vectors: Artifact, spec: JobSpec | None) -> Queries:
-    """Train queries that the cross-encoder learns from: not those that a job keeps for scores."""
+def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
+    """Texts of a job's queries that its cross-encoder never learns from, wherever they stand.
+
+    Those are the train queries that are kept for scores, and the dev queries.
+    """
+    queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
+    if spec.scores is not None:
+        held = set(held_queries(queries.ids, spec.scores.judged))
+        apart |= {text for name, text in zip(queries.ids, queries.texts, strict=True) if name in held}
+    return apart
+
+
+def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
+    """Train queries of a corpus but those of some texts."""
     queries = load_queries(corpus, vectors, "train")
-    if spec is None or spec.scores is None:
-        return queries
-    held = set(held_queries(queries.ids, spec.scores.judged))
-    return queries.some(np.array([name not in held for name in queries.ids], dtype=bool))
+    return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
 
 
-def _check_pairs(corpus: Artifact, vectors: Artifact, spec: JobSpec | None) -> None:
-    if not train_queries(corpus, vectors, spec).answered:
+def _check_pairs(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> None:
+    if not train_queries(corpus, vectors, apart).answered:
         raise InputError(NO_PAIRS.format(corpus.folder))
 
 

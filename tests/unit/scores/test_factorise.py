@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.scores.factorise import Inductive, Matrix, base_scores, inductive, mapped, residual_bias, transductive
+from rayhier.scores.factorise import (
+    Inductive,
+    Matrix,
+    base_scores,
+    inductive,
+    mapped,
+    match,
+    residual_bias,
+    transductive,
+)
+from rayhier.scores.fits import Matching
 from rayhier.spec.cross_encoder import FactorsSpec
 
 
@@ -37,12 +47,11 @@ def test_an_inductive_map_starts_near_the_identity_and_maps_what_is_added(world)
     torch.manual_seed(0)
     np.testing.assert_allclose(mapped(Inductive(8).eval(), item_NM), item_NM, atol=0.02)
     spec = FactorsSpec(vectors="inductive", epochs=20)
-    learned = inductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0)
-    mapped_NM = mapped(learned, item_NM)
+    both, again = (inductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0) for _ in range(2))
+    mapped_QM, mapped_NM = (mapped(one, own) for one, own in zip(both, (query_QM, item_NM), strict=True))
     assert (mapped_NM[50:] != item_NM[50:]).any(axis=1).all()
-    np.testing.assert_array_equal(
-        mapped_NM, mapped(inductive(matrix, matrix.score_X, query_QM, item_NM, spec, 0), item_NM)
-    )
+    assert error(matrix, mapped_QM, mapped_NM) < error(matrix, query_QM, item_NM)
+    np.testing.assert_array_equal(mapped_NM, mapped(again[1], item_NM))
 
 
 def test_a_bias_is_the_shrunk_mean_residual(world):
@@ -58,7 +67,7 @@ def test_a_bias_is_the_shrunk_mean_residual(world):
 
 
 def test_a_bias_by_hand():
-    """Three queries of one score each share a line: score = 1 + 2 base, but for document 2, which scores 1.5 more."""
+    """Queries of one or two scores share a line: score = 1 + 2 base, but for document 2, which scores 1.5 more."""
     matrix = Matrix(np.array([0, 1, 2, 0, 1]), np.array([0, 1, 0, 1, 2]), np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     base_X = np.array([0.0, 0.5, 1.0, 1.5, 2.0])
     bias_N, slope = residual_bias(matrix, base_X, 4)
@@ -69,6 +78,23 @@ def test_a_bias_by_hand():
     residual_X = raised.score_X - np.polyval(line, base_X)
     expected = [residual_X[[0, 2]].sum() / 2.5, residual_X[[1, 3]].sum() / 2.5, residual_X[4] / 1.5, 0]
     np.testing.assert_allclose(residual_bias(raised, base_X, 4)[0], expected, atol=1e-12)
+
+
+def test_a_prior_never_turns_the_base_s_order_round():
+    """Where scores fall with the base score, as chance may have it with few."""
+    matrix = Matrix(np.zeros(12, np.int64), np.arange(12), -np.arange(12.0))
+    assert residual_bias(matrix, np.arange(12.0), 12)[1] == 0
+
+
+def test_scores_are_matched_by_a_hundred_queries():
+    rng = np.random.default_rng(0)
+    query_X = np.repeat(np.arange(120), 3)
+    matrix, base_X = Matrix(query_X, np.tile(np.arange(3), 120), rng.normal(size=360)), rng.normal(size=360)
+    matching = match(matrix, base_X)
+    first = query_X < 100
+    assert matching == Matching.of(matrix.score_X[first], base_X[first])
+    matched_X = matching(matrix.score_X[first])
+    np.testing.assert_allclose([matched_X.mean(), matched_X.std()], [base_X[first].mean(), base_X[first].std()])
 
 
 def test_no_scores_give_no_bias():

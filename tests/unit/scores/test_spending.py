@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 from rayhier.scores.fits import Fixed, Matching, Ridge
 from rayhier.scores.spending import Asked, ScorerError, Spending
@@ -71,7 +72,16 @@ BROKEN = {
     "raises": (raises, "the scorer failed: the model is gone"),
     "too few": (lambda _, row_N: np.zeros(len(row_N) - 1), r"shape \[7\]; allowed: one score for 8 pairs"),
     "a matrix": (lambda _, row_N: np.zeros((len(row_N), 1)), r"shape \[8, 1\]"),
-    "nothing": (lambda *_: None, "shape|finite|number"),
+    "nothing": (lambda *_: None, "answered with NoneType; allowed: a number for each pair"),
+    "numbers as text": (lambda _, row_N: ["1"] * len(row_N), "answered with list; allowed: a number for each pair"),
+    "a tensor that learns": (
+        lambda _, row_N: torch.zeros(len(row_N), requires_grad=True),
+        "answered with Tensor; allowed: a number for each pair",
+    ),
+    "huge": (
+        lambda _, row_N: np.full(len(row_N), 1e308),
+        r"no finite number; allowed: finite scores of at most 1e\+30",
+    ),
     "text": (lambda _, row_N: ["a"] * len(row_N), "answered with list; allowed: a number for each pair"),
     "NaN": (lambda _, row_N: np.where(row_N == row_N[0], np.nan, 0.0), "no finite number; allowed: finite scores"),
     "infinity": (lambda _, row_N: np.full(len(row_N), np.inf), "answered 8 of 8 pairs with no finite number"),

@@ -1,15 +1,19 @@
 """Re-ranking over a leaf map, by a scorer that is a table: pools, budgets, factors, and rows that are whole."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned
+from rayhier.scores.factorise import Matrix, inductive, mapped
+from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned, save_maps
 from rayhier.scores.spending import ScorerError
 from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.scan import LeafScan
 from rayhier.search.words import IndexedWords
 from rayhier.spec import InputError
+from rayhier.spec.cross_encoder import FactorsSpec
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
@@ -133,12 +137,75 @@ def test_retrieve_and_rerank_reads_the_best_by_the_search(world):
         np.testing.assert_array_equal(before.ids[rows[7:20]], after.ids[reordered[7:20]])
 
 
-def test_bm25_orders_the_first_round(world, passages):
-    words = IndexedWords.of(world[0])
-    _, after = reranked(Rnr(type="rnr", budget=1, first="bm25"), world, texts=("d7", "d8", "d31"), words=words)
-    first = after.ids[after.row_QK[:, 0]].tolist()
-    if not passages:  # of a document in passages, only the one nearest to the query may be read
-        assert first == ["d7", "d8", "d31"]
+def test_bm25_orders_the_first_round(world):
+    """By the words of the documents that may be read: in passages, of each document the one nearest to the query."""
+    words, ranking = IndexedWords.of(world[0]), found(world)
+    names = ranking.documents["doc_id"].to_pylist()
+    texts = [names[rows[40 % len(rows[rows >= 0])]] for rows in ranking.row_QK]
+    spec = Rnr(type="rnr", budget=1, first="bm25")
+    after = Reranker(spec, read, words=words)(texts, world[2], ranking, N)
+    shown = after.documents["text"].to_pylist()
+    assert [shown[row] for row in after.row_QK[:, 0]] == [f"text {name}" for name in texts]
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_documents_outside_the_pool_are_not_read_and_follow_as_they_were_found(world, rounds):
+    own = {"budget": 6, "pool": 8}
+    spec = Rnr(type="rnr", **own) if rounds == 1 else AxnRerank(type="axn", rounds=rounds, **own)
+    before, after = reranked(spec, world)
+    assert after.calls_Q.tolist() == [6] * 3
+    for own, rows, scores in zip(before.row_QK, after.row_QK, after.score_QK, strict=True):
+        there = rows[rows >= 0]
+        assert set(before.ids[own[:8]]) == set(after.ids[there[:8]])
+        np.testing.assert_array_equal(before.ids[own[8:][own[8:] >= 0]], after.ids[there[8:]])
+        assert (np.diff(scores[: len(there)]) <= 1e-6).all()
+    with pytest.raises(ValueError, match="pool at least budget"):
+        Rnr(type="rnr", budget=9, pool=8)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Rnr(type="rnr", budget=8),
+        AxnRerank(type="axn", budget=8, rounds=2),
+        AxnRerank(type="axn", budget=8, rounds=2, fit="lstsq", lam=0.2),
+    ],
+    ids=["rnr", "ridge", "lstsq"],
+)
+def test_the_base_is_the_vectors_product_whatever_ordered_the_pool(spec, world, tmp_path):
+    """As where BM25, or both, have found the documents: their scores are in another range."""
+    ranking, factors = found(world), Factors.open(learned(tmp_path), "m")
+    stored = columns.matrix(ranking.documents["vector"])
+    numbers = [int(name.removeprefix("d")) for name in ranking.documents["doc_id"].to_pylist()]
+    other = replace(
+        ranking, score_QK=np.where(ranking.row_QK >= 0, 100.0 - np.arange(ranking.row_QK.shape[1]), -np.inf)
+    )
+    after = Reranker(spec, read, beside=2.0, factors=factors)(("a", "b", "c"), world[2], other, N)
+    for query, (rows, scores) in enumerate(zip(after.row_QK, after.score_QK, strict=True)):
+        expected = [SCORES[numbers[row]] + 2 * float(stored[row] @ world[2][query]) for row in rows[:8]]
+        np.testing.assert_allclose(scores[:8], expected, atol=1e-5)
+
+
+def test_what_is_added_to_scores_is_not_fitted(world):
+    """ADACUR's anchors know what the cross-encoder itself gives: reads are those without the base, moved by it."""
+    rng = np.random.default_rng(3)
+    anchor_NA = rng.normal(size=(N, 4)).astype(np.float32)
+    anchors = Anchors(pa.array([f"d{n}" for n in range(N)]), anchor_NA)
+    weights = rng.normal(size=4)
+
+    def exact(_, texts):  # what four anchors explain
+        return (anchor_NA @ weights)[[int(text.split()[1].removeprefix("d")) for text in texts]]
+
+    spec = AdacurRerank(type="adacur", budget=12, rounds=2)
+    _, after = reranked(spec, world, read=exact, anchors=anchors, beside=5.0)
+    stored = columns.matrix(found(world).documents["vector"])
+    numbers = [int(name.removeprefix("d")) for name in found(world).documents["doc_id"].to_pylist()]
+    for query, rows in enumerate(after.row_QK):
+        there = rows[rows >= 0]
+        true = (anchor_NA @ weights)[[numbers[row] for row in there]] + 5.0 * stored[there] @ world[2][query]
+        # Six reads span four anchors, so that the second round reads the best of all that are left.
+        assert sorted(true[:12])[-6:] == pytest.approx(sorted(true)[-6:])
+        assert (np.diff(true[12:]) <= 1e-4).all()
 
 
 def test_a_ridge_expects_what_base_and_bm25_say(world, passages):
@@ -200,7 +267,9 @@ def test_adacur_s_vectors_are_the_anchors_scores(world, tmp_path):
         tmp_path, "scores", lambda root: files.write_parquet(root, "pairs/0.parquet", [pairs], pairs.schema)
     )
     anchors = Anchors.open(scores)
-    np.testing.assert_array_equal(anchors.vectors(pa.array(["d3", "new"])), [anchor_AN[:, 3], np.zeros(5)])
+    np.testing.assert_allclose(
+        anchors.vectors(pa.array(["d3", "new"])), [anchor_AN[:, 3], anchor_AN.mean(axis=1)], atol=1e-6
+    )
     spec = AdacurRerank(type="adacur", budget=10, rounds=2)
     _, after = reranked(spec, world, anchors=anchors)
     assert after.calls_Q.tolist() == [10] * 3
@@ -225,8 +294,27 @@ def test_factors_are_joined_by_id_and_added_documents_have_their_own(tmp_path, u
     own_NM = unit(np.random.default_rng(0), 3, M)
     np.testing.assert_array_equal(factors.vectors(rows, own_NM), [np.eye(M)[1], own_NM[1], np.eye(M)[0]])
     np.testing.assert_array_equal(factors.prior(rows, np.ones(3)), [-1.0, 2.0, 11.0])
-    without = Factors.open(learned(tmp_path / "b", biased=False), "m")
-    np.testing.assert_array_equal(without.prior(rows, np.ones(3)), np.ones(3))
+
+
+def test_inductive_maps_are_read_as_they_were_made(tmp_path, unit):
+    rng = np.random.default_rng(2)
+    matrix = Matrix(np.repeat(np.arange(4), 6), np.tile(np.arange(6), 4), rng.normal(size=24))
+    query_QM, item_NM = unit(rng, 4, M), unit(rng, 6, M)
+    maps = inductive(matrix, matrix.score_X, query_QM, item_NM, FactorsSpec(vectors="inductive", epochs=30), 0)
+
+    def write(root):
+        values = {"model": "m", "slope": 1.0, "alpha": 0.0, "beta": 1.0, "biased": False}
+        files.write_json(root / CONFIG, Learned(**values).model_dump())
+        table = pa.table({"doc_id": ["d1"], "bias": [0.0], "count": [2]})
+        files.write_parquet(root, ITEMS, [table], table.schema)
+        with files.filling(root / "map") as folder:
+            save_maps(*maps, folder)
+
+    factors = Factors.open(artifact(tmp_path, "factors", write), "m")
+    rows = factors.rows(pa.array(["d1", "added"]))
+    np.testing.assert_array_equal(factors.vectors(rows, item_NM[:2]), mapped(maps[1], item_NM[:2]))
+    np.testing.assert_allclose(factors.query(query_QM[0]), mapped(maps[0], query_QM)[0], atol=1e-6)
+    assert np.abs(factors.query(query_QM[0]) - query_QM[0]).max() > 1e-3
 
 
 def test_a_bias_brings_a_document_forward(world, tmp_path, passages):
