@@ -45,6 +45,8 @@ def main() -> int:
     report("gate")
     alone, beside = findings.tables(world, weight, report)
     found = findings.Findings(alone, beside, weight, len(world.texts), gate)
+    found.factors.update(findings.chosen_factors(world))
+    report("factors")
     found.curves.update(findings.curves(world))
     report("curves")
     found.leaves.update(leaves.beside_all(world))
@@ -52,10 +54,16 @@ def main() -> int:
         found.leaves["acl_title2abs"] = leaves.elsewhere(given.workdir / "acl", world.cross_encoder.local("model"))
     report("leaves")
     found.black_box.update(findings.black_box(world))
-    fitting, reading, share = findings.rounds_share(world)
-    found.rounds.append(share)
+    timing = findings.timing(world)
+    found.rounds.append(timing)
     found.seconds.update(
-        {"fits of a query, 100 calls in 5 rounds": fitting, "reading its 100 pairs": reading, **findings.steps(world)}
+        {
+            "a query, 100 calls in 5 rounds, less reading": timing.rounds,
+            "a query, 100 calls at once, less reading": timing.once,
+            "reading 5 times 20 pairs": timing.read_rounds,
+            "reading 100 pairs": timing.read_once,
+            **findings.steps(world, timing.read_once / 100),
+        }
     )
     print(write_page(found, given.docs))
     return 0

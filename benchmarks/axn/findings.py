@@ -1,30 +1,37 @@
 """All that the page tells of SciFact: rows alone and beside the base, curves, seconds, visited leaves, the gate."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 
-from benchmarks.axn.measured import LAMBDAS, RATES, Found, exhaustive, measured, named, ndcg, tuned
+from benchmarks.axn.measured import ASKED, Found, exhaustive, measured, measured_each, named, ndcg, tuned
 from benchmarks.axn.rows import Offline, Row, Setting
 from benchmarks.axn.world import World
+from benchmarks.machine import timed
 from rayhier.dataset.queries import load_answers, new_answers
+from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.significance import Interval, bootstrap
-from rayhier.search.rerank import LEXICAL
+from rayhier.search.rerank import LEXICAL, Reranker
+from rayhier.search.segment import DOC_ID, VECTOR
+from rayhier.spec.search import AxnRerank, Rnr
+from rayhier.storage import columns
 
 PER_QUERY, PER_ITEM = Offline("query", 100), Offline("item", 2)
-ALL = Offline("query", 1_000_000)
+ALL, FEW = Offline("query", 1_000_000), Offline("query", 1_000_000, 10)
 RNR, RNR_BOTH = Row("re-rank: base"), Row("re-rank: base + BM25", first="both")
 RIDGE = Row("ridge", fit="ridge")
 RIDGE_BOTH = Row("ridge, base + BM25", fit="ridge", first="both")
 BIASED = Row("ridge + bias, 2 queries a document", fit="ridge", bias=True, offline=PER_ITEM)
 BIASED_BOTH = replace(BIASED, name="ridge + bias, 2 queries a document, base + BM25", first="both")
-ADACUR = Row("ADACUR, 50 anchors", fit="lstsq", vectors="anchors", offline=ALL, first="base")
-DISTILLED = Row("re-rank: distilled dual encoder", vectors="distilled", offline=PER_QUERY)
+ADACUR = Row("ADACUR, 50 anchors", fit="lstsq", vectors="anchors", offline=ALL)
+ADACUR_BOTH = replace(ADACUR, name="ADACUR, 50 anchors, base + BM25", first="both")
+DISTILLED = Row("re-rank: distilled head of the dual encoder", vectors="distilled", offline=PER_QUERY)
 TRANSDUCTIVE = Row("ridge, transductive", fit="ridge", vectors="transductive", offline=PER_QUERY)
 INDUCTIVE = Row("ridge, inductive", fit="ridge", vectors="inductive", offline=PER_QUERY)
 INDUCTIVE_BOTH = replace(INDUCTIVE, name="ridge, inductive, base + BM25", first="both")
+EXACT = Row("EXACT: the vector that explains all scores", fit="exact")
 GATE = 100
 """Best documents of the base that the gate re-ranks."""
 
@@ -34,17 +41,21 @@ FIXED = (
     RNR_BOTH,
     Row("re-rank: transductive vectors", vectors="transductive", offline=PER_QUERY),
     Row("re-rank: inductive vectors", vectors="inductive", offline=PER_QUERY),
-    DISTILLED,
 )
+LAMBDAS, RATES, DISTILL_RATES = (0.0, 0.2, 0.5, 0.8), (1e-3, 1e-2, 1e-1, 1.0, 10.0), (1e-4, 1e-3, 1e-2)
 PAPER = (
-    Row("AXN as printed", fit="lstsq"),
+    Row("AXN as printed", fit="lstsq", offline=PER_QUERY),
     Row("AXN as printed, transductive", fit="lstsq", vectors="transductive", offline=PER_QUERY),
     Row("AXN as printed, inductive", fit="lstsq", vectors="inductive", offline=PER_QUERY),
 )
-TOUR = (Row("TOUR, KL", fit="tour-kl"), Row("TOUR, MSE", fit="tour-mse"))
+TOUR = (
+    Row("TOUR, KL", fit="tour-kl", offline=PER_QUERY),
+    Row("TOUR, MSE", fit="tour-mse", offline=PER_QUERY),
+)
 OURS = (
     RIDGE,
     RIDGE_BOTH,
+    Row("ridge, first round by chance", fit="ridge", first="random"),
     TRANSDUCTIVE,
     INDUCTIVE,
     INDUCTIVE_BOTH,
@@ -55,11 +66,9 @@ OURS = (
     BIASED_BOTH,
     Row("ridge + bias, 2 queries, transductive", fit="ridge", bias=True, vectors="transductive", offline=PER_ITEM),
 )
-LAST = (
-    Row("ADACUR, 10 anchors", fit="lstsq", vectors="anchors", offline=Offline("query", 1_000_000, 10)),
-    ADACUR,
-    Row("EXACT: the vector that explains all scores", fit="exact"),
-)
+LAST = (Row("ADACUR, 10 anchors", fit="lstsq", vectors="anchors", offline=FEW), ADACUR, ADACUR_BOTH, EXACT)
+CHEAP = tuple(row for row in OURS if row.offline in (PER_QUERY, PER_ITEM, Offline("item", 1)))
+"""Rows that may stand against ADACUR's: which of them does is chosen on the held-out queries."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,26 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Timing:
+    """Median seconds of a query: 100 calls over all documents, in 5 rounds or at once."""
+
+    rounds: float
+    """The re-ranker in 5 rounds, less reading."""
+    once: float
+    """Retrieve-and-rerank, less reading."""
+    read_rounds: float
+    """Reading 5 times 20 pairs."""
+    read_once: float
+    """Reading 100 pairs."""
+
+    @property
+    def share(self) -> float:
+        """What rounds cost more than one round does, as a share of a query's time."""
+        more = self.rounds - self.once + max(0.0, self.read_rounds - self.read_once)
+        return more / (self.rounds + self.read_rounds)
+
+
+@dataclass(frozen=True)
 class Findings:
     """What was measured."""
 
@@ -86,20 +115,13 @@ class Findings:
     gate: Gate
     curves: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
     """Plot -> row -> points."""
-    rounds: list[float] = field(default_factory=list)
-    """Time of the fits as a share of a query's, 100 calls in 5 rounds; one number."""
+    factors: dict[tuple[str, str], str] = field(default_factory=dict)
+    """First round and measure -> the row of cheap factors that was chosen on held-out queries."""
+    rounds: list[Timing] = field(default_factory=list)
+    """What rounds cost; one timing."""
     leaves: dict[str, dict[str, float]] = field(default_factory=dict)
     black_box: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-
-
-def rows_of(setting: Setting) -> list[Row]:
-    """All rows; the settings that are tuned are those that find most on the held-out queries."""
-    paper = [tuned(setting, [replace(row, lam=lam) for lam in LAMBDAS], (100, 500)) for row in PAPER]
-    paper = [replace(row, name=f"{row.name}, λ {row.lam:g}") for row in paper]
-    tour = [tuned(setting, [replace(row, rate=rate) for rate in RATES], (100, 500)) for row in TOUR]
-    tour = [replace(row, name=f"{row.name}, rate {row.rate:g}") for row in tour]
-    return [*FIXED, *tour, *paper, *OURS, *LAST]
 
 
 def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[list[Found], list[Found]]:
@@ -109,11 +131,39 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
         held = Setting(world, world.held, beside, leave_one_out=True)
         tested = Setting(world, world.tested, beside, leave_one_out=False)
         found = [exhaustive(tested)]
-        for row in rows_of(held):
+        for row in (*FIXED, *OURS, *LAST):
             found.append(measured(tested, row))
             report(f"beside {beside:g}: {row.name}")
+        for row, sign, tried in _tried():
+            chosen = tuned(held, tried)
+            named_row = replace(row, name=f"{row.name}, {sign} {' / '.join(_value(own, sign) for own in chosen)}")
+            found.append(measured_each(tested, named_row, chosen))
+            report(f"beside {beside:g}: {named_row.name}")
         both.append(found)
     return both[0], both[1]
+
+
+def _tried() -> list[tuple[Row, str, list[Row]]]:
+    """Rows with a setting that is chosen on the held-out queries, its name, and the rows that are tried."""
+    return [
+        *((row, "λ", [replace(row, lam=lam) for lam in LAMBDAS]) for row in PAPER),
+        *((row, "rate", [replace(row, rate=rate) for rate in RATES]) for row in TOUR),
+        (DISTILLED, "rate", [replace(DISTILLED, rate=rate) for rate in DISTILL_RATES]),
+    ]
+
+
+def _value(row: Row, sign: str) -> str:
+    return f"{row.lam if sign == 'λ' else row.rate:g}"
+
+
+def chosen_factors(world: World) -> dict[tuple[str, str], str]:
+    """First round and measure -> the row of cheap factors that finds most for the held-out queries."""
+    held, found = Setting(world, world.held, 0.0, leave_one_out=True), {}
+    for first in ("base", "both"):
+        values = {row.name: measured(held, row) for row in CHEAP if row.first == first}
+        for asked in ASKED[1:]:
+            found[first, named(*asked)] = max(values, key=lambda name: values[name].mean(named(*asked)))
+    return found
 
 
 def gate(world: World, weight: float) -> Gate:
@@ -148,7 +198,7 @@ def gate(world: World, weight: float) -> Gate:
 
 
 CALLS = (50, 100, 200, 300, 500)
-TIMED = 5
+TIMED = 15
 """Queries that are timed."""
 
 
@@ -156,84 +206,91 @@ def curves(world: World) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Points of the plots, for the cross-encoder alone."""
     tested = Setting(world, world.tested, 0.0, leave_one_out=False)
     paper = PAPER[0]
-    compared = (RNR, RNR_BOTH, paper, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH, ADACUR)
+    compared = (RNR, RNR_BOTH, paper, RIDGE, RIDGE_BOTH, BIASED, BIASED_BOTH, ADACUR, EXACT)
     found: dict[str, dict[str, list[tuple[float, float]]]] = {
-        "calls": {},
-        "calls10": {},
-        "rounds": {},
-        "λ": {},
-        "μ": {},
+        name: {} for name in ("calls", "calls10", "rounds", "λ", "λ1", "μ")
     }
     for row in compared:
         own = measured(tested, row, [(k, calls) for calls in CALLS for k in (10, 100) if calls >= k])
         found["calls"][row.name] = [(calls, own.mean(named(100, calls))) for calls in CALLS if calls >= 100]
         found["calls10"][row.name] = [(calls, own.mean(named(10, calls))) for calls in CALLS]
-    one = [(100, 500)]
+
+    def across(plot: str, row: Row, key: str, values: Sequence[float], asked: tuple[int, int] = (100, 500)) -> None:
+        found[plot][row.name] = [
+            (value, measured(tested, replace(row, **{key: value}), [asked]).mean(named(*asked)))  # type: ignore[arg-type]
+            for value in values
+        ]
+
     for row in (paper, RIDGE, RIDGE_BOTH, BIASED, ADACUR):
-        found["rounds"][row.name] = [
-            (rounds, measured(tested, replace(row, rounds=rounds), one).mean(named(100, 500)))
-            for rounds in (2, 3, 5, 10, 20)
-        ]
+        across("rounds", row, "rounds", (2, 3, 5, 10, 20))
     for row in PAPER:
-        found["λ"][row.name] = [
-            (lam, measured(tested, replace(row, lam=lam), one).mean(named(100, 500))) for lam in (0, 0.2, 0.5, 0.8, 1)
-        ]
+        across("λ", row, "lam", (0, 0.2, 0.5, 0.8, 1))
+        across("λ1", row, "lam", (0, 0.2, 0.5, 0.8, 1), (1, 100))
     for row in (RIDGE, RIDGE_BOTH, BIASED):
-        found["μ"][row.name] = [
-            (mu, measured(tested, replace(row, mu=mu), one).mean(named(100, 500))) for mu in (0.01, 0.1, 1, 10, 100)
-        ]
+        across("μ", row, "mu", (0.01, 0.1, 1, 10, 100))
     return found | {"offline": _offline(tested, len(world.texts))}
 
 
 def _offline(tested: Setting, documents: int) -> dict[str, list[tuple[float, float]]]:
     """Top-100@500 against calls made ahead, by what is learned from them."""
-    kinds: dict[str, Sequence[Row]] = {
-        "bias, queries a document": [
-            Row("", fit="ridge", bias=True, offline=Offline("item", count)) for count in (1, 2, 5, 10)
-        ],
-        "bias, documents a query": [
-            Row("", fit="ridge", bias=True, offline=Offline("query", count)) for count in (100, 200, 500)
-        ],
-        "transductive, documents a query": [
-            Row("", fit="ridge", vectors="transductive", offline=Offline("query", count)) for count in (100, 200, 500)
-        ],
-        "transductive, queries a document": [
-            Row("", fit="ridge", vectors="transductive", offline=Offline("item", count)) for count in (1, 2, 5)
-        ],
-        "inductive, documents a query": [
-            Row("", fit="ridge", vectors="inductive", offline=Offline("query", count)) for count in (100, 200, 500)
-        ],
-        "ADACUR": [
-            Row("", fit="lstsq", vectors="anchors", offline=Offline("query", 1_000_000, count))
-            for count in (5, 10, 25, 50)
-        ],
+    ridge, anchors = Row("", fit="ridge"), Row("", fit="lstsq", vectors="anchors")
+    by_query = [Offline("query", count) for count in (100, 200, 500)]
+    by_item = [Offline("item", count) for count in (1, 2, 5, 10)]
+    kinds: dict[str, tuple[Row, Sequence[Offline]]] = {
+        "bias, queries a document": (replace(ridge, bias=True), by_item),
+        "bias, documents a query": (replace(ridge, bias=True), by_query),
+        "transductive, queries a document": (replace(ridge, vectors="transductive"), by_item),
+        "transductive, documents a query": (replace(ridge, vectors="transductive"), by_query),
+        "inductive, queries a document": (replace(ridge, vectors="inductive"), by_item),
+        "inductive, documents a query": (replace(ridge, vectors="inductive"), by_query),
+        "ADACUR": (anchors, [Offline("query", 1_000_000, count) for count in (5, 10, 25, 50)]),
     }
     return {
-        name: [(row.calls(documents), measured(tested, row, [(100, 500)]).mean(named(100, 500))) for row in rows]
-        for name, rows in kinds.items()
+        name: [
+            (own.calls(documents), measured(tested, own, [(100, 500)]).mean(named(100, 500)))
+            for own in (replace(row, offline=offline) for offline in made)
+        ]
+        for name, (row, made) in kinds.items()
     }
 
 
-def rounds_share(world: World) -> tuple[float, float, float]:
-    """Median seconds of the fits of a query (100 calls in 5 rounds) and of reading its 100 pairs; their share."""
-    tested = Setting(world, world.tested, 0.0, leave_one_out=False)
-    timed, fits = range(min(TIMED, len(world.tested))), []
-    for query in timed:
-        fit = tested.asked(RIDGE, query, np.arange(len(world.texts))).fit
-        began = time.perf_counter()
-        for round_ in range(1, 6):
-            read_S = np.argsort(-tested.base_QN[query])[: 20 * round_]
-            fit.estimate(read_S, tested.score_QN[query, read_S].astype(np.float64))
-        fits.append(time.perf_counter() - began)
-    reads = []
-    for query in timed:
-        rows = np.argsort(-tested.base_QN[query])[:100]
-        began = time.perf_counter()
-        # A scorer of its own: the truth's keeps what it has read.
-        world.fresh_scorer([world.tested.texts[query]] * 100, [world.texts[row] + f" {query}" for row in rows])
-        reads.append(time.perf_counter() - began)
-    fitting, reading = float(np.median(fits)), float(np.median(reads))
-    return fitting, reading, fitting / (fitting + reading)
+def timing(world: World) -> Timing:
+    """Time the product's own re-ranker, and the reading of pairs, over all documents."""
+    queries, every = world.tested, world.documents
+    known = dict(zip(queries.texts, world.known(queries), strict=True))
+    row_of = {text: row for row, text in enumerate(world.texts)}
+
+    def read(asked: Sequence[str], items: Sequence[str]) -> np.ndarray:
+        return np.array([known[query][row_of[item]] for query, item in zip(asked, items, strict=True)])
+
+    table = pa.table(
+        {
+            DOC_ID: pa.array(every.ids, pa.string()),
+            "title": [""] * len(every.ids),
+            "text": world.texts,
+            VECTOR: columns.vector_column(every.vector_NM, pa.float32()),
+        }
+    )
+    specs: dict[str, AxnRerank | Rnr] = {
+        "rounds": AxnRerank(type="axn", budget=100, rounds=5),
+        "once": Rnr(type="rnr", budget=100),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ("rounds", "once", "read_rounds", "read_once")}
+    for query in range(min(TIMED, len(queries))):
+        text, base_N = queries.texts[query], world.base(queries)[query]
+        row_1K = np.argsort(-base_N, kind="stable")[None]
+        zero_Q = np.zeros(1, np.int64)
+        found = Ranking(base_N[row_1K], row_1K, table, zero_Q, zero_Q, zero_Q)
+        for name, spec in specs.items():
+            reranker = Reranker(spec, read)
+            seconds[name].append(timed(lambda: reranker([text], queries.vector_QM[[query]], found, 100)))  # noqa: B023
+        items = [world.texts[row] for row in row_1K[0, :100]]
+        for name, size in (("read_rounds", 20), ("read_once", 100)):
+            # Texts that were not read before: the scorer keeps what it has read.
+            asked = f"{text} {name}"
+            parts = [items[start : start + size] for start in range(0, 100, size)]
+            seconds[name].append(timed(lambda: [world.fresh_scorer([asked] * size, part) for part in parts]))  # noqa: B023
+    return Timing(**{name: float(np.median(own)) for name, own in seconds.items()})
 
 
 def black_box(world: World) -> dict[str, float]:
@@ -247,21 +304,19 @@ def black_box(world: World) -> dict[str, float]:
     return {row.name: measured(setting, row, [(10, 100)]).mean(named(10, 100)) for row in rows}
 
 
-def steps(world: World) -> dict[str, float]:
-    """Seconds of every step made ahead, but of the scores, which cost their number times that of a pair."""
+def steps(world: World, pair: float) -> dict[str, float]:
+    """Seconds of every step made ahead: the pairs, each of which takes `pair` seconds, and what is learned of them."""
     tested = Setting(world, world.tested, 0.0, leave_one_out=False)
     _ = tested.held_scores
-    named_rows = {
+    documents, found = len(world.texts), {}
+    for offline, what in ((PER_QUERY, "100 documents of 50 queries"), (PER_ITEM, "2 queries of every document")):
+        calls = Row("", offline=offline).calls(documents)
+        found[f"pairs: {what}, {calls:,}"] = pair * calls
+    found[f"pairs: ADACUR's 50 anchors, {ADACUR.calls(documents):,}"] = pair * ADACUR.calls(documents)
+    learned = {
         "bias, from 2 queries a document": BIASED,
         "transductive vectors, from 100 documents a query": TRANSDUCTIVE,
         "inductive vectors, from 100 documents a query": INDUCTIVE,
-        "distilled head, from 100 documents a query": DISTILLED,
+        "distilled head, from 100 documents a query": replace(DISTILLED, rate=1e-3),
     }
-    found = {}
-    for name, row in named_rows.items():
-        began = time.perf_counter()
-        Setting(world, world.tested, 0.0, leave_one_out=False, scores=tested.score_QN, held=tested.held_scores).learned(
-            row, 0
-        )
-        found[name] = time.perf_counter() - began
-    return found
+    return found | {name: timed(lambda: tested.learned(row, 0)) for name, row in learned.items()}  # noqa: B023

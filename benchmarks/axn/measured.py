@@ -20,7 +20,6 @@ SHOWN = 100
 """First documents of an order that nDCG reads."""
 ASKED = ((1, 100), (10, 100), (100, 500))
 """Best documents that are looked for, and calls: Top-1@100, Top-10@100, Top-100@500."""
-LAMBDAS, RATES = (0.0, 0.2, 0.5, 0.8), (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
 def recall(order: Sequence[Ints], score_QN: Values, k: int) -> Values:
@@ -83,7 +82,15 @@ def exhaustive(setting: Setting) -> Found:
     )
 
 
-def tuned(setting: Setting, tried: Sequence[Row], measure: tuple[int, int]) -> Row:
-    """The row of several that finds most for the held-out queries, the first of equals."""
-    found = [measured(setting, one, [measure]).mean(named(*measure)) for one in tried]
-    return tried[int(np.argmax(found))]
+def tuned(held: Setting, tried: Sequence[Row]) -> list[Row]:
+    """For each measure, the row of several that finds most for the held-out queries, the first of equals."""
+    found = [measured(held, one) for one in tried]
+    return [tried[int(np.argmax([own.mean(named(*asked)) for own in found]))] for asked in ASKED]
+
+
+def measured_each(setting: Setting, row: Row, chosen: Sequence[Row]) -> Found:
+    """Measure a row in settings chosen for each measure; nDCG at 100 calls is that of the one for Top-10@100."""
+    values: dict[str, Values] = {}
+    for own, asked in zip(chosen, ASKED, strict=True):
+        values |= measured(setting, own, [asked]).values
+    return Found(row, values)

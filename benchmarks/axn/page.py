@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from benchmarks.axn.findings import (
     ADACUR,
+    ADACUR_BOTH,
     BIASED,
     BIASED_BOTH,
     INDUCTIVE,
@@ -30,6 +32,7 @@ LABELS = {
     "calls10": ("calls of the cross-encoder", "Top-10 of its own best"),
     "rounds": ("rounds", f"{DEEP}"),
     "λ": ("λ, share of the base's query vector", f"{DEEP}"),
+    "λ1": ("λ, share of the base's query vector", f"{ONE}"),
     "μ": ("μ, weight against the residual", f"{DEEP}"),
     "offline": ("calls made ahead", f"{DEEP}, ridge (ADACUR: its own fit)"),
 }
@@ -83,13 +86,14 @@ def write_page(found: Findings, docs: Path) -> str:
 
 
 def _rows(found: Sequence[Found], documents: int) -> list[str]:
-    base = next(own for own in found if own.row.name == RNR.name)
+    controls = {row.first: next(own for own in found if own.row.name == row.name) for row in (RNR, RNR_BOTH)}
     head = [
         "",
         ONE,
         TEN,
         DEEP,
-        f"{DEEP} over {RNR.name}, points",
+        f"{TEN} over re-ranking",
+        f"{DEEP} over re-ranking, points",
         f"{NDCG}, 100 calls",
         f"{NDCG}, 500 calls",
         "calls ahead",
@@ -98,9 +102,10 @@ def _rows(found: Sequence[Found], documents: int) -> list[str]:
     for own in found:
         ahead = own.row.calls(documents)
         cells = [f"{own.mean(measure):.3f}" for measure in (ONE, TEN, DEEP)]
-        over = "" if own is base else shown(own.over(base, DEEP))
+        base = controls["both" if own.row.first == "both" else "base"]
+        over = ["" if own is base else shown(own.over(base, measure)) for measure in (TEN, DEEP)]
         last = [f"{own.mean(f'{NDCG}@{calls}'):.3f}" for calls in (100, 500)]
-        lines.append([own.row.name, *cells, over, *last, f"{ahead:,}" if ahead else ""])
+        lines.append([own.row.name, *cells, *over, *last, f"{ahead:,}" if ahead else ""])
     return table(head, lines)
 
 
@@ -140,73 +145,84 @@ def shown(interval: Interval) -> str:
 
 def _goals(found: Findings) -> list[str]:
     rows = [
-        (title, f"{value:.3f}", f"{least:g}", "met" if value >= least else "MISSED")
-        for title, value, least in goals(found)
-        if not math.isnan(value)
+        (goal.title, "-" if goal.missing else f"{goal.value:.3f}", f"{goal.least:g}", goal.word, goal.interval)
+        for goal in goals(found)
     ]
-    return table(["", "value", "at least", ""], rows)
+    return table(["", "value", "at least", "", "paired difference, points"], rows)
 
 
-def goals(found: Findings) -> Iterator[tuple[str, float, float]]:
-    """What was asked: what came out, and the least that was asked."""
+@dataclass(frozen=True)
+class Goal:
+    """What was asked, what came out, and the least that was asked."""
+
+    title: str
+    value: float
+    least: float
+    interval: str = ""
+    """The difference that the value follows from, with its 95% interval."""
+
+    @property
+    def missing(self) -> bool:
+        """Whether it was not measured."""
+        return math.isnan(self.value)
+
+    @property
+    def word(self) -> str:
+        """What came of it."""
+        return "not measured" if self.missing else "met" if self.value >= self.least else "MISSED"
+
+
+def _ratio(title: str, ours: Found, theirs: Found, measure: str, least: float) -> Goal:
+    return Goal(title, ours.mean(measure) / theirs.mean(measure), least, shown(ours.over(theirs, measure)))
+
+
+def _share(title: str, ours: Found, theirs: Found, measure: str) -> Goal:
+    gained = (ours.mean(measure) - theirs.mean(measure)) / (1 - theirs.mean(measure))
+    return Goal(title, gained, 0.3, shown(ours.over(theirs, measure)))
+
+
+def goals(found: Findings) -> Iterator[Goal]:
+    """All goals, in the order of what was asked."""
     alone, beside = ({own.row.name: own for own in rows} for rows in (found.alone, found.beside))
     for group, interval in found.gate.over.items():
-        yield (
-            f"gate, {group}: the base's first 100 re-ranked beside the base, {NDCG} over the base, points",
-            100 * interval.difference,
-            0,
-        )
-    yield (
-        f"gate (the stretch): the cross-encoder alone over the base, {NDCG}, points",
-        100 * found.gate.alone["all"].difference,
-        0,
-    )
+        title = f"gate, {group}: the base's first 100 re-ranked beside the base, {NDCG} over the base, points"
+        yield Goal(title, 100 * interval.difference, 0, shown(interval))
+    title = f"stretch: the cross-encoder alone over the base, {NDCG}, points"
+    given = found.gate.alone["all"]
+    yield Goal(f"{title}; trained on SciFact's pairs alone", 100 * given.difference, 0, shown(given))
+    yield Goal(f"{title}; with all pairs of acl_title2abs", math.nan, 0)
     for first, rows in FIRST.items():
         control, ridge, biased, inductive = (alone[row.name] for row in rows)
         what = f"alone, first round {first}"
-        yield f"{what}, {DEEP}: ridge over re-ranking", ridge.mean(DEEP) / control.mean(DEEP), 1.15
-        yield f"{what}, {DEEP}: share of what re-ranking misses that ridge finds", _gained(ridge, control, DEEP), 0.3
-        yield (
-            f"{what}, {DEEP}: ridge + bias of 2 queries a document over re-ranking",
-            biased.mean(DEEP) / control.mean(DEEP),
-            1.3,
-        )
-        yield f"{what}, {TEN}: ridge over re-ranking", ridge.mean(TEN) / control.mean(TEN), 1.05
-        yield f"{what}, {TEN}: ridge + bias of 2 queries over re-ranking", biased.mean(TEN) / control.mean(TEN), 1.05
-        yield f"{what}, {ONE}: ridge less re-ranking, points", 100 * (ridge.mean(ONE) - control.mean(ONE)), -2
-        yield (
-            f"{what}, {DEEP}: inductive vectors over base vectors, both ridge",
-            inductive.mean(DEEP) / ridge.mean(DEEP),
-            1,
-        )
+        yield _ratio(f"{what}, {DEEP}: ridge over re-ranking", ridge, control, DEEP, 1.15)
+        yield _share(f"{what}, {DEEP}: share of what re-ranking misses that ridge finds", ridge, control, DEEP)
+        yield _ratio(f"{what}, {DEEP}: ridge + bias of 2 queries over re-ranking", biased, control, DEEP, 1.3)
+        for name, own in (("ridge", ridge), ("ridge + bias of 2 queries", biased)):
+            yield _ratio(f"{what}, {TEN}: {name} over re-ranking", own, control, TEN, 1.05)
+            interval = own.over(control, ONE)
+            title = f"{what}, {ONE}: {name} less re-ranking, points"
+            yield Goal(title, 100 * interval.difference, -2, shown(interval))
+        yield _ratio(f"{what}, {DEEP}: inductive over base vectors, both ridge", inductive, ridge, DEEP, 1)
         control, ridge, biased, _ = (beside[row.name] for row in rows)
         what = f"beside the base, first round {first}"
-        yield f"{what}, {DEEP}: share of what re-ranking misses that ridge finds", _gained(ridge, control, DEEP), 0.3
-        yield (
-            f"{what}, {DEEP}: share of it that ridge + bias of 2 queries finds",
-            _gained(biased, control, DEEP),
-            0.3,
-        )
-    adacur = alone[ADACUR.name]
-    most = ADACUR.calls(found.documents) / 20
-    cheap = [one for one in found.alone if 0 < one.row.calls(found.documents) <= most and one.row.vectors != "anchors"]
-    for measure in (DEEP, TEN):
-        best = max(cheap, key=lambda one: one.mean(measure))
-        ahead = f"{best.row.calls(found.documents):,} calls ahead"
-        title = f"alone, {measure}: {best.row.name} ({ahead}) over ADACUR-50 ({ADACUR.calls(found.documents):,})"
-        yield title, best.mean(measure) / adacur.mean(measure), 0.95
+        yield _share(f"{what}, {DEEP}: share of what re-ranking misses that ridge finds", ridge, control, DEEP)
+        title = f"{what}, {DEEP}: share of it that ridge + bias of 2 queries finds"
+        yield _share(title, biased, control, DEEP)
+    for (first, measure), name in found.factors.items():
+        adacur, ours = (ADACUR if first == "base" else ADACUR_BOTH), alone[name]
+        ahead = ours.row.calls(found.documents) / adacur.calls(found.documents)
+        title = f"alone, {measure}: {name} over {adacur.name}, for {ahead:.3f} of its calls ahead"
+        yield _ratio(title, ours, alone[adacur.name], measure, 0.95)
     for name, one in found.leaves.items():
-        if "all" in one and not name.startswith(RNR.name):
-            yield f"scifact, visited leaves over all documents, Top-10@100: {name}", one["leaves"] / one["all"], 0.95
+        if "all" in one and not name.startswith("re-rank"):
+            title = f"scifact, visited leaves over all documents, {TEN}: {name}"
+            yield Goal(title, one["leaves"] / one["all"], 0.95)
     other_leaves = found.leaves.get("acl_title2abs", {})
     for row in (RIDGE, RIDGE_BOTH):
         name = f"{row.name}: {ONE}"
-        yield f"acl_title2abs, visited leaves, {name}", other_leaves.get(name, math.nan), 0.95
-    yield "rounds: time left to reading, of a query's (100 calls, 5 rounds)", 1 - found.rounds[0], 0.98
-
-
-def _gained(ours: Found, theirs: Found, measure: str) -> float:
-    return (ours.mean(measure) - theirs.mean(measure)) / (1 - theirs.mean(measure))
+        yield Goal(f"acl_title2abs, visited leaves, {name}", other_leaves.get(name, math.nan), 0.95)
+    share = 1 - found.rounds[0].share
+    yield Goal("rounds: share of a query's time that is not theirs (100 calls, 5 rounds)", share, 0.98)
 
 
 def _plot(name: str, lines: dict[str, list[tuple[float, float]]], images: Path) -> str:
@@ -227,5 +243,5 @@ def _plot(name: str, lines: dict[str, list[tuple[float, float]]], images: Path) 
     return f"![{up} against {across}](images/{file})"
 
 
-FILES = {"λ": "lambda", "μ": "mu"}
+FILES = {"λ": "lambda", "λ1": "lambda_top1", "μ": "mu"}
 """Names of files of plots whose own name is not plain."""

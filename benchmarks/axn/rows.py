@@ -6,6 +6,7 @@ scores learns from those of the held-out train queries; a held-out query that is
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -16,15 +17,15 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.queries import Queries
 from rayhier.model.encoder import ResidualHead
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
-from rayhier.scores.fits import Fit, Fixed, LeastSquares, Matching, Ridge, Tour
+from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge, Tour
 from rayhier.scores.spending import Asked, Spending
 from rayhier.search.rerank import LEXICAL
 from rayhier.spec.cross_encoder import FactorsSpec
 
 ROUNDS = 5
-First = Literal["base", "bm25", "both"]
+First = Literal["base", "bm25", "both", "random"]
 Vectors = Literal["base", "transductive", "inductive", "distilled", "anchors"]
-DISTILL_EPOCHS, DISTILL_RATE = 10, 1e-3
+DISTILL_EPOCHS = 10
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,13 @@ class Setting:
         """One query's pool as a row knows it: the first round's order, and the fit."""
         base_P, words_P = self.base_QN[query, pool], self.words_QN[query, pool]
         both_P = base_P + LEXICAL * words_P / max(float(words_P.max(initial=0)), 1e-9)
-        first_P = {"base": base_P, "bm25": words_P, "both": both_P}[row.first]
-        learned = self.learned(row, query)
+        chance_P = np.random.default_rng(query).random(len(pool))
+        first_P = {"base": base_P, "bm25": words_P, "both": both_P, "random": chance_P}[row.first]
+        learned, known_P = self.learned(row, query), self.beside * base_P
         vector_PM = learned.vector_NM[pool]
         own_M = learned.query(self.queries.vector_QM[query])
         if row.vectors != "base" and row.fit == "none":
-            first_P = (vector_PM @ own_M).astype(np.float64)
+            first_P = learned.matching.undo((vector_PM @ own_M).astype(np.float64)) + known_P
         fit: Fit
         match row.fit:
             case "none":
@@ -131,35 +133,32 @@ class Setting:
             case "exact":
                 # The query vector that explains the scores of all documents: no budget's fit can know more.
                 every = np.arange(len(pool))
-                first_P = LeastSquares(vector_PM).estimate(every, self.score_QN[query, pool])
+                first_P = Beside(LeastSquares(vector_PM), known_P).estimate(every, self.score_QN[query, pool])
                 fit = Fixed(first_P)
             case "lstsq":
                 fit = LeastSquares(vector_PM, own_M.astype(np.float64), row.lam, learned.matching)
+                fit = Beside(fit, known_P)
             case "ridge":
                 prior_P = both_P if row.first == "both" else base_P
                 if row.bias:
-                    prior_P = learned.slope * prior_P + learned.bias_N[pool] + self.beside * base_P
+                    prior_P = learned.slope * prior_P + learned.bias_N[pool] + known_P
                 fit = Ridge(prior_P, vector_PM, row.mu)
             case "tour-kl" | "tour-mse":
                 loss: Literal["kl", "mse"] = "kl" if row.fit == "tour-kl" else "mse"
-                fit = Tour(vector_PM, own_M.astype(np.float64), row.rate, loss, learned.matching)
+                fit = Beside(Tour(vector_PM, own_M.astype(np.float64), row.rate, loss, learned.matching), known_P)
         return Asked(first_P, fit)
 
     def learned(self, row: Row, query: int) -> "Learned":
         """What a row learns from scores ahead, without those of the query itself."""
         left_out = query if self.leave_one_out and row.offline is not None else None
-        key = (row.vectors, row.offline, left_out)
+        key = (row.vectors, row.offline, row.rate if row.vectors == "distilled" else 0, left_out)
         return self._once(key, lambda: self._learn(row, left_out))  # type: ignore[return-value]
 
     def _learn(self, row: Row, left_out: int | None) -> "Learned":
         held, item_NM = self.world.held, self.world.documents.vector_NM
         matrix = sampled(row.offline, self.held_scores, held.vector_QM @ item_NM.T, left_out)
         if matrix is None:
-            # Matched by the truth of held-out queries' first hundred, which any user has after a day.
-            top_HK = np.argsort(-(held.vector_QM @ item_NM.T), axis=1)[:, :100]
-            score_X = np.take_along_axis(self.held_scores, top_HK, axis=1).reshape(-1).astype(np.float64)
-            base_X = np.take_along_axis(held.vector_QM @ item_NM.T, top_HK, axis=1).reshape(-1).astype(np.float64)
-            return Learned(item_NM, matching=Matching.of(score_X, base_X))
+            return Learned(item_NM)
         base_X = base_scores(matrix, held.vector_QM, item_NM)
         matching, (bias_N, slope) = match(matrix, base_X), residual_bias(matrix, base_X, len(item_NM))
         lessons = matrix, matching(matrix.score_X), held.vector_QM, item_NM
@@ -167,10 +166,14 @@ class Setting:
             case "transductive":
                 vector_NM = transductive(*lessons, FactorsSpec(vectors="transductive"), 0)
             case "inductive":
-                vector_NM = mapped(inductive(*lessons, FactorsSpec(vectors="inductive"), 0), item_NM)
+                queries, items = inductive(*lessons, FactorsSpec(vectors="inductive"), 0)
+                own = partial(mapped, queries)
+                return Learned(mapped(items, item_NM), bias_N, slope, matching, own)
             case "distilled":
-                head = distilled(matrix, held.vector_QM, item_NM)
-                return Learned(_mapped(head, item_NM), bias_N, slope, matching, head)
+                head = distilled(matrix, held.vector_QM, item_NM, row.rate)
+                vector_NM = _mapped(head, item_NM)
+                product_X = base_scores(matrix, _mapped(head, held.vector_QM), vector_NM)
+                return Learned(vector_NM, bias_N, slope, match(matrix, product_X), partial(_mapped, head))
             case "anchors":
                 rows = np.unique(matrix.query_X)
                 vector_NM = np.ascontiguousarray(self.held_scores[rows].T.astype(np.float64))
@@ -188,12 +191,13 @@ class Learned:
     bias_N: Values = field(default_factory=lambda: np.zeros(0))
     slope: float = 0.0
     matching: Matching = field(default_factory=lambda: Matching(0.0, 1.0))
-    head: ResidualHead | None = None
+    mapping: Callable[[Floats], Floats] | None = None
+    """Map of queries' vectors [q, m]."""
 
     def query(self, query_M: Floats) -> Floats:
         """The query's vector in the space of the documents' vectors; zeros where these are anchors' scores."""
-        if self.head is not None:
-            return np.asarray(_mapped(self.head, query_M[None])[0])
+        if self.mapping is not None:
+            return np.asarray(self.mapping(query_M[None])[0])
         wide = self.vector_NM.shape[1]
         return query_M if len(query_M) == wide else np.zeros(wide, np.float32)
 
@@ -212,10 +216,10 @@ def sampled(offline: Offline | None, score_HN: Floats, base_HN: Floats, left_out
     return Matrix(query_X, item_X, score_HN[query_X, item_X].astype(np.float64))
 
 
-def distilled(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> ResidualHead:
+def distilled(matrix: Matrix, query_QM: Floats, item_NM: Floats, rate: float) -> ResidualHead:
     """A head of the dual encoder that learns the scores' softmax over each query's documents."""
     head = ResidualHead(query_QM.shape[1])
-    optimizer = torch.optim.AdamW(head.parameters(), lr=DISTILL_RATE)
+    optimizer = torch.optim.AdamW(head.parameters(), lr=rate)
     query, item = torch.from_numpy(query_QM), torch.from_numpy(item_NM)
     groups = [np.flatnonzero(matrix.query_X == one) for one in np.unique(matrix.query_X)]
     for epoch in range(DISTILL_EPOCHS):
