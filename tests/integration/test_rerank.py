@@ -212,8 +212,6 @@ def test_queries_kept_for_scores_are_never_trained_on(
     from rayhier.train.cross_encoder import phase
 
     here()
-    other = tmp_path / "other"
-    shutil.copytree(tmp_path / "work", other)
     seen: set[str] = set()
     drawn = phase.Groups.draw
 
@@ -224,17 +222,23 @@ def test_queries_kept_for_scores_are_never_trained_on(
 
     monkeypatch.setattr(phase.Groups, "draw", spied)
     stages = ("cross_encoder", "scores", "train", "index")
-    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "lr": 1e-3, "pairs": [str(other)]}))
-    assert run.main([str(spec), *(part for stage in stages for part in ("--stage", stage))]) == 0
-    corpus = artifact(tmp_path / "work", "corpus")
-    dev = set(columns.read([corpus.path("judgements/dev.parquet")], ["query_id"])["query_id"].to_pylist())
-    texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).to_pylist()
-    assert dev
-    assert not seen & {row["text"] for row in texts if row["query_id"] in dev}
+    assert run.main([str(reranked()), *(part for stage in stages for part in ("--stage", stage))]) == 0
     kept = set(files.read_table(artifact(tmp_path / "work", "scores").path("queries.parquet"))["text"].to_pylist())
     assert len(kept) == 10
     assert seen
     assert not seen & kept
+
+    other, alone = tmp_path / "other", len(seen)
+    shutil.copytree(tmp_path / "work", other)
+    corpus = artifact(other, "corpus")
+    dev = set(columns.read([corpus.path("judgements/dev.parquet")], ["query_id"])["query_id"].to_pylist())
+    texts = columns.read([corpus.path("queries.parquet")], ["query_id", "text"]).to_pylist()
+    seen.clear()
+    spec = reranked(cross_encoder=reads(tiny_model, train={"epochs": 2, "lr": 1e-3, "pairs": [str(other)]}))
+    assert run.main([str(spec), "--stage", "cross_encoder"]) == 0
+    assert len(seen) == alone
+    assert dev
+    assert not seen & (kept | {row["text"] for row in texts if row["query_id"] in dev})
 
 
 def test_a_killed_score_stage_scores_nothing_twice(

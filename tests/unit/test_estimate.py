@@ -216,3 +216,21 @@ def test_memory_of_scores_that_a_tree_holds(spec: Callable[..., JobSpec]) -> Non
     assert held(1_000_000, 16) == 4 * 2**16 * 3 * 4_096
     texts = 1_500 * 1_000_000
     assert held(1_000_000, 10, "router.splits=attention") == 4 * 2**10 * 3 * 100_000 + texts
+
+
+def test_pairs_are_read_at_the_rate_of_their_tokens(spec: Callable[..., JobSpec], tiny_model: Path) -> None:
+    """Pairs of 128 tokens, two flops a parameter and token; a training step is three passes."""
+    work = dataclasses.replace(SCIFACT, reader=10_640_000)
+    lines = (
+        f"cross_encoder={{model: {tiny_model}, max_length: 128, precision: bfloat16}}",
+        "scores={judged: 50, per: item, count: 2}",
+        "search={rerank: {type: rnr, budget: 100}}",
+        "cluster.scores={workers: 1}",
+    )
+    plain, trained = spec(*lines), spec(*lines, "cross_encoder.train={epochs: 3}")
+    pair = 2 * 10_640_000 * 128 / 150e9
+    assert seconds("scores", plain, work) == pytest.approx(2 * 5_183 * pair, rel=0.01)
+    assert estimate.reranking_seconds(plain, work) == pytest.approx(100 * pair)
+    groups = work.pairs - 50
+    more = seconds("cross_encoder", trained, work) - seconds("cross_encoder", plain, work)
+    assert more >= 3 * 3 * groups * 8 * pair / plain.cluster.train.cpus

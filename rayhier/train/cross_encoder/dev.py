@@ -40,7 +40,9 @@ class Rerank:
 
     def measured(self, score_QK: Floats, beside: float = 0.0) -> float:
         """NDCG@10 of the order by scores [q, k], plus `beside` times the base score."""
-        total_QK = np.where(np.isfinite(score_QK), score_QK + beside * np.nan_to_num(self.base.score_QK), -np.inf)
+        total_QK = np.where(
+            np.isfinite(score_QK), score_QK + beside * np.nan_to_num(self.base.score_QK, neginf=0), -np.inf
+        )
         order_QK = np.argsort(-total_QK, axis=1, kind="stable")
         ranked = Ranking(
             np.take_along_axis(total_QK, order_QK, axis=1).astype(np.float32),

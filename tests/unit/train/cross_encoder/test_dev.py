@@ -1,0 +1,61 @@
+"""Re-ranking on dev: the weight of the base score that is best, and queries with fewer documents than others."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.dataset.measures import Judge
+from rayhier.dataset.queries import Queries
+from rayhier.dataset.ranking import ID, Ranking
+from rayhier.train.cross_encoder.dev import MEASURE, WEIGHTS, Rerank
+
+
+@pytest.fixture
+def rerank():
+    """Two queries: the answer of one is the base's last document, the other has one document, which is its answer."""
+    zero_Q = np.zeros(2, np.int64)
+    documents = pa.table({ID: pa.array(["a", "b", "c"])})
+    score_QK = np.array([[0.9, 0.8, 0.5], [0.7, -np.inf, -np.inf]], np.float32)
+    base = Ranking(score_QK, np.array([[0, 1, 2], [1, -1, -1]]), documents, zero_Q, zero_Q, zero_Q)
+    grades = {"x": {"c": 1}, "y": {"b": 1}}
+    queries = Queries(["x", "y"], np.zeros((2, 4), np.float32), grades, ["text x", "text y"])
+    return Rerank(queries, base, lambda row_U: [f"document {row}" for row in row_U])
+
+
+def third(score):
+    """Scores of the first query's documents, the last of which is its answer."""
+    return lambda pairs: np.array([{"document 2": score}.get(text, 0.0) for _, text in pairs], np.float32)
+
+
+def test_every_pair_is_read_once(rerank):
+    assert rerank.pairs == [
+        ("text x", "document 0"),
+        ("text x", "document 1"),
+        ("text x", "document 2"),
+        ("text y", "document 1"),
+    ]
+
+
+@pytest.mark.parametrize(("score", "expected"), [(1.0, 1.0), (-1.0, (1 / np.log2(4) + 1) / 2)])
+def test_documents_are_ordered_by_score(score, expected, rerank):
+    assert rerank.measured(rerank.scores(third(score))) == pytest.approx(expected)
+
+
+def test_the_least_of_the_best_weights_is_taken(rerank):
+    """The answer is first as long as its score of 1 is more than the base's .4 times the weight."""
+    best, measured = rerank.best_weight(rerank.scores(third(1.0)))
+    assert best == 0
+    assert measured["2"] == pytest.approx(1)
+    assert measured["5"] < 1
+    assert len(measured) == len(WEIGHTS)
+
+
+def test_the_base_helps_where_the_cross_encoder_errs(rerank):
+    """It puts the base's second document, which is wrong, first by .5 more; the base is sure by .3 a unit of weight."""
+    rerank.judge = Judge(Queries(["x"], np.zeros((1, 4), np.float32), {"x": {"a": 1}}, ["text x"]), (MEASURE,))
+    rerank.base = replace(rerank.base, score_QK=np.array([[0.9, 0.6, 0.1]], np.float32), row_QK=np.array([[0, 1, 2]]))
+    best, measured = rerank.best_weight(np.array([[0.0, 0.5, 0.0]], np.float32))
+    assert best == 2
+    assert measured["1"] < measured["2"] == measured["100"] == 1
