@@ -128,7 +128,7 @@ def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[
     """Every row for the cross-encoder alone, and beside the base score."""
     both = []
     for beside in (0.0, weight):
-        held = Setting(world, world.held, beside, leave_one_out=True)
+        held = Setting(world, world.chooses, beside, leave_one_out=True)
         tested = Setting(world, world.tested, beside, leave_one_out=False)
         found = [exhaustive(tested)]
         for row in (*FIXED, *OURS, *LAST):
@@ -158,7 +158,7 @@ def _value(row: Row, sign: str) -> str:
 
 def chosen_factors(world: World) -> dict[tuple[str, str], str]:
     """First round and measure -> the row of cheap factors that finds most for the held-out queries."""
-    held, found = Setting(world, world.held, 0.0, leave_one_out=True), {}
+    held, found = Setting(world, world.chooses, 0.0, leave_one_out=True), {}
     for first in ("base", "both"):
         values = {row.name: measured(held, row) for row in CHEAP if row.first == first}
         for asked in ASKED[1:]:
@@ -306,7 +306,7 @@ def black_box(world: World) -> dict[str, float]:
 
 def steps(world: World, pair: float) -> dict[str, float]:
     """Seconds of every step made ahead: the pairs, each of which takes `pair` seconds, and what is learned of them."""
-    tested = Setting(world, world.tested, 0.0, leave_one_out=False)
+    tested = Setting(world, world.tested, 0.0, leave_one_out=False, lessons={})
     _ = tested.held_scores
     documents, found = len(world.texts), {}
     for offline, what in ((PER_QUERY, "100 documents of 50 queries"), (PER_ITEM, "2 queries of every document")):

@@ -70,6 +70,7 @@ def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
         (
             f"cross_encoder.model={trained}",
             "cross_encoder.train=null",
+            "cross_encoder.beside=0",
             "scores=null",
             "factors=null",
             "search.rerank=null",

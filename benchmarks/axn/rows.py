@@ -73,14 +73,16 @@ class Setting:
     """Rows of the documents that a query may read; None: all."""
     black_box: Callable[[Queries], Floats] | None = None
     """Scores [q, n] of another scorer than the cross-encoder."""
-    _kept: dict[object, object] = field(default_factory=dict)
-
+    lessons: dict[object, object] | None = None
+    """What is learned from the held-out queries' scores, kept; None: with that of all settings of the world."""
     scores: Values | None = None
     """Scores [q, n] of the queries; None: the truth."""
     held: Floats | None = None
     """Scores [h, n] of the held-out queries; None: the truth."""
 
     def __post_init__(self) -> None:
+        if self.lessons is None:
+            self.lessons = {} if self.black_box else self.world.lessons
         self.base_QN = self.world.base(self.queries).astype(np.float64)
         score_QN = self._truth(self.queries) if self.scores is None else self.scores
         self.score_QN = score_QN + self.beside * self.base_QN
@@ -95,9 +97,10 @@ class Setting:
         return self._once("held", lambda: self._truth(self.world.held) if self.held is None else self.held)  # type: ignore[return-value]
 
     def _once(self, key: object, make: Callable[[], object]) -> object:
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+        assert self.lessons is not None
+        if key not in self.lessons:
+            self.lessons[key] = make()
+        return self.lessons[key]
 
     def run(self, row: Row, budget: int) -> tuple[list[Ints], list[int]]:
         """Documents of every query, best first, and the calls made."""

@@ -23,6 +23,8 @@ from rayhier.storage.artifact import Artifact
 SPEC = ROOT / "specs" / "scifact-axn.yaml"
 TESTED, HELD = 100, 50
 """Test queries, and train queries that no training sees, whose scores for all documents are the truth."""
+CHOOSE = 25
+"""Held-out queries on which settings are chosen, at most."""
 MADE = ("corpus", "embed", "cross_encoder")
 
 
@@ -72,6 +74,16 @@ class World:
     def words(self) -> Words:
         """BM25 over all documents."""
         return Words(self.texts)
+
+    @cached_property
+    def lessons(self) -> dict[object, object]:
+        """What systems have learned from the held-out queries' scores, kept for all settings."""
+        return {}
+
+    @cached_property
+    def chooses(self) -> Queries:
+        """Held-out queries on which settings are chosen, the first of them: each is left out of what it is told by."""
+        return self.held.some(np.arange(len(self.held)) < CHOOSE)
 
     @cached_property
     def truth(self) -> Truth:
