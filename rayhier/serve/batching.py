@@ -5,12 +5,16 @@ their keys are equal, for instance the same k and as many leaves.
 """
 
 import asyncio
+import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from rayhier.serve.errors import overloaded
+
+CANCELLED = "what was asked together with others was cancelled; retry in a second"
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -67,7 +71,8 @@ class Batches(Generic[Q, A]):
 
     def _start(self) -> None:
         while self._waiting and len(self._working) < self._at_once:
-            task = asyncio.create_task(self._work(self._taken()))
+            # In a context of its own: Serve cancels what was asked in that of a request whose caller has left.
+            task = asyncio.create_task(self._work(self._taken()), context=contextvars.Context())
             self._working.add(task)
             task.add_done_callback(self._done)
 
@@ -97,10 +102,12 @@ class Batches(Generic[Q, A]):
         self._noted(sum(one.size for one in taken))
         try:
             answers = await self._ask([one.question for one in taken])
-        except Exception as error:  # noqa: BLE001  every caller gets it
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets it
+            # A caller whose future were cancelled would be taken for one that has left.
+            said = overloaded(CANCELLED) if isinstance(error, asyncio.CancelledError) else error
             for one in taken:
                 if not one.answer.done():
-                    one.answer.set_exception(error)
+                    one.answer.set_exception(said)
             return
         for one, answer in zip(taken, answers, strict=True):
             if not one.answer.done():

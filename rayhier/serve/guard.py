@@ -65,6 +65,9 @@ class Guard:
         except ApiError as error:
             if not status:  # else the answer is cut off
                 await respond(error)(scope, receive, noted)
+        except Exception:
+            status = status or 500  # which the application answers with further out
+            raise
         finally:
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             self._answered(path if path in PATHS else "other", status, time.perf_counter() - began)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ class HandleGroup:
             raise overloaded(f"{self.name} has too many requests waiting; retry in a second") from None
         except (RayError, RayServeException, TimeoutError) as error:
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
-            self._back = asyncio.create_task(self._until_it_answers())
+            self._back = asyncio.create_task(self._until_it_answers(), context=contextvars.Context())
             raise LostError(self.name) from None
 
     async def _of_any(self, ask: Callable[[], Awaitable[T]]) -> T:

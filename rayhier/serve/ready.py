@@ -1,6 +1,7 @@
 """Readiness: which shard groups answer a search. Asked by anyone without a token, so the groups are asked rarely."""
 
 import asyncio
+import contextvars
 import time
 from collections.abc import Awaitable, Callable
 
@@ -18,7 +19,8 @@ class Readiness:
     async def __call__(self) -> list[str]:
         """Names of the groups that do not answer now, or did not a second ago."""
         if self._answer is None or time.monotonic() - self._asked >= KEPT_SECONDS:
-            self._answer = asyncio.create_task(self._ask())
+            # In a context of its own: it answers others too when the first who asked has left.
+            self._answer = asyncio.create_task(self._ask(), context=contextvars.Context())
             self._asked = time.monotonic()
         return await asyncio.shield(self._answer)
 

@@ -5,6 +5,7 @@ what is wrong with each. Counting them takes milliseconds. Shapes: N bytes.
 """
 
 import json
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,6 @@ def _outside_texts(body: bytes) -> np.ndarray:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        again = next(name for place, name in enumerate(names) if name in names[:place])
+        again = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise invalid(f"body: got key {again[:NAME_SHOWN]!r} more than once; allowed: each key once")
     return made

@@ -1,11 +1,13 @@
 """Calls that arrive together are asked together, in order, and each caller gets its own answer or error."""
 
 import asyncio
+import contextvars
 
 import numpy as np
 import pytest
 
 from rayhier.serve.batching import Batches
+from rayhier.serve.errors import ApiError
 
 
 class Asked:
@@ -129,3 +131,41 @@ def test_several_batches_may_be_at_work():
         assert asked.batches == [["a"], ["b"], ["c", "d"]]
 
     run(test)
+
+
+def test_a_batch_that_is_cancelled_is_refused_and_keeps_nobody_waiting():
+    """As Serve cancels calls that it has not sent yet; its callers have not left."""
+
+    async def cancelled(_):
+        raise asyncio.CancelledError
+
+    async def test():
+        batches = Batches(cancelled, 10)
+        answers = await asyncio.gather(*(batches(name) for name in "abc"), return_exceptions=True)
+        assert [(type(one), one.status) for one in answers] == [(ApiError, 503)] * 3
+
+    run(test)
+
+
+def test_batches_do_not_run_in_the_context_of_a_caller():
+    """Serve finds in it which request a call was made for, and cancels the calls of one whose client has left."""
+    request = contextvars.ContextVar("request", default="none")
+    seen = []
+
+    async def ask(questions):
+        seen.append((request.get(), list(questions)))
+        await asyncio.sleep(0)
+        return questions
+
+    async def test():
+        batches = Batches(ask, 10)
+
+        async def asking(name):
+            request.set(name)
+            await batches(name)
+
+        await asyncio.gather(*(asyncio.create_task(asking(name)) for name in "abc"))
+
+    run(test)
+    assert [name for name, _ in seen] == ["none"] * len(seen)
+    assert sorted(one for _, own in seen for one in own) == ["a", "b", "c"]

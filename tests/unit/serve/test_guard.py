@@ -7,6 +7,7 @@ import pytest
 
 from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
+from rayhier.serve.errors import overloaded
 from rayhier.serve.guard import Guard
 from rayhier.serve.tokens import Tokens
 
@@ -131,3 +132,29 @@ def test_clients_that_leave_are_not_logged(caplog):
         with connected(port, HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}') as one:
             assert status(one) == 200
     assert [record for record in caplog.records if record.exc_info or record.levelno > logging.INFO] == []
+
+
+def test_a_defect_is_counted_as_500():
+    noted = []
+
+    async def broken(*_):
+        raise ZeroDivisionError
+
+    guard = Guard(broken, Tokens(None), RequestLimits(), answered=lambda path, status, _: noted.append((path, status)))
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(guard(SCOPE, whole, Sent()))
+    assert noted == [(SCOPE["path"], 500)]
+
+
+def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
+    asked = []
+
+    async def app(*_):
+        asked.append(1)
+
+    def refuse():
+        raise overloaded("too much")
+
+    sent = Sent()
+    asyncio.run(Guard(app, Tokens(None), RequestLimits(), admit=refuse)(SCOPE, whole, sent))
+    assert (sent.statuses, asked) == ([503], [])
