@@ -63,7 +63,10 @@ def beside_all(world: World) -> dict[str, dict[str, float]]:
 
 
 def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
-    """acl_title2abs: Top-1@100 and Top-10@100 in the visited leaves, every document of which is scored."""
+    """acl_title2abs: Top-1@100 and Top-10@100 in the visited leaves, every document of which is scored.
+
+    Texts are encoded as far as pairs are read, 128 tokens, which is twice as fast.
+    """
     world = World.make(
         workdir,
         OTHER,
@@ -71,6 +74,7 @@ def elsewhere(workdir: Path, trained: Path) -> dict[str, float]:
             f"cross_encoder.model={trained}",
             "cross_encoder.train=null",
             "cross_encoder.beside=0",
+            "encoder.max_length=128",
             "scores=null",
             "factors=null",
             "search.rerank=null",
