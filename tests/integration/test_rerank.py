@@ -25,7 +25,7 @@ from rayhier.storage import columns, current, files
 
 from ..conftest import one_worker_each
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
 SHIPPED = Path(__file__).parents[2] / "jobs" / "serve.yaml"
 LINES = {
@@ -143,7 +143,7 @@ def _served(work: Path, tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config = tmp_path / "serve.yaml"
-    config.write_text(SHIPPED.read_text())
+    config.write_text(SHIPPED.read_text().replace("token_file: null", "limits: {queue_seconds: 30}"))
     local = prepare(config, str(work), None, port)
     try:
         deploy(local)

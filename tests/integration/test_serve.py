@@ -37,7 +37,8 @@ def local(work: Path, tmp_path: Path) -> Iterator[Local]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config = tmp_path / "serve.yaml"
-    config.write_text(SHIPPED.read_text().replace("token_file: null", "shard_seconds: 2"))
+    patient = "shard_seconds: 2\n      limits: {queue_seconds: 30}"  # tests of other processes make this one wait
+    config.write_text(SHIPPED.read_text().replace("token_file: null", patient))
     yield prepare(config, str(work), str(tmp_path / "token"), port)
     serve.shutdown()
 
