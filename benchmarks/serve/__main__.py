@@ -3,23 +3,25 @@
 Load comes from this machine's loopback alone, bounded in number and time. Prints a table and writes docs/serve.md.
 """
 
+import benchmarks.serve.haproxy  # noqa: F401  first of all
+
+# isort: split
+
 import argparse
 import json
+import math
 import os
 import socket
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import ray
@@ -29,11 +31,17 @@ from ray.serve.scripts import cli
 from ray.util import list_named_actors
 
 from benchmarks.collection import ROOT, RUNS, place, run
-from benchmarks.serve.load import TOKEN, Check, Load, a_second, at_a_time
+from benchmarks.serve import hostile
+from benchmarks.serve.goal import Goal
+from benchmarks.serve.load import TOKEN, Check, Load, Outcome, a_second, at_a_time
+from benchmarks.serve.same import Results, same
+from benchmarks.serve.watch import watched
 from benchmarks.tables import table
 from rayhier.arrays import Floats
-from rayhier.search.answer import Hit
+from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
+from rayhier.serve.app import HA_PROXY
+from rayhier.serve.args import RequestLimits
 from rayhier.serve.version import Version
 from rayhier.storage import columns, current
 
@@ -44,35 +52,19 @@ LOGICAL = 8
 """CPUs that Ray is told of, whatever the machine has."""
 CLIENTS, ROUNDS, ASKED = 32, 5, 200
 """Clients of a busy server, paired rounds of each comparison, and requests of a round."""
+K, WITHIN = 10, {"vector": 0.0, "query": 1e-5}
+"""Results of a question, and how far apart scores, served and offline, are the same: those of texts, in float32."""
 OVERLOAD_SECONDS = 60.0
+APPLIED = 0.9
+"""Least share of the rate asked that must be sent, or the goal says so."""
+GROUP = "shards-0"
+"""The shard group whose replicas are killed."""
 HEALTH_SECONDS = 0.05
 """Seconds between two looks at the server's health."""
 
 
-@dataclass(frozen=True)
-class Goal:
-    """What was asked, what came out, the limit, whether that is `least` or `most`, and what else was seen."""
-
-    title: str
-    value: float
-    limit: float
-    kind: Literal["least", "most"]
-    seen: str = ""
-
-    def row(self) -> list[str]:
-        """A line of the table."""
-        met = self.value >= self.limit if self.kind == "least" else self.value <= self.limit
-        return [
-            self.title,
-            f"{self.value:.3g}",
-            f"at {self.kind} {self.limit:g}",
-            "met" if met else "MISSED",
-            self.seen,
-        ]
-
-
 def main() -> int:
-    """Deploy, measure, write the page and print it."""
+    """Deploy, measure, write the page and print it; the exit code is 1 where a goal was not met."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description="A served index under load.")
     parser.add_argument("--workdir", type=Path, default=RUNS / "serve")
     parser.add_argument("--collection", default="scifact")
@@ -99,12 +91,17 @@ def main() -> int:
                 goals.append(goal)
         finally:
             serve.shutdown()
-    page = "\n".join(
-        [PREFACE.read_text(), "", *table(["", "value", "limit", "", "seen"], [goal.row() for goal in goals]), ""]
-    )
+    rows = [goal.row() for goal in goals]
+    page = "\n".join([_preface(), "", *table(["", "value", "limit", "", "seen"], rows), ""])
     (given.docs / "serve.md").write_text(page)
     print(page)
-    return 0
+    return 0 if all(goal.met for goal in goals) else 1
+
+
+def _preface() -> str:
+    """What was measured, where."""
+    proxy = "HAProxy" if os.environ.get(HA_PROXY) == "1" else "Serve's own proxy, in Python"
+    return PREFACE.read_text().format(cores=len(os.sched_getaffinity(0)), proxy=proxy)
 
 
 def _texts(workdir: Path) -> list[str]:
@@ -152,7 +149,7 @@ def _deploy(workdir: Path, token: Path) -> None:
 
 
 def _bodies(questions: object, key: str) -> list[bytes]:
-    return [json.dumps({key: one, "k": 10}).encode() for one in questions]  # type: ignore[attr-defined]
+    return [json.dumps({key: one, "k": K}).encode() for one in questions]  # type: ignore[attr-defined]
 
 
 def paired(
@@ -183,8 +180,8 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     ratio, own, other = paired(asked, "busy", "alone", _rate)
     yield Goal(title, ratio, 2.0, "least", f"{own:.0f} a second, {other:.0f} a second")
     yield from overload(by_text, seconds)
-    yield from killed(by_text, [partial(_right, hits.hits) for hits in searcher.search(texts, 10)])
-    yield from hostile()
+    yield from killed(by_text, [partial(_right, _offline(answer)) for answer in searcher.search(texts, 2 * K)])
+    yield from besieged()
 
 
 def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
@@ -204,42 +201,35 @@ def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goa
     search = searcher.model.spec.search
     beam = search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
     kinds = {
-        "vectors": ("vector", vectors.tolist(), searcher.search_vectors(vectors, 10, beam)),
-        "texts": ("query", texts, searcher.search(texts, 10)),
+        "vectors": ("vector", vectors.tolist(), searcher.search_vectors(vectors, 2 * K, beam)),
+        "texts": ("query", texts, searcher.search(texts, 2 * K)),
     }
     for name, (key, questions, offline) in kinds.items():
-        within = 1e-6 if key == "vector" else 1e-5
         alone = [json.loads(body) for body in _answers("/together/v1/search", _bodies(questions, key))]
         plural = {"vector": "vectors", "query": "queries"}[key]
         batched = []
         for start in range(0, len(questions), 50):
-            asked = json.dumps({plural: questions[start : start + 50], "k": 10}).encode()
+            asked = json.dumps({plural: questions[start : start + 50], "k": K}).encode()
             batched += json.loads(_answers("/together/v1/search:batch", [asked])[0])["answers"]
         for how, served in (("alone", alone), ("in batches", batched)):
-            same = [
-                np.allclose(
-                    [one["score"] for one in answer["results"]], [hit.score for hit in wanted.hits], atol=within
-                )
-                and _order_holds(answer["results"], wanted.hits, within)
+            right = [
+                same(_served(answer), _offline(wanted), K, WITHIN[key])
                 for answer, wanted in zip(served, offline, strict=True)
             ]
-            yield Goal(f"1,000 {name} {how}: share answered as offline", float(np.mean(same)), 1.0, "least")
+            yield Goal(f"1,000 {name} {how}: share answered as offline", float(np.mean(right)), 1.0, "least")
 
 
-def _right(hits: Sequence[Hit], answer: dict[str, Any]) -> bool:
-    """Whether an answer's scores are those of offline search."""
-    return np.allclose([one["score"] for one in answer["results"]], [hit.score for hit in hits], atol=1e-5)
+def _served(answer: dict[str, Any]) -> Results:
+    return [(one["id"], one["score"]) for one in answer["results"]]
 
 
-def _order_holds(results: list[dict[str, object]], hits: object, within: float) -> bool:
-    """Whether ids are equal but where scores are tied."""
-    scores = [hit.score for hit in hits]  # type: ignore[attr-defined]
-    return all(
-        one["id"] == hit.id
-        or sum(abs(other - hit.score) <= 2 * within for other in scores) > 1
-        or place == len(scores) - 1
-        for place, (one, hit) in enumerate(zip(results, hits, strict=True))  # type: ignore[call-overload]
-    )
+def _offline(answer: Answer) -> Results:
+    return [(hit.id, hit.score) for hit in answer.hits]
+
+
+def _right(offline: Results, answer: dict[str, Any]) -> bool:
+    """Whether a text's answer is that of offline search."""
+    return same(_served(answer), offline, K, WITHIN["query"])
 
 
 def _answers(path: str, bodies: list[bytes]) -> list[bytes]:
@@ -259,22 +249,33 @@ def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:
     capacity = float(np.median([at_a_time(PORT, path, bodies[: ASKED * 2], CLIENTS).rate for _ in range(3)]))
     before = _memory("together")
     found = a_second(PORT, path, bodies, 3 * capacity, seconds)
-    sent = [one for one in found.refused() if one.seconds > 0]
-    documented = [one.status == 503 and one.retry for one in sent]
+    refused = found.refused()
     yield Goal(
         f"overload, {3 * capacity:.0f} questions a second: share of refusals that are the documented 503",
-        float(np.mean(documented)) if sent else 1.0,
+        _share([one.unavailable("overloaded") for one in refused]),
         1.0,
         "least",
-        f"{len(sent):,} refused, {len(found.answered()):,} answered of {len(found.outcomes):,}",
+        f"{_statuses(found)}; {_applied(found, 3 * capacity)}",
     )
-    yield Goal("overload: median milliseconds of a refusal", found.ms(0.5, sent) if sent else 0.0, 50.0, "most")
+    late_refusal = found.ms(0.5, refused) if refused else None
+    yield Goal("overload: median milliseconds of a refusal", late_refusal, 50.0, "most")
     late, idle = found.ms(0.99), unloaded.ms(0.99)
     title = "overload: 99% of answers, over those of an idle server"
     yield Goal(title, late / idle, 3.0, "most", f"{late:.0f} ms, {idle:.0f} ms")
     seen = f"{found.rate:.0f} a second, {capacity:.0f} a second"
     yield Goal("overload: answers a second over capacity", found.rate / capacity, 0.5, "least", seen)
     yield Goal("overload: growth of the ingress' memory", _memory("together") / before - 1, 0.1, "most")
+
+
+def _share(right: Sequence[bool]) -> float | None:
+    """Share of what happened that was right; None where nothing happened."""
+    return float(np.mean(right)) if right else None
+
+
+def _applied(found: Load, asked: float) -> str:
+    """How many requests a second were sent of those asked for."""
+    said = f"sent {found.sent_rate:.0f} of {asked:.0f} a second, {found.unsent:,} not sent for want of a connection"
+    return said if found.sent_rate >= APPLIED * asked else f"{said}: LESS LOAD THAN ASKED"
 
 
 def _memory(name: str) -> float:
@@ -293,23 +294,28 @@ def _memory(name: str) -> float:
 
 def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
     """A replica of a shard group with two is killed at half of the capacity, then that of a group with one."""
-    found, _, healthy = _shot("twice", bodies, checks)
+    found, _, healthy, seen = _shot("twice", bodies, checks)
     whole = [one.whole for one in found.outcomes]
     title = f"one of two replicas killed at half of the capacity: share of {len(whole):,} requests whole and right"
-    yield Goal(title, float(np.mean(whole)), 0.999, "least", _statuses(found))
+    yield Goal(title, _share(whole), 0.999, "least", seen)
     yield Goal("the same: seconds until Serve calls both healthy", healthy, 30.0, "most")
     for strict in (False, True):
         own = [json.dumps(json.loads(body) | {"strict": strict}).encode() for body in bodies]
-        found, shot, _ = _shot("together", own, checks)
+        found, shot, _, seen = _shot("together", own, checks)
         bad = [one for one in found.outcomes if not one.whole]
-        status = 503 if strict else 200
+        last = max((one.sent + one.seconds for one in bad), default=0.0) - shot
+        happened = last > 0  # else the kill hit no request
         name = "one replica alone" + (", asked `strict`" if strict else "")
-        said = "answered 503" if strict else "partial, and say so"
+        said = "answered the documented 503" if strict else "partial, and name the group"
         title = f"{name}, killed at half of the capacity: share of {len(bad)} requests not whole that are {said}"
-        right = len([one for one in bad if one.status == status]) / max(1, len(bad))
-        yield Goal(title, right, 1.0, "least", _statuses(found))
-        last = max((one.sent + one.seconds for one in bad), default=shot)
-        yield Goal("the same: seconds until answers are whole again", last - shot, 30.0, "most")
+        right = [one.unavailable("shards_lost") if strict else _partial(one) for one in bad]
+        yield Goal(title, _share(right) if happened else None, 1.0, "least", seen)
+        yield Goal("the same: seconds until answers are whole again", last if happened else None, 30.0, "most")
+
+
+def _partial(one: Outcome) -> bool:
+    """Whether an answer says that it lacks the group that was killed."""
+    return one.status == 200 and GROUP in one.lost
 
 
 def _statuses(found: Load) -> str:
@@ -318,10 +324,10 @@ def _statuses(found: Load) -> str:
     return ", ".join(f"{status}: {count:,}" for status, count in sorted(counts.items()))
 
 
-def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, float, float]:
+def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, float, float, str]:
     """Forty seconds of load at half of an application's capacity, of which a replica is killed after five.
 
-    Returns what came of it, when the replica was killed, and the seconds until Serve had replaced it.
+    Returns what came of it, when the replica was killed, the seconds until Serve had replaced it, and what was seen.
     """
     path = f"/{name}/v1/search"
     capacity = at_a_time(PORT, path, bodies[: ASKED * 2], CLIENTS).rate
@@ -340,57 +346,41 @@ def _shot(name: str, bodies: list[bytes], checks: list[Check]) -> tuple[Load, fl
     thread.start()
     found = a_second(PORT, path, bodies, 0.5 * capacity, 40.0, checks)
     thread.join()
-    return found, times[0], times[1] - times[0]
+    return found, times[0], times[1] - times[0], f"{_statuses(found)}; {_applied(found, 0.5 * capacity)}"
 
 
 def _replicas(name: str) -> list[str]:
-    """Names of the actors of an application's first shard group."""
+    """Names of the actors of an application's shard group that is killed."""
     actors = list_named_actors(all_namespaces=True)
-    return sorted(one["name"] for one in actors if f"{name}#shards-0#" in one["name"])
+    return sorted(one["name"] for one in actors if f"{name}#{GROUP}#" in one["name"])
 
 
 def _replaced(name: str, before: list[str]) -> bool:
     """Whether the first of some replicas has been replaced, by Serve's own word."""
-    now, deployment = _replicas(name), serve.status().applications[name].deployments["shards-0"]
+    now, deployment = _replicas(name), serve.status().applications[name].deployments[GROUP]
     return before[0] not in now and len(now) == len(before) and deployment.status == "HEALTHY"
 
 
-def hostile() -> Iterator[Goal]:
-    """Bodies of a million values, one after the other, while the server's health is asked for all the time."""
-    path = f"http://127.0.0.1:{PORT}/together"
-    slowest, health = 0.0, list[float]()
-    with _watched(health):
-        for kind in ("[]", '""', "1"):
-            for key in ("queries", "vectors", "query", "vector"):
-                body = (f'{{"{key}": [' + ",".join([kind] * 1_000_000))[:3_900_000].rstrip(",") + "]}"
-                request = urllib.request.Request(f"{path}/v1/search", body.encode(), HEADERS)
-                began = time.perf_counter()
-                try:
-                    urllib.request.urlopen(request, timeout=60).close()
-                except urllib.error.HTTPError as error:
-                    error.close()
-                slowest = max(slowest, time.perf_counter() - began)
-    yield Goal("bodies of up to a million values: slowest answer, seconds", slowest, 1.0, "most")
-    yield Goal("the same: slowest /healthz meanwhile, milliseconds", 1e3 * max(health), 250.0, "most")
-
-
-@contextmanager
-def _watched(health: list[float]) -> Iterator[None]:
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(HEALTH_SECONDS):
-            began = time.perf_counter()
-            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/together/healthz", timeout=60):
-                health.append(time.perf_counter() - began)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def besieged() -> Iterator[Goal]:
+    """Hostile bodies, one after the other, while the server's health is asked for all the time."""
+    before, replies = _memory("together"), dict[str, hostile.Reply]()
+    with watched(f"http://127.0.0.1:{PORT}/together/healthz", HEALTH_SECONDS) as looks:
+        for name, body in hostile.bodies():
+            for path in hostile.PATHS:
+                replies[f"{name}, to {path}"] = hostile.post(PORT, f"/together{path}", body, HEADERS)
+        slow = hostile.post(PORT, "/together/v1/search", hostile.chunks(), HEADERS)
+    growth = _memory("together") / before - 1
+    wrong = [f"{name}: {reply.status}" for name, reply in replies.items() if not reply.refused]
+    title = f"{len(replies)} hostile bodies: share answered with a documented 4xx"
+    yield Goal(title, 1 - len(wrong) / len(replies), 1.0, "least", "; ".join(wrong[:3]))
+    name, slowest = max(replies.items(), key=lambda each: each[1].seconds)
+    yield Goal("the same: slowest answer, seconds", slowest.seconds, 1.0, "most", name)
+    title = f"a body in {hostile.CHUNKS:,} chunks of a byte: seconds until a documented answer"
+    most = RequestLimits().body_seconds + 1
+    yield Goal(title, slow.seconds if slow.documented else math.inf, most, "most", f"status {slow.status}")
+    seen = f"{len(looks.seconds):,} looks"
+    yield Goal("meanwhile: slowest /healthz, milliseconds", 1e3 * looks.slowest, 250.0, "most", seen)
+    yield Goal("meanwhile: growth of the ingress' memory", growth, 0.25, "most")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from rayhier.arrays import Values
+from rayhier.serve.models import ErrorBody
 
 TOKEN = "of-the-benchmark"
 """What every request carries."""
@@ -21,17 +24,37 @@ class Outcome:
     sent: float
     status: int
     seconds: float
-    whole: bool
-    retry: bool
-    """Whether a refusal had Retry-After."""
+    whole: bool = False
+    retry: bool = False
+    """Whether the answer had Retry-After."""
+    code: str | None = None
+    """Code of the error, where the answer is one as documented."""
+    lost: tuple[str, ...] = ()
+    """What an answer says it lacks that says it is partial."""
+
+    def unavailable(self, code: str) -> bool:
+        """Whether it is the documented 503 of a code."""
+        return self.status == 503 and self.retry and self.code == code
 
 
 @dataclass(frozen=True)
 class Load:
-    """Outcomes of a run, and how long it took."""
+    """Outcomes of the requests that were sent, how long the run took, and how many were to be sent."""
 
     outcomes: list[Outcome]
     seconds: float
+    asked: int
+
+    @property
+    def unsent(self) -> int:
+        """Requests that found no free connection."""
+        return self.asked - len(self.outcomes)
+
+    @property
+    def sent_rate(self) -> float:
+        """Requests a second that were sent, from the first to the last."""
+        times = [one.sent for one in self.outcomes]
+        return (len(times) - 1) / (max(times) - min(times)) if len(times) > 1 else 0.0
 
     def answered(self) -> list[Outcome]:
         """Requests that were answered 200."""
@@ -82,8 +105,20 @@ class Connection:
         self._streams = None
 
 
-Check = Callable[[dict[str, object]], bool]
+Check = Callable[[dict[str, Any]], bool]
 """Whether an answer is right."""
+
+
+def error_code(content: bytes) -> str | None:
+    """The code of an error as the API documents errors; None where the body is anything else.
+
+    >>> error_code(b'{"error": {"code": "overloaded", "message": "retry"}}'), error_code(b"Service Unavailable")
+    ('overloaded', None)
+    """
+    try:
+        return ErrorBody.model_validate_json(content).error.code
+    except ValidationError:
+        return None
 
 
 async def _one(connection: Connection, body: bytes, check: Check = lambda _: True) -> Outcome:
@@ -91,13 +126,15 @@ async def _one(connection: Connection, body: bytes, check: Check = lambda _: Tru
     try:
         async with asyncio.timeout(60):
             status, headers, content = await connection.ask(body)
+        seconds = time.perf_counter() - began
+        answer: dict[str, Any] = json.loads(content) if status == 200 else {"partial": False}
     except (OSError, EOFError, TimeoutError, ValueError):
         connection.close()
-        return Outcome(began, 0, time.perf_counter() - began, whole=False, retry=False)
-    seconds = time.perf_counter() - began
-    answer = json.loads(content) if status == 200 else {"partial": True}
-    whole = not answer["partial"] and check(answer)
-    return Outcome(began, status, seconds, whole=whole, retry="retry-after" in headers)
+        return Outcome(began, 0, time.perf_counter() - began)
+    whole = status == 200 and not answer["partial"] and check(answer)
+    lost = tuple(answer["lost"]) if answer["partial"] else ()
+    code = None if status == 200 else error_code(content)
+    return Outcome(began, status, seconds, whole, "retry-after" in headers, code, lost)
 
 
 def at_a_time(port: int, path: str, bodies: Sequence[bytes], clients: int) -> Load:
@@ -114,7 +151,7 @@ def at_a_time(port: int, path: str, bodies: Sequence[bytes], clients: int) -> Lo
 
         began = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(clients)))
-        return Load(outcomes, time.perf_counter() - began)
+        return Load(outcomes, time.perf_counter() - began, len(bodies))
 
     return asyncio.run(work())
 
@@ -130,8 +167,7 @@ def a_second(
 ) -> Load:
     """Send bodies, over and over, at a rate, whatever is answered; at most `most` are on their way at once.
 
-    A request that finds all connections taken is not sent and counts as without answer. `checks` say of each body's
-    answer whether it is right.
+    A request that finds all connections taken is not sent. `checks` say of each body's answer whether it is right.
     """
 
     async def work() -> Load:
@@ -146,18 +182,18 @@ def a_second(
             outcomes.append(await _one(connection, bodies[at], *checks[at : at + 1]))
             free.append(connection)
 
-        began = time.perf_counter()
-        for number in range(int(rate * seconds)):
-            wait = began + number / rate - time.perf_counter()
-            if wait > 0:
-                await asyncio.sleep(wait)
+        began, asked = time.perf_counter(), int(rate * seconds)
+        for number in range(asked):
+            await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
             if not free:
-                outcomes.append(Outcome(time.perf_counter(), 0, 0.0, whole=False, retry=False))
                 continue
             task = asyncio.create_task(send(free.pop(), number))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         await asyncio.gather(*tasks)
-        return Load(outcomes, time.perf_counter() - began)
+        taken = time.perf_counter() - began
+        for connection in free:
+            connection.close()
+        return Load(outcomes, taken, asked)
 
     return asyncio.run(work())

@@ -5,19 +5,25 @@ pair is read twice.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
+from typing import TypeVar
 
 import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.scores.fits import Fit
 
+P = TypeVar("P")
+S = TypeVar("S")
+T = TypeVar("T")
 LARGEST = 1e30
 """Largest score, so that no sum of squares of scores is infinite."""
 Score = Callable[[Ints, Ints], Floats | Values]
 """Queries [n] and rows [n] of their pools -> scores [n] of the pairs."""
+Asking = Generator[tuple[Ints, Ints], object, list["Spent"]]
+"""Yields the pairs of each round, queries [n] and rows [n], is sent their scores, and returns what they found."""
 
 
 class ScorerError(RuntimeError):
@@ -69,23 +75,24 @@ class Spending:
         Where a pool has fewer documents than the budget allows calls, all of them are read. ScorerError where the
         scorer fails.
         """
+        return driven(self.asking(queries), lambda pairs: within(self.seconds, lambda: score(*pairs)))
+
+    def asking(self, queries: Sequence[Asked]) -> Asking:
+        """Spend the calls of every query, with scores that the caller sends for each round's pairs."""
         states = [_State(asked) for asked in queries]
         each = self.budget // self.rounds
         for number in range(self.rounds):
             last = number == self.rounds - 1
             picks = [state.pick(self.budget - state.calls if last else each) for state in states]
-            self._read(score, states, picks)
+            row_N = np.concatenate([np.zeros(0, np.int64), *picks])
+            if not len(row_N):
+                continue
+            query_N = np.repeat(np.arange(len(picks)), [len(pick) for pick in picks])
+            score_N = checked((yield query_N, row_N), len(row_N))
+            ends = np.cumsum([len(pick) for pick in picks])[:-1]
+            for state, pick, own_S in zip(states, picks, np.split(score_N, ends), strict=True):
+                state.add(pick, own_S)
         return [state.spent() for state in states]
-
-    def _read(self, score: Score, states: "Sequence[_State]", picks: Sequence[Ints]) -> None:
-        query_N = np.repeat(np.arange(len(picks)), [len(pick) for pick in picks])
-        if not len(query_N):
-            return
-        row_N = np.concatenate(picks)
-        score_N = _checked(_within(self.seconds, lambda: score(query_N, row_N)), len(row_N))
-        ends = np.cumsum([len(pick) for pick in picks])[:-1]
-        for state, pick, own_S in zip(states, picks, np.split(score_N, ends), strict=True):
-            state.add(pick, own_S)
 
 
 class _State:
@@ -132,7 +139,18 @@ class _State:
         )
 
 
-def _checked(answer: object, count: int) -> Values:
+def driven(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
+    """Run a generator to its end, sending it the answer to all that it yields; returns what it returns."""
+    try:
+        asked = next(asking)
+        while True:
+            asked = asking.send(answer(asked))
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def checked(answer: object, count: int) -> Values:
     """Scores as float64 [count]; ScorerError where they are something else."""
     try:
         score_N = np.asarray(answer)
@@ -154,7 +172,7 @@ def _checked(answer: object, count: int) -> Values:
     return score_N
 
 
-def _within(seconds: float | None, call: Callable[[], object]) -> object:
+def within(seconds: float | None, call: Callable[[], object]) -> object:
     """Result of a call; ScorerError where it raises or takes longer than some seconds."""
     try:
         if seconds is None:

@@ -32,7 +32,10 @@ def matching(table: pa.Table, wanted: Filter) -> Bools:
         case Exists(field, there):
             return _bools(pc.is_valid(table[field]) if there else pc.is_null(table[field]))
         case OneOf(field, values):
-            return _bools(pc.is_in(table[field], pa.array(values, table[field].type)))
+            kind = table[field].type
+            # `is_in` compares bits, and zero has two kinds of them.
+            zeros = (0.0, -0.0) if pa.types.is_floating(kind) and 0 in values else ()
+            return _bools(pc.is_in(table[field], pa.array([*values, *zeros], kind)))
         case Bound(field, comparison, value):
             return _bools(pc.call_function(FUNCTIONS[comparison], [table[field], pa.scalar(value, table[field].type)]))
 

@@ -84,17 +84,20 @@ class WordScan:
         return mask_N
 
 
-def fused(dense: Ranking, parts: Sequence[Lexical], k: int, how: HybridSpec) -> Ranking:
+def fused(dense: Ranking, parts: Sequence[Lexical], k: int, how: HybridSpec, listed: int | None = None) -> Ranking:
     """The best k results of what vectors found and what BM25 found in the parts of an index, ties by id.
 
     `sum`: score by vectors + weight · BM25 / the query's best BM25, which is 0 for a document that BM25 did not find.
-    `rank`: 1 / (60 + rank) by vectors + the same by BM25, over all documents that either found. What was visited is
-    what the vectors' search visited.
+    `rank`: 1 / (60 + rank) by vectors + the same by BM25, over all documents that either found. Of those that BM25
+    found in all parts together, the best `listed` count; None: all. What was visited is what the vectors' search
+    visited.
     """
     rankings = [dense, *(part.ranking for part in parts)]
     documents, row_QF = joined([(one.documents, one.row_QK) for one in rankings])
     base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
     words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.ranking.score_QK for part in parts)], axis=1)
+    if listed is not None:
+        row_QF = np.where(_beyond(words_QF, listed), -1, row_QF)
     number_N = by_name(documents[ID])
     q = len(row_QF)
     score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
@@ -110,6 +113,14 @@ def fused(dense: Ranking, parts: Sequence[Lexical], k: int, how: HybridSpec) -> 
         score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[there[first_U[best]]]
     score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
     return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
+
+
+def _beyond(words_QF: Values, listed: int) -> Bools:
+    """Whether a document [q, f] comes after the query's best so many by BM25, ties not counted."""
+    if words_QF.shape[1] <= listed:
+        return np.zeros(words_QF.shape, dtype=bool)
+    least_Q = -np.partition(-words_QF, listed - 1, axis=1)[:, listed - 1]
+    return np.asarray((words_QF > 0) & (words_QF < least_Q[:, None]))
 
 
 def _score(base_U: Values, words_U: Values, how: HybridSpec) -> Values:

@@ -5,20 +5,20 @@ documents' vectors. `rnr` reads the best, `axn` and `adacur` spend the calls in 
 scores.spending).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayhier.arrays import Floats, Ints, Values
+from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.factors import Factors
 from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge
-from rayhier.scores.spending import Asked, Spending
+from rayhier.scores.spending import Asked, Spending, Spent, checked, driven, within
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.search.words import IndexedWords
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
@@ -34,6 +34,8 @@ LEXICAL = 0.3
 
 Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Queries and documents as texts, pair by pair -> scores [n]."""
+Asking = Generator[tuple[list[str], list[str]], object, Ranking]
+"""Yields queries and documents of each round, pair by pair, is sent their scores [n], and returns a ranking."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,15 @@ class Reranker:
 
         The results that were read come first, by score; scores of the others are estimates below these, and documents
         outside the pool follow as they were found. `budget` overrides the spec's. ScorerError where the cross-encoder
-        fails.
+        fails, or takes longer than `seconds` for a round.
         """
+        asking = self.asking(texts, query_QM, found, k, budget)
+        return driven(asking, lambda pairs: within(self.seconds, lambda: self.read(*pairs)))
+
+    def asking(
+        self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
+    ) -> Asking:
+        """Re-rank the pools of queries with scores that the caller sends for each round's pairs."""
         table = found.documents
         if not table.num_rows:
             return replace(found, calls_Q=np.zeros(len(texts), np.int64))
@@ -106,17 +115,18 @@ class Reranker:
             for text, query_M, row_P, base_P, found_K in zip(texts, query_QM, pools, bases, found.score_QK, strict=True)
         ]
 
-        def score(query_N: Ints, row_N: Ints) -> Values:
-            document_N = [int(pools[query][row]) for query, row in zip(query_N, row_N, strict=True)]
-            read: Values = np.asarray(
-                self.read([texts[query] for query in query_N], [bodies[row] for row in document_N])
-            )
-            base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
-            return read + self.beside * base_N if read.shape == base_N.shape else read
-
         calls = self.spec.budget if budget is None else budget
-        spending = Spending(calls, min(self.spec.rounds, calls), self.seconds)
-        spent = spending(score, asked)
+        rounds, sums = Spending(calls, min(self.spec.rounds, calls)).asking(asked), None
+        while True:
+            try:
+                query_N, row_N = rounds.send(sums)
+            except StopIteration as end:
+                spent: list[Spent] = end.value
+                break
+            document_N = [int(pools[query][row]) for query, row in zip(query_N, row_N, strict=True)]
+            answer = yield [texts[query] for query in query_N], [bodies[row] for row in document_N]
+            base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
+            sums = checked(answer, len(row_N)) + self.beside * base_N
         score_QK, row_QK = np.full((len(texts), k), -np.inf, np.float32), np.full((len(texts), k), -1)
         for query, (own, row_F) in enumerate(zip(spent, every, strict=True)):
             best, rest = row_F[own.row_P], slice(len(own.row_P), len(row_F))

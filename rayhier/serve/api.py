@@ -44,6 +44,8 @@ from rayhier.spec.search import Mode
 Note = Callable[[Answers], None]
 """What keeps count of answers."""
 log = logging.getLogger("ray.serve")
+LEAF_BYTES, ROUTED_BYTES = 8, 100
+"""Bytes of a leaf's number in an answer, and of what `explain` says of a leaf, about."""
 UNIT_WITHIN = 0.01
 """How far the length of a vector may be from 1 where similarity is cosine: clients round vectors to few bits."""
 SAID = {
@@ -57,7 +59,7 @@ SAID = {
     415: "The body is not application/json in UTF-8.",
     422: "The request is invalid; the message says where, and what is allowed.",
     500: "A defect in the server; its log has the error.",
-    503: "Too many requests at once, or a shard group did not answer a `strict` request; Retry-After: seconds to wait.",
+    503: "Too many requests at once, or a deployment did not answer a `strict` request; Retry-After: seconds to wait.",
     504: "No answer within limits.seconds.",
 }
 
@@ -84,7 +86,7 @@ class Backend(Protocol):
         """The leaves that each question visits, at most `beam`, in the order of visit."""
 
     def lost(self) -> Awaitable[list[str]]:
-        """Names of the shard groups that do not answer now."""
+        """Names of the shard groups that do not answer now, and `reranker` where the cross-encoder does not."""
 
 
 def api(
@@ -131,10 +133,17 @@ class _Ask:
     def k(self, given: int | None) -> int:
         return _within("k", self.index.k if given is None else given, self.limits.max_k)
 
-    def visits(self, given: int | None) -> int:
+    def visits(self, given: int | None, mode: Mode, calls: int) -> int:
         """Leaves that a search visits, at most."""
-        if given is not None and self.index.how == "level":
-            raise invalid(f"beam: got {given}, but this index is searched by a level of its tree; allowed: none")
+        if given is None:
+            return self.index.beam
+        whys = {
+            "this index is searched by a level of its tree": self.index.how == "level",
+            "mode is bm25, which visits no leaves": mode == "bm25",
+            "this index re-ranks documents of all leaves": calls > 0 and self.index.pool == "all",
+        }
+        for why in (why for why, holds in whys.items() if holds):
+            raise invalid(f"beam: got {given}, but {why}; allowed: none")
         return self.beam(given)
 
     def beam(self, given: int | None) -> int:
@@ -154,8 +163,6 @@ class _Ask:
             raise invalid(f"mode: got {asked.mode!r}; allowed: {allowed}")
         if asked.mode != "dense" and not is_text:
             raise invalid(f"mode: got {asked.mode!r} with a vector, which has no words; allowed: dense, or a text")
-        if asked.mode == "bm25" and asked.beam is not None:
-            raise invalid(f"beam: got {asked.beam}, but mode is bm25, which visits no leaves; allowed: none")
         return asked.mode
 
     def calls(self, asked: SearchRequest | BatchRequest) -> int:
@@ -173,7 +180,11 @@ class _Ask:
                 raise invalid(f"{name}: got a vector, which no cross-encoder reads; allowed: with a text")
         if not is_text or self.index.rerank == "none":
             return 0
-        return _within("budget", self.index.budget if asked.budget is None else asked.budget, self.limits.max_budget)
+        budget = self.index.budget if asked.budget is None else asked.budget
+        questions, most = 1 if isinstance(asked, SearchRequest) else len(asked.queries or []), self.limits.max_calls
+        if budget <= self.limits.max_budget and budget * questions > most:
+            raise invalid(f"budget: got {budget} for each of {questions} questions; allowed: {most} in all")
+        return _within("budget", budget, self.limits.max_budget)
 
     def shown(self, include: Sequence[Part] | None) -> Shown:
         """What a response shows of documents."""
@@ -235,9 +246,9 @@ def _health(app: FastAPI, engine: Backend) -> None:
 
     @app.get(
         "/readyz",
-        summary="Check that every shard group answers a search",
+        summary="Check that every shard group answers a search, and the cross-encoder",
         response_model=Health,
-        responses={503: {"model": Health, "description": "Some shard groups do not answer; `lost` names them."}},
+        responses={503: {"model": Health, "description": "Some deployments do not answer; `lost` names them."}},
         tags=["health"],
     )
     async def readyz() -> JSONResponse:
@@ -249,7 +260,8 @@ def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse, n
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
         wanted, mode, calls = ask.wanted(asked.filter), ask.mode(asked), ask.calls(asked)
-        given = await engine.search(ask.one(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, calls, mode)
+        beam = ask.visits(asked.beam, mode, calls)
+        given = await engine.search(ask.one(asked), ask.k(asked.k), beam, wanted, calls, mode)
         note(given)
         (body,) = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
         return SearchResponse(**dict(body), mode=mode, version=index.version, ms=given.ms)
@@ -257,7 +269,8 @@ def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse, n
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
         wanted, mode, calls = ask.wanted(asked.filter), ask.mode(asked), ask.calls(asked)
-        given = await engine.search(ask.many(asked), ask.k(asked.k), ask.visits(asked.beam), wanted, calls, mode)
+        beam = ask.visits(asked.beam, mode, calls)
+        given = await engine.search(ask.many(asked), ask.k(asked.k), beam, wanted, calls, mode)
         note(given)
         bodies = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
         return BatchResponse(answers=bodies, mode=mode, version=index.version, ms=given.ms)
@@ -296,25 +309,31 @@ async def _bodies(given: Answers, shown: Shown, *, strict: bool, explain: bool) 
     names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
-    results = sum(len(answer.hits) for answer in given.answers)
-    bodies = await beside(results, _all, given, shown)
-    return [_explained(body, given, row) for row, body in enumerate(bodies)] if explain else bodies
+    parts = sum(len(answer.hits) + len(answer.leaves) for answer in given.answers)
+    return await beside(parts, _all, given, shown, explain=explain)
 
 
-def _all(given: Answers, shown: Shown) -> list[AnswerBody]:
-    return [_one(answer, lost, shown) for answer, lost in zip(given.answers, given.lost, strict=True)]
+def _all(given: Answers, shown: Shown, *, explain: bool) -> list[AnswerBody]:
+    return [
+        _one(answer, lost, shown, _explained(answer, given, row, shown) if explain else None)
+        for row, (answer, lost) in enumerate(zip(given.answers, given.lost, strict=True))
+    ]
 
 
-def _explained(body: AnswerBody, given: Answers, row: int) -> AnswerBody:
+def _explained(answer: Answer, given: Answers, row: int, shown: Shown) -> Explanation:
     routed = [] if given.routes is None else _leaves(given.routes, row)
-    scanned, widened = given.answers[row].scored, max(0, len(body.visited.leaves) - len(routed))
-    return body.model_copy(update={"explain": Explanation(leaves=routed, scanned=scanned, widened=widened)})
+    shown.spend(ROUTED_BYTES * len(routed))
+    widened, rows = max(0, len(answer.leaves) - len(routed)), given.rows[row] if given.rows else 0
+    return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=rows)
 
 
-def _one(answer: Answer, lost: list[str], shown: Shown) -> AnswerBody:
+def _one(answer: Answer, lost: list[str], shown: Shown, explain: Explanation | None) -> AnswerBody:
+    shown.spend(LEAF_BYTES * len(answer.leaves))
     results = [shown(hit) for hit in answer.hits]
     visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
-    return AnswerBody(results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls, explain=None)
+    return AnswerBody(
+        results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls, explain=explain
+    )
 
 
 def _say_token(app: FastAPI) -> None:

@@ -21,7 +21,7 @@ PASSED_ON = 10_000
 UNLIMITED = -1
 DRAINS = 5.0
 """Seconds beyond those of a request that a replica has to finish what it has begun, before Serve ends it."""
-KEYS = {"k": "search.k", "beam": "search.beam", "budget": "search.rerank.budget"}
+KEYS = {"k": "search.k", "beam": "search.beam", "budget": "search.rerank.budget", "calls": "search.rerank.budget"}
 """Keys of the spec whose values requests have by default, by the names of their limits."""
 RETRY = BackpressureConfig(retry_after_s=1)
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
@@ -77,7 +77,11 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))
     reads = 0 if search.rerank.type == "none" else search.rerank.budget
     limited = (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam))
-    for name, most, default in (*limited, ("budget", args.limits.max_budget, reads)):
+    for name, most, default in (
+        *limited,
+        ("budget", args.limits.max_budget, reads),
+        ("calls", args.limits.max_calls, reads),
+    ):
         if default > most:
             raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
     return version, manifest, split(manifest.counts, args.shard_groups)

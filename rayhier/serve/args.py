@@ -25,13 +25,15 @@ class RequestLimits(_Args):
     max_k: Count = 1_000
     """Most results for a query."""
     max_beam: Count = 1_024
-    """Most leaves that a query visits."""
+    """Most leaves that a query may ask to visit; one with a filter visits more, up to the spec's `search.widest`."""
     max_budget: Count = 1_000
     """Most documents that the cross-encoder reads for a query."""
+    max_calls: Count = 6_400
+    """Most documents that it reads for all queries of one request."""
     max_query: Count = 10_000
     """Most characters in a query."""
     max_answer_bytes: Count = 10_000_000
-    """Most bytes of the results in one answer, about; a request that would get more is refused."""
+    """Most bytes in one answer, about; a request that would get more is refused."""
     queue_seconds: Seconds = 0.05
     """Seconds that a question may wait for others, reckoned from how many are there and how fast they are answered;
     where a line stands for a tenth of a second, a question that would wait for longer is answered 503."""
@@ -67,7 +69,8 @@ class ServeArgs(_Args):
     encoder_precision: Precision = "float32"
     """Number format that queries are encoded in: in bfloat16 an answer depends on how queries were batched."""
     reranker_seconds: Seconds = 20.0
-    """Seconds that the cross-encoder may take for a round of a request before it counts as lost."""
+    """Seconds that the cross-encoder may take for all calls of a request, before the answer goes without it; where
+    those of other requests would take half of it, a request is answered 503."""
     reranker_threads: Count = 1
     """Threads that torch scores pairs with, in each replica of the reranker."""
     encoder_threads: Count = 1

@@ -3,13 +3,16 @@
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 
 Every failure to get an answer is an `ApiError`; its status is 0 where no server answered. A question that no server
-could answer, text where a list belongs for instance, is a ValueError before anything is sent.
+could answer, text where a list belongs for instance, is a ValueError before anything is sent. An answer that points to
+another address is not followed, since a token belongs to one server: it is an ApiError that names the address.
 """
 
 import asyncio
 import json
+import math
 import operator
 import random
+import re
 import time
 import urllib.error
 import urllib.request
@@ -31,6 +34,15 @@ PAUSE_SECONDS = 0.25
 """Least pause before the first retry; every further one is at least twice as long."""
 LONGEST_PAUSE_SECONDS = 30.0
 """A server that asks for a longer pause than this is not asked again."""
+HANDLERS = (
+    urllib.request.ProxyHandler,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.HTTPErrorProcessor,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.UnknownHandler,
+)
+"""Those of urllib but the one that follows an answer elsewhere, which would take the token along."""
 
 Question = str | Sequence[SupportsFloat]
 """A question as text, or as its vector: a list, a tuple or an array of numbers."""
@@ -49,7 +61,12 @@ class Client:
             raise ValueError(f"url: got {url!r}; allowed: http://… or https://…")
         self.url, self.timeout, self.retries = url.rstrip("/"), timeout, retries
         self._headers = {"Content-Type": "application/json"}
+        self._opener = urllib.request.OpenerDirector()
+        for handler in HANDLERS:
+            self._opener.add_handler(handler())
         if token is not None:
+            if not re.fullmatch("[!-~]+", token):
+                raise ValueError("token: got what no server takes; allowed: printable ASCII characters, no spaces")
             self._headers["Authorization"] = f"Bearer {token}"
 
     def search(
@@ -121,7 +138,7 @@ class Client:
         request = urllib.request.Request(self.url + path, data, self._headers)  # noqa: S310 checked in __init__
         status, said = 0, b""
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:  # noqa: S310
+            with self._opener.open(request, timeout=self.timeout) as answer:
                 status = answer.status
                 said = answer.read()
             return response.model_validate_json(said)
@@ -245,14 +262,14 @@ def _asked(
     if isinstance(include, str):
         raise ValueError(f"include: got text {include!r}; allowed: a list of title, text, fields")
     parts: dict[str, Any] = {} if include is None else {"include": list(include)}
-    parts |= {} if wanted is None else {"filter": wanted}
+    parts |= {} if wanted is None else {"filter": _json(wanted, "filter")}
     return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(strict)}
 
 
 def _how(mode: Mode | None, rerank: bool | None, budget: SupportsIndex | None, *, explain: bool) -> dict[str, Any]:
     """What a request has where a mode, re-ranking or an explanation is asked for."""
     given = {"mode": mode, "rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain) or None}
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: _json(value, name) for name, value in given.items() if value is not None}
 
 
 def _kind(question: Question, text: str, vector: str) -> str:
@@ -267,11 +284,38 @@ def _plain(question: Question) -> str | list[float]:
         numbers = list(question)
         if not any(isinstance(number, str | bytes) for number in numbers) and not isinstance(question, bytes):
             plain = [float(number) for number in numbers]
-            if plain:
+            if plain and all(map(math.isfinite, plain)):
                 return plain
-    except TypeError:
+    except (TypeError, OverflowError):
         pass
-    raise ValueError(f"question: got {repr(question)[:ANSWER_SHOWN]}; allowed: a text, or a list of numbers")
+    raise ValueError(f"question: got {_shown(question)}; allowed: a text, or a list of finite numbers")
+
+
+def _json(given: Any, place: str) -> Any:
+    """A value as JSON has it, given with numpy's numbers and arrays or without; ValueError that names the place."""
+    plain = given.tolist() if hasattr(given, "tolist") else given
+    try:
+        match plain:
+            case None | str() | bool():
+                return plain
+            case int() | float() if math.isfinite(plain):
+                return plain
+            case list() | tuple():
+                return [_json(one, f"{place}[{number}]") for number, one in enumerate(plain)]
+            case Mapping() if all(isinstance(key, str) for key in plain):
+                return {key: _json(one, f"{place}.{key}") for key, one in plain.items()}
+    except (OverflowError, RecursionError):
+        pass  # a whole number beyond every float, lists without end
+    allowed = "text, finite numbers, true, false, null, lists, and objects whose keys are text"
+    raise ValueError(f"{place[:ANSWER_SHOWN]}: got {_shown(given)}; allowed: {allowed}")
+
+
+def _shown(given: object) -> str:
+    """What was given, in few characters."""
+    try:
+        return repr(given)[:ANSWER_SHOWN]
+    except (ValueError, RecursionError):
+        return "what is too large to show"
 
 
 def _count(name: str, given: SupportsIndex | None) -> int | None:
@@ -301,6 +345,9 @@ def _pause(error: ApiError, retry: int) -> float | None:
 def _refusal(error: urllib.error.HTTPError) -> ApiError:
     again = error.headers.get("Retry-After")
     headers = None if again is None else {"Retry-After": again}
+    if 300 <= error.code < 400:
+        pointed = error.headers.get("Location", "nowhere")[:ANSWER_SHOWN]
+        return ApiError(error.code, "redirect", f"{error.url}: points to {pointed}; redirects are not followed")
     try:
         said = error.read().decode(errors="replace")
     except (OSError, HTTPException):

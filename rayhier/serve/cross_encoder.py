@@ -1,6 +1,7 @@
 """The deployment that scores pairs of a query and a document, for requests that re-rank."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,8 +16,10 @@ from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate
 
-PAIRS = 512
-"""Pairs of several requests that are scored together, at most."""
+PAIRS = 128
+"""Pairs that are scored together, at most, of one request or of several."""
+HUNG_SECONDS = 120.0
+"""Seconds of work on such pairs after which Serve starts another replica in place of this one."""
 
 
 class CrossEncoderReplica:
@@ -34,17 +37,36 @@ class CrossEncoderReplica:
         # One thread: torch's own threads do the work. The replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "score")
         self._batches: Batches[tuple[Sequence[str], Sequence[str]], Floats] = Batches(self._scored, PAIRS)
+        self._at_work: asyncio.Future[Floats] | None = None
+        self._since, self._pings = 0.0, 0
 
     async def score(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
         """Scores [n] of pairs, in their order."""
-        scores, _ = await self._batches((queries, items), len(queries))
-        return scores
+        parts = [slice(start, start + PAIRS) for start in range(0, len(queries), PAIRS)]
+        scored = await asyncio.gather(
+            *(self._batches((queries[part], items[part]), len(queries[part])) for part in parts)
+        )
+        return np.concatenate([np.zeros(0, np.float32), *(score_N for score_N, _ in scored)])
 
     async def ping(self) -> None:
-        """Return once the scorer is free; an answer means that this replica scores."""
-        await self.score(["ready"], ["ready"])
+        """Return once pairs are scored: those that are at work, else one that was never asked."""
+        if self._at_work is not None:
+            await asyncio.shield(self._at_work)
+            return
+        self._pings += 1
+        await self.score([f"ready {self._pings}"], ["ready"])
+
+    async def check_health(self) -> None:
+        """Called by Serve every ten seconds; RuntimeError, after which it starts another replica, where work hangs."""
+        if self._at_work is not None and time.monotonic() - self._since > HUNG_SECONDS:
+            raise RuntimeError(f"{PAIRS} pairs at most were not scored within {HUNG_SECONDS:g} s")
 
     async def _scored(self, asked: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[Floats]:
         queries, items = ([text for one in asked for text in one[side]] for side in (0, 1))
-        score_N = await asyncio.get_running_loop().run_in_executor(self._thread, self._scorer, queries, items)
+        self._since = time.monotonic()
+        self._at_work = asyncio.get_running_loop().run_in_executor(self._thread, self._scorer, queries, items)
+        try:
+            score_N = await self._at_work
+        finally:
+            self._at_work = None
         return np.split(score_N, np.cumsum([len(one[0]) for one in asked])[:-1])

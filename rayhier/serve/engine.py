@@ -25,6 +25,7 @@ from rayhier.search.widen import Goal, Widening
 from rayhier.serve.admission import Admission
 from rayhier.serve.batching import Batches
 from rayhier.serve.beside import beside
+from rayhier.serve.errors import LostError
 from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import Mode
@@ -34,10 +35,6 @@ TOGETHER = 64
 """Questions of several requests that are encoded and routed together, at most, where nothing else is said."""
 Questions = Sequence[str] | Floats
 """Questions as texts, or as their vectors [q, m]."""
-
-
-class LostError(Exception):
-    """A group of shards does not answer."""
 
 
 class Group(Protocol):
@@ -111,6 +108,8 @@ class Answers:
     ms: dict[str, float]
     routes: Routes | None = None
     """How the questions were routed, before any of them visited more leaves."""
+    rows: Sequence[int] = ()
+    """Rows in the leaves that each question visited, those too that no filter lets through."""
 
 
 class Engine:
@@ -121,18 +120,19 @@ class Engine:
         model: Model,
         groups: Sequence[Group],
         total: int,
-        rows: int | None = None,
+        counts: Sequence[int],
         reranking: Reranking | None = None,
         queue_seconds: float = math.inf,
         noted: Callable[[int], None] = lambda _: None,
         together: int = TOGETHER,
     ) -> None:
-        """Take groups that hold `total` documents together, and as many rows where these are not more.
+        """Take groups that hold `total` documents together, and so many rows in each leaf.
 
         Questions that would wait for longer than `queue_seconds`, where a line has stood for a while, are refused.
         `noted` is called with the size of each batch.
         """
-        self.model, self.groups, self.total, self.rows = model, groups, total, rows or total
+        self.model, self.groups, self.total = model, groups, total
+        self.counts, self.rows = np.array(counts, dtype=np.int64), sum(counts)
         self.reranking = reranking
         self.batches: Batches[tuple[Questions, int], Routes] = Batches(self._routed, together, noted=noted)
         self.admission = Admission(queue_seconds)
@@ -159,7 +159,10 @@ class Engine:
         how = self.model.comparing
         if self.reranking is not None and budget and self.reranking.everywhere:
             beam = self.model.router.n_leaves
-        pool = None if self.reranking is None or not budget else max(k, self.reranking.pool(self.rows))
+        pool = None
+        if self.reranking is not None and budget:
+            self.reranking.admission.check()
+            pool = max(k, self.reranking.pool(self.rows))
         with self.admission(len(questions)):
             routes = await (self._gathered(questions, beam) if how is None else self._compared(questions, how))
             scanning = time.perf_counter()
@@ -177,7 +180,8 @@ class Engine:
             ms["rerank"] = 1e3 * (time.perf_counter() - scanned)
         each = await beside(ranking.row_QK.size, answers, ranking, leaves_QB, self.total, k)
         ms["total"] = 1e3 * (time.perf_counter() - began)
-        return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()}, routes)
+        rows_Q = np.where(leaves_QB >= 0, self.counts[leaves_QB], 0).sum(axis=1)
+        return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows_Q.tolist())
 
     async def route(self, questions: Questions, beam: int) -> Routes:
         """The leaves of each question, at most `beam`; InputError where the router reads tokens but got vectors."""
@@ -203,9 +207,12 @@ class Engine:
         return [whole.of(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
     async def lost(self) -> list[str]:
-        """Names of the shard groups that do not answer now."""
-        there = await asyncio.gather(*(group.answers() for group in self.groups))
-        return [group.name for group, answering in zip(self.groups, there, strict=True) if not answering]
+        """Names of the shard groups that do not answer now, and of the cross-encoder."""
+        asked = {group.name: group.answers() for group in self.groups}
+        if self.reranking is not None:
+            asked[RERANKER] = self.reranking.answers()
+        there = await asyncio.gather(*asked.values())
+        return [name for name, answering in zip(asked, there, strict=True) if not answering]
 
     async def _compared(self, questions: Questions, how: Comparing) -> Routes:
         """No leaves, but what a search by a level compares documents with."""
@@ -260,7 +267,7 @@ class Engine:
         (ranking, leaves_QB, gone), (found, lost) = await asyncio.gather(near, words)
         lexical = [part for _, part in found]
         rows = ranking.row_QK.size + sum(part.base_QK.size for part in lexical)
-        ranking = await beside(rows, fused, ranking, lexical, fetch, how)
+        ranking = await beside(rows, fused, ranking, lexical, fetch, how, depth)
         return ranking, leaves_QB, [sorted({*one, *two}) for one, two in zip(gone, lost, strict=True)]
 
     async def _near(

@@ -16,6 +16,10 @@ class ApiError(Exception):
         self.status, self.code, self.message, self.headers = status, code, message, headers
 
 
+class LostError(Exception):
+    """A deployment gave no answer; its name is the message."""
+
+
 def invalid(message: str) -> ApiError:
     """Error 422: a request asks for what is not allowed."""
     return ApiError(422, "invalid", message)

@@ -41,11 +41,11 @@ async def _input(_: Request, error: InputError) -> JSONResponse:
 
 
 async def _http(request: Request, error: HTTPException) -> JSONResponse:
-    said = error.detail
+    said, method, path = error.detail, request.method[:NAME_SHOWN], request.url.path[:NAME_SHOWN]
     if error.status_code == 404:
-        said = f"{request.url.path[:NAME_SHOWN]}: no such path; /openapi.json lists all paths"
+        said = f"{path}: no such path; /openapi.json lists all paths"
     elif error.status_code == 405:
-        said = f"{request.method} {request.url.path}: got {request.method}; allowed: {(error.headers or {})['Allow']}"
+        said = f"{method} {path}: got {method}; allowed: {(error.headers or {})['Allow']}"
     return respond(ApiError(error.status_code, CODES.get(error.status_code, "invalid"), said, error.headers))
 
 

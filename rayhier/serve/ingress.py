@@ -1,19 +1,14 @@
 """The deployment that takes requests: the model, and a handle for each group of shards."""
 
-import asyncio
 import contextlib
-import contextvars
-import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import torch
 from fastapi import FastAPI
-from ray.exceptions import RayActorError, RayError
-from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from rayhier.arrays import Floats, Ints
@@ -25,28 +20,26 @@ from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.batching import Batches
-from rayhier.serve.engine import TOGETHER, Answers, Engine, LostError
-from rayhier.serve.errors import overloaded
+from rayhier.serve.engine import TOGETHER, Answers, Engine
 from rayhier.serve.models import IndexResponse
-from rayhier.serve.reranking import Reranking
+from rayhier.serve.remote import Remote
+from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.serve.seen import Seen
 from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version
 from rayhier.spec.filter import Filter
+from rayhier.spec.search import NoRerank
 from rayhier.storage import current
 from rayhier.storage.leaf_map import Manifest
 from rayhier.storage.paths import locate
 
-PING_SECONDS = 2.0
-AGAIN_SECONDS = 1.0
-ANOTHER_SECONDS = 1.0
-"""Seconds that another replica may take for what one was asked that has died: no other may be there."""
+RERANKER_PING = 5.0
+"""Seconds that the cross-encoder may take for the pairs that it is at work on."""
 AT_ONCE = 2
 """Calls of a group that are on their way at once, where requests are asked together."""
 Scan = tuple[Floats, Ints, int, Filter | None, bool]
 """Queries [q, m], their leaves [q, β], results wanted, a filter, and whether documents are whole."""
 T = TypeVar("T")
-log = logging.getLogger("ray.serve")
 
 
 @dataclass(frozen=True)
@@ -59,23 +52,22 @@ class ShardRange:
 
 @dataclass
 class HandleGroup:
-    """A shard group behind a deployment's handle.
+    """A shard group behind a deployment, which answers within some seconds or is lost."""
 
-    What a replica that dies was asked is asked once more. Where that fails too, or no answer comes in time, the group
-    counts as lost, and no request waits for it, until it answers a ping.
-    """
-
-    name: str
+    remote: Remote
     leaves: range
-    handle: DeploymentHandle
     seconds: float
     noted: Callable[[int], None] = lambda _: None
     together: int = TOGETHER
     at_once: int = AT_ONCE
-    _back: "asyncio.Task[None] | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self._batches: Batches[Scan, Ranking] = Batches(self._scanned, self.together, self.at_once, self.noted)
+
+    @property
+    def name(self) -> str:
+        """Name of the deployment."""
+        return self.remote.name
 
     async def scan(
         self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
@@ -93,56 +85,42 @@ class HandleGroup:
         """Rankings of several requests' queries, by one call of the group."""
         _, _, k, wanted, whole = asked[0]
         query_QM, leaves_QB = (np.concatenate(own) for own in zip(*((one[0], one[1]) for one in asked), strict=True))
-        ranking = await self._asked(lambda: self.handle.scan.remote(query_QM, leaves_QB, k, wanted, whole=whole))
+        ranking = await self._asked(lambda handle: handle.scan.remote(query_QM, leaves_QB, k, wanted, whole=whole))
         return split(ranking, [len(one[0]) for one in asked])
 
     async def level(
         self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
     ) -> Shortlist:
         """The group's shortlist of each query by a level of the tree; LostError where no answer comes in time."""
-        return await self._asked(lambda: self.handle.level.remote(query, results, wanted, whole=whole))
+        return await self._asked(lambda handle: handle.level.remote(query, results, wanted, whole=whole))
 
     async def words(
         self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
     ) -> Lexical:
         """The group's best results of each query by BM25; LostError where no answer comes in time."""
-        return await self._asked(lambda: self.handle.words.remote(list(texts), query_QM, k, wanted, whole=whole))
-
-    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
-        if self._back is not None and not self._back.done():
-            raise LostError(self.name)
-        try:
-            async with asyncio.timeout(self.seconds):
-                return await self._of_any(ask)
-        except BackPressureError:
-            raise overloaded(f"{self.name} has too many requests waiting; retry in a second") from None
-        except (RayError, RayServeException, TimeoutError) as error:
-            log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
-            self._back = asyncio.create_task(self._until_it_answers(), context=contextvars.Context())
-            raise LostError(self.name) from None
-
-    async def _of_any(self, ask: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await ask()
-        except RayActorError:
-            async with asyncio.timeout(ANOTHER_SECONDS):
-                return await ask()
+        return await self._asked(lambda handle: handle.words.remote(list(texts), query_QM, k, wanted, whole=whole))
 
     async def answers(self) -> bool:
-        """Whether a replica of the group answers a search now; one that is too busy for it does."""
-        try:
-            async with asyncio.timeout(PING_SECONDS):
-                await self.handle.ping.remote()
-        except BackPressureError:
-            return True
-        except (RayError, RayServeException, TimeoutError):
-            return False
-        return True
+        """Whether a replica of the group answers a search now."""
+        return await self.remote.answers()
 
-    async def _until_it_answers(self) -> None:
-        while not await self.answers():
-            await asyncio.sleep(AGAIN_SECONDS)
-        log.warning("%s answers again", self.name)
+    async def _asked(self, ask: Callable[[DeploymentHandle], Awaitable[T]]) -> T:
+        return await self.remote.ask(ask, self.seconds)
+
+
+@dataclass(frozen=True)
+class HandleScores:
+    """The cross-encoder behind its deployment."""
+
+    remote: Remote
+
+    async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
+        """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
+        return await self.remote.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
+
+    async def answers(self) -> bool:
+        """Whether a replica scores pairs now."""
+        return await self.remote.answers()
 
 
 class Ingress:
@@ -165,9 +143,8 @@ class Ingress:
         self._seen = seen
         groups = [
             HandleGroup(
-                part.name,
+                Remote(part.name, handle),
                 part.leaves,
-                handle,
                 args.shard_seconds,
                 partial(seen.batched, "scan"),
                 args.together,
@@ -183,7 +160,7 @@ class Ingress:
             model,
             groups,
             manifest.documents,
-            manifest.rows,
+            manifest.counts,
             reranking,
             args.limits.queue_seconds,
             partial(seen.batched, "encode"),
@@ -223,22 +200,19 @@ def open_reranking(version: Version, handle: DeploymentHandle, seconds: float) -
     for artifact in found.values():
         artifact.verify()
 
-    async def score(queries: Sequence[str], items: Sequence[str]) -> Floats:
-        async with asyncio.timeout(seconds):
-            answer: Floats = await handle.score.remote(list(queries), list(items))
-            return answer
-
     def unasked(*_: object) -> Floats:
         raise AssertionError("replaced by each request's own")
 
     with version.reading() as leaf_map:
         reranker = open_reranker(now.spec, found, leaf_map, unasked)
-    return None if reranker is None else Reranking(reranker, score)
+    remote = Remote(RERANKER, handle, RERANKER_PING, RERANKER_PING)
+    return None if reranker is None else Reranking(reranker, HandleScores(remote), seconds)
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
     """The answer to `GET /v1/index`."""
     spec = version.now.spec
+    rerank = spec.search.rerank
     return IndexResponse(
         name=spec.name,
         version=version.number,
@@ -255,8 +229,9 @@ def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list
         precision=precision,
         fields=dict(spec.corpus.field_types),
         k=spec.search.k,
-        rerank=spec.search.rerank.type,
-        budget=0 if spec.search.rerank.type == "none" else spec.search.rerank.budget,
+        rerank=rerank.type,
+        budget=0 if isinstance(rerank, NoRerank) else rerank.budget,
+        pool=None if isinstance(rerank, NoRerank) else rerank.pool,
         how=spec.search.how,
         mode=spec.search.mode,
         modes=list(spec.search.modes),

@@ -115,7 +115,7 @@ class SearchRequest(_Request):
     include: Include | None = None
     """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
-    """Answer 503 instead of a partial answer where a shard group does not answer."""
+    """Answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
 
 
 class BatchRequest(_Request):
@@ -143,7 +143,7 @@ class BatchRequest(_Request):
     include: Include | None = None
     """Parts of the documents found that the answer shows; the others are null. Default: all."""
     strict: bool = False
-    """Answer 503 instead of a partial answer where a shard group does not answer."""
+    """Answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
 
 
 class RouteRequest(_Request):
@@ -211,6 +211,8 @@ class Explanation(_Body):
     """Rows scored: a document in two of the leaves counts twice; with a filter, those that match."""
     widened: int
     """Leaves visited beyond these, since too few documents matched the filter."""
+    rows: int
+    """Rows in all leaves visited; `scanned` of them match the filter. Leaves visited again count once here."""
 
 
 class AnswerBody(_Body):
@@ -221,7 +223,7 @@ class AnswerBody(_Body):
     partial: bool
     """Whether results are missing: a shard group that holds leaves of this question did not answer."""
     lost: list[str]
-    """Names of the shard groups that did not answer, and `reranker` where an answer is not re-ranked for its want."""
+    """Names of the shard groups that did not answer, and `reranker` where no cross-encoder re-ranked the answer."""
     calls: int | None
     """Documents that the cross-encoder read; null where the answer is not re-ranked."""
     explain: Explanation | None
@@ -322,6 +324,9 @@ class IndexResponse(_Body):
     """How results are re-ranked by a cross-encoder: none, rnr, axn or adacur."""
     budget: int
     """Documents that the cross-encoder reads for a question; 0 where there is none."""
+    pool: int | Literal["leaves", "all"] | None
+    """Documents of which it reads these: of the leaves that a question visits, the best so many, or all of the index,
+    whose questions visit all leaves. Null where there is none."""
     how: Literal["leaves", "level"]
     """Whether a question visits leaves, or is compared with all documents by a level of the tree."""
     mode: Mode
@@ -335,11 +340,11 @@ class IndexResponse(_Body):
 
 
 class Health(_Body):
-    """Whether every shard group answers, so that answers are complete."""
+    """Whether every shard group answers, and the cross-encoder where there is one, so that answers are complete."""
 
     ready: bool
     lost: list[str]
-    """Names of the shard groups that do not answer."""
+    """Names of the shard groups that do not answer, and `reranker` where the cross-encoder does not."""
 
 
 class ErrorDetail(_Body):

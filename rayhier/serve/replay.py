@@ -1,6 +1,7 @@
 """`python -m rayhier.serve.replay QUERIES`: asks a server many questions: how near exact its answers are, how fast.
 
-Exact is what the same server finds when a question visits every leaf.
+Exact is what the same server finds when a question visits every leaf. Where the index re-ranks, both are compared
+before that; the times are those of questions as they are served.
 """
 
 import argparse
@@ -20,14 +21,16 @@ KEYS = ("query", "text", "question")
 """Keys of a JSON line that may hold a question."""
 MOST = 100_000
 """Questions that are asked, at most."""
+PATIENCE = 5
+"""How often a question that is not timed is asked again where the server is busy."""
 
 
 @dataclass(frozen=True)
 class Replayed:
     """One question's answers: as the server searches, and with every leaf visited."""
 
-    recall: float
-    """Share of the exact results that were found."""
+    recall: float | None
+    """Share of the exact results that were found; None where there are none."""
     ms: float
     """Milliseconds until the answer was there."""
     visited: float
@@ -48,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         questions = read_questions(given.queries)
         token = None if given.token_file is None else given.token_file.read_text().strip()
-        client = Client(given.url, token)
+        client, hasty = Client(given.url, token, retries=PATIENCE), Client(given.url, token, retries=0)
         index = client.index()
-        found = replay(client, index, questions, given.k, given.beam, max(1, given.clients))
+        found = replay(hasty, client, index, questions, given.k, given.beam, max(1, given.clients))
     except (ApiError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -80,24 +83,58 @@ def read_questions(path: Path) -> list[str]:
 
 
 def replay(
-    client: Client, index: IndexResponse, questions: Sequence[str], k: int, beam: int | None, clients: int
-) -> list[Replayed]:
-    """Ask every question twice: as the server searches, and exactly. ValueError where it may not be asked exactly."""
-    if index.how == "level":
-        raise ValueError("this index is searched by a level of its tree, which visits all documents already")
-    most = int(str(index.limits["max_beam"]))
-    if most < index.leaves:
-        raise ValueError(f"limits.max_beam is {most}, but exact search visits {index.leaves} leaves; raise the limit")
+    hasty: Client,
+    client: Client,
+    index: IndexResponse,
+    questions: Sequence[str],
+    k: int,
+    beam: int | None,
+    clients: int,
+) -> list[Replayed | None]:
+    """Ask every question as the server searches, and exactly; None where it refused one that was timed.
 
-    def asked(question: str) -> Replayed:
-        answer, ms = _timed(lambda: client.search(question, k, beam))
-        exact = client.search(question, k, index.leaves)
-        wanted = {result.id for result in exact.results}
-        hits = sum(result.id in wanted for result in answer.results)
-        return Replayed(hits / max(1, len(wanted)), ms, answer.visited.fraction, answer.partial)
+    `hasty` asks what is timed, and never twice. ValueError where none may be asked exactly, or all were refused.
+    """
+    _check(index)
+    plain = None if index.rerank == "none" else False
+
+    def asked(question: str) -> Replayed | None:
+        try:
+            answer, ms = _timed(lambda: hasty.search(question, k, beam))
+        except ApiError as error:
+            if error.status == 503:
+                return None
+            raise
+        scanned = answer if plain is None else client.search(question, k, beam, rerank=plain, strict=True)
+        exact = client.search(question, k, index.leaves, rerank=plain, strict=True)
+        return Replayed(_recall(scanned, exact), ms, answer.visited.fraction, answer.partial)
 
     with ThreadPoolExecutor(clients) as threads:
-        return list(threads.map(asked, questions))
+        found = list(threads.map(asked, questions))
+    if not any(found):
+        raise ValueError("the server refused every question; ask fewer at a time: --clients")
+    return found
+
+
+def _check(index: IndexResponse) -> None:
+    """ValueError where an index is searched in all documents anyway, or may not be."""
+    why = {
+        "is searched by a level of its tree, which visits all documents": index.how == "level",
+        "is searched by BM25, which visits no leaves": index.mode == "bm25",
+        "re-ranks documents of all leaves": index.rerank != "none" and index.pool == "all",
+    }
+    for said in (said for said, holds in why.items() if holds):
+        raise ValueError(f"this index {said}: there is nothing to compare with")
+    most = int(index.limits["max_beam"])
+    if most < index.leaves:
+        allowed = f"allowed: a server whose config says limits: {{max_beam: {index.leaves}}}, or more"
+        raise ValueError(f"limits.max_beam is {most}, but exact search visits {index.leaves} leaves; {allowed}")
+
+
+def _recall(found: SearchResponse, exact: SearchResponse) -> float | None:
+    """Share of the exact results that were found; None where there are none."""
+    wanted = {result.id for result in exact.results}
+    return sum(result.id in wanted for result in found.results) / len(wanted) if wanted else None
 
 
 def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
@@ -106,12 +143,16 @@ def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
     return answer, 1e3 * (time.perf_counter() - began)
 
 
-def shown(found: Sequence[Replayed], index: IndexResponse, k: int) -> str:
+def shown(asked: Sequence[Replayed | None], index: IndexResponse, k: int) -> str:
     """A table of what came out."""
+    found = [one for one in asked if one is not None]
+    recalls = [one.recall for one in found if one.recall is not None]
     ms = sorted(one.ms for one in found)
     rows = {
-        "questions": f"{len(found):,}",
-        f"recall of exact, first {k}": f"{sum(one.recall for one in found) / len(found):.4f}",
+        "questions": f"{len(asked):,}",
+        "refused (503), left out": f"{len(asked) - len(found):,}",
+        f"recall of exact, first {k}": f"{sum(recalls) / len(recalls):.4f}" if recalls else "-",
+        "no exact results, left out": f"{len(found) - len(recalls):,}",
         "visited": f"{sum(one.visited for one in found) / len(found):.2%} of {index.documents:,} documents",
         "ms, median": f"{ms[len(ms) // 2]:.1f}",
         "ms, 95%": f"{ms[min(len(ms) - 1, int(0.95 * len(ms)))]:.1f}",

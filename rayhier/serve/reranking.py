@@ -2,32 +2,45 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Protocol
 
 from rayhier.arrays import Floats
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.spending import ScorerError
-from rayhier.search.rerank import Reranker
+from rayhier.search.rerank import Asking, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
+from rayhier.serve.admission import Admission
+from rayhier.serve.errors import LostError
 
 RERANKER = "reranker"
 """Name of the deployment that scores pairs, in answers that lack it."""
-AT_ONCE = 16
-"""Requests whose calls are spent at a time; they mostly wait for scores."""
-Score = Callable[[Sequence[str], Sequence[str]], Awaitable[Floats]]
-"""Queries and documents, pair by pair -> scores [n]."""
+WAITING = 0.5
+"""Share of a request's time for calls that it may wait for those of others, before it is refused."""
 log = logging.getLogger("ray.serve")
 
 
-class Reranking:
-    """Spends the calls of requests, each in a thread that waits for the scores of its rounds."""
+class PairScores(Protocol):
+    """What scores pairs: a cross-encoder elsewhere."""
 
-    def __init__(self, reranker: Reranker, score: Score) -> None:
-        """Spend calls as a re-ranker does; `score` asks the deployment."""
-        self._reranker, self._score = reranker, score
-        self._threads = ThreadPoolExecutor(AT_ONCE, "rerank")
+    async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
+        """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
+
+    async def answers(self) -> bool:
+        """Whether it answers now."""
+
+
+class Reranking:
+    """Spends the calls of requests in rounds: the loop waits for scores, a thread computes what is read next."""
+
+    def __init__(self, reranker: Reranker, scores: PairScores, seconds: float = 60.0) -> None:
+        """Spend calls as a re-ranker does; those of a request may take some seconds, all rounds together."""
+        self._reranker, self._scores, self._seconds = reranker, scores, seconds
+        self._thread = ThreadPoolExecutor(1, "rerank")
+        self.admission = Admission(WAITING * seconds)
+        """Counts the calls that wait; ApiError 503 where further ones would wait for too long."""
 
     @property
     def everywhere(self) -> bool:
@@ -38,27 +51,39 @@ class Reranking:
         """Number of documents of a search that may be read, of an index of some rows."""
         return self._reranker.pool(rows)
 
+    async def answers(self) -> bool:
+        """Whether the cross-encoder answers now."""
+        return await self._scores.answers()
+
     async def __call__(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int
     ) -> tuple[Ranking, bool]:
-        """Re-rank rankings whose documents are whole; the best k, and whether the cross-encoder has answered.
+        """Re-rank rankings whose documents are whole; the best k, and whether the cross-encoder has answered in time.
 
         Where it has not, the ranking is as it was found.
         """
         loop = asyncio.get_running_loop()
-
-        def read(queries: Sequence[str], items: Sequence[str]) -> Floats:
-            return asyncio.run_coroutine_threadsafe(self._answered(queries, items), loop).result()
-
-        reranker = replace(self._reranker, read=read)
+        until, asking, scores = loop.time() + self._seconds, None, None
+        asking = self._reranker.asking(texts, query_QM, found, k, budget)
         try:
-            return await loop.run_in_executor(self._threads, reranker, texts, query_QM, found, k, budget), True
-        except ScorerError as error:
-            log.warning("%s is lost: %s", RERANKER, error)
+            with self.admission(len(texts) * budget):
+                while True:
+                    step = await loop.run_in_executor(self._thread, _step, asking, scores)
+                    if isinstance(step, Ranking):
+                        return step, True
+                    scores = await self._scores.score(*step, until - loop.time())
+        except (LostError, ScorerError) as error:
+            log.warning("not re-ranked: %s", error)
             return unread(found, k), False
 
-    async def _answered(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
-        return await self._score(queries, items)
+
+def _step(asking: Asking, scores: Floats | None) -> tuple[list[str], list[str]] | Ranking:
+    """The pairs to score next, or the ranking where no more are; a future cannot be told of StopIteration."""
+    try:
+        return asking.send(scores)
+    except StopIteration as end:
+        found: Ranking = end.value
+        return found
 
 
 def unread(found: Ranking, k: int) -> Ranking:

@@ -12,23 +12,28 @@ NUMBERS = 100
 
 
 class Shown:
-    """Makes the results of one response; ApiError 422 where they exceed its limit of bytes."""
+    """Makes the results of one response; ApiError 422 where it exceeds its limit of bytes."""
 
     def __init__(self, include: Sequence[Part] | None, most: int) -> None:
-        """Include these parts of documents, all by default; the response's results may have `most` bytes, about."""
+        """Include these parts of documents, all by default; the response may have `most` bytes, about."""
         self._include = PARTS if include is None else include
         self._most, self._left = most, most
+
+    def spend(self, size: int) -> None:
+        """Count bytes of the response."""
+        self._left -= size
+        if self._left < 0:
+            said = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: ask for fewer results,"
+            said += " fewer leaves, fewer questions at once, or less of each by include"
+            raise ApiError(422, "answer_too_large", said)
 
     def __call__(self, hit: Hit) -> Result:
         """One result, null where a part is not included."""
         title = hit.title if "title" in self._include else None
         text = hit.text if "text" in self._include else None
         fields = hit.fields if "fields" in self._include else None
-        self._left -= NUMBERS + sum(len(part.encode()) for part in (hit.id, title or "", text or ""))
-        self._left -= len(json.dumps(fields, default=str)) if fields else 0
-        if self._left < 0:
-            said = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: ask for fewer results,"
-            raise ApiError(422, "answer_too_large", f"{said} fewer questions at once, or less of each by include")
+        size = NUMBERS + sum(len(part.encode()) for part in (hit.id, title or "", text or ""))
+        self.spend(size + (len(json.dumps(fields, default=str)) if fields else 0))
         return Result(
             id=hit.id, score=hit.score, leaf=hit.leaf, title=title, text=text, fields=fields, estimated=hit.estimated
         )

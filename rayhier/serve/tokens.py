@@ -1,19 +1,22 @@
 """Tokens that requests carry: one opens reading, another reading and writing. Each lies in a file of one line.
 
-The files are read again when they change, so that a token is replaced without a restart. A file that vanishes or holds
-no token while the server runs leaves its token as it was, and the log says so; at the start it is an error.
+Each file is read again every second, on its own, so that a token is replaced without a restart. A file that vanishes or
+holds no token while the server runs leaves its token as it was, and so does one that comes to hold the token of the
+other; the log says so, once. At the start each of these is an error.
 """
 
 import hmac
 import logging
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
 AGAIN_SECONDS = 1.0
-"""How often the files are looked at, at most."""
+"""How often the files are read, at most."""
+SAME = "write_token_file: holds the same token as token_file; allowed: two different tokens"
 log = logging.getLogger("ray.serve")
 
 
@@ -22,14 +25,17 @@ class Tokens:
 
     def __init__(self, read_file: str | None, write_file: str | None = None) -> None:
         """Read the files. Without `write_file` nobody may write; without `read_file` its token opens everything."""
-        self._files = read_file, write_file
-        self._stamps, self._looked = self._stamped(), time.monotonic()
-        self._read, self._write = self._both()
+        named = {"token_file": read_file, "write_token_file": write_file}
+        self._files = {name: file for name, file in named.items() if file is not None}
+        self._tokens = {name: read_token(file, name).encode() for name, file in self._files.items()}
+        if _same(self._tokens):
+            raise InputError(SAME)
+        self._failed, self._looked = dict[str, str](), time.monotonic()
 
     @property
     def required(self) -> bool:
         """Whether requests need a token."""
-        return self._files != (None, None)
+        return bool(self._files)
 
     def check(self, authorization: bytes, *, writes: bool) -> None:
         """ApiError 401 unless the header `Authorization` carries a token, 403 where that token may not write."""
@@ -39,7 +45,8 @@ class Tokens:
         scheme, _, given = authorization.partition(b" ")
         # Compared in constant time, so that an answer's delay does not tell how much of a token was right.
         is_read, is_write = (
-            token is not None and hmac.compare_digest(given.strip(), token) for token in (self._read, self._write)
+            name in self._tokens and hmac.compare_digest(given.strip(), self._tokens[name])
+            for name in ("token_file", "write_token_file")
         )
         if scheme.lower() != b"bearer" or not (is_read or is_write):
             said = "Authorization: missing or wrong token; allowed: Bearer and the token of this server"
@@ -48,31 +55,30 @@ class Tokens:
             raise ApiError(403, "forbidden", "Authorization: this token only reads; allowed: the server's write token")
 
     def _look(self) -> None:
-        """Read the files again where they changed."""
+        """Read the files again: each one's new token counts, or what it had where that fails."""
         if time.monotonic() - self._looked < AGAIN_SECONDS:
             return
-        stamps, self._looked = self._stamped(), time.monotonic()
-        if stamps == self._stamps:
-            return
-        self._stamps = stamps
-        try:
-            self._read, self._write = self._both()
-        except InputError as error:
-            log.warning("tokens stay as they were: %s", error)
-        else:
-            log.warning("tokens were read again")
+        self._looked = time.monotonic()
+        found, failed = dict(self._tokens), dict[str, str]()
+        for name, file in self._files.items():
+            try:
+                found[name] = read_token(file, name).encode()
+            except InputError as error:
+                failed[name] = str(error)
+        if _same(found):
+            last = [name for name, token in found.items() if token != self._tokens[name]][-1]
+            found[last], failed[last] = self._tokens[last], SAME
+        for name in self._files:
+            if name in failed and failed[name] != self._failed.get(name):
+                log.warning("the token of %s stays as it was: %s", name, failed[name])
+            if found[name] != self._tokens[name]:
+                log.warning("the token of %s was replaced", name)
+        self._tokens, self._failed = found, failed
 
-    def _stamped(self) -> list[tuple[int, int, int] | None]:
-        return [None if file is None else _stamp(Path(file)) for file in self._files]
 
-    def _both(self) -> tuple[bytes | None, bytes | None]:
-        read, write = (
-            None if file is None else read_token(file, name).encode()
-            for file, name in zip(self._files, ("token_file", "write_token_file"), strict=True)
-        )
-        if read is not None and read == write:
-            raise InputError("write_token_file: holds the same token as token_file; allowed: two different tokens")
-        return read, write
+def _same(tokens: Mapping[str, bytes]) -> bool:
+    """Whether two files hold one token."""
+    return len(set(tokens.values())) < len(tokens)
 
 
 def read_token(path: str, name: str = "token_file") -> str:
@@ -90,12 +96,3 @@ def read_token(path: str, name: str = "token_file") -> str:
     if not token.isprintable() or " " in token:
         raise InputError(f"{name}: {path} holds more than a token; allowed: one line without spaces")
     return token
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is written or replaced; None where there is none."""
-    try:
-        said = path.stat()
-    except OSError:
-        return None
-    return said.st_mtime_ns, said.st_size, said.st_ino

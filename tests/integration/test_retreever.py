@@ -27,7 +27,8 @@ from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import Engine, LostError
+from rayhier.serve.engine import Engine
+from rayhier.serve.errors import LostError
 from rayhier.serve.ingress import describe
 from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
@@ -162,7 +163,7 @@ def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClie
     """Engine, groups and HTTP interface of an index."""
     version, manifest, ranges = check(args := ServeArgs(workdir=str(work), shard_groups=3))
     groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
-    engine = Engine(searcher.model, groups, manifest.documents)
+    engine = Engine(searcher.model, groups, manifest.documents, manifest.counts)
     shown = describe(version, manifest, args, [group.name for group in groups], "float32")
     return engine, groups, TestClient(api(engine, shown, args.limits, None))
 

@@ -103,6 +103,25 @@ def test_a_missing_value_meets_no_condition_and_every_not(wanted, found):
     assert matching(table, parse(wanted, TYPES)).nonzero()[0].tolist() == found
 
 
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0])
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (lambda zero: {"price": zero}, [0, 1]),
+        (lambda zero: {"price": {"in": [zero, 2.5]}}, [0, 1, 4]),
+        (lambda zero: {"not": {"price": zero}}, [2, 3, 4]),
+        (lambda zero: {"price": {"gte": zero}}, [0, 1, 3, 4]),
+        (lambda zero: {"price": {"lte": zero}}, [0, 1]),
+        (lambda zero: {"price": {"gt": zero}}, [3, 4]),
+        (lambda zero: {"price": {"lt": zero}}, []),
+        (lambda zero: {"year": int(zero)}, [2]),
+    ],
+)
+def test_zero_is_zero_whatever_its_sign(wanted, found, zero):
+    table = pa.table({"price": pa.array([0.0, -0.0, None, 1e-300, 2.5], pa.float64()), "year": [1, 2, 0, None, -1]})
+    assert matching(table, parse(wanted(zero), TYPES)).nonzero()[0].tolist() == found
+
+
 def test_columns_in_chunks_and_the_most_values():
     table = pa.table({"year": pa.chunked_array([[1, None], [], [3]], pa.int64())})
     assert matching(table, parse({"year": {"in": list(range(3, 3 + MOST_VALUES))}}, TYPES)).tolist() == [

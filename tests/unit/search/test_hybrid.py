@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
+from rayhier.dataset.ranking import Ranking
 from rayhier.search.hybrid import RANKS, WordScan, fused
 from rayhier.search.scan import LeafScan
 from rayhier.search.words import Words
@@ -143,6 +144,20 @@ def test_parts_of_an_index_are_fused_as_one(world):
             ((part.ranking.score_QK[query, 0], part.ranking.ids[part.ranking.row_QK[query, 0]]) for part in parts),
         )
         assert by_words.ids[by_words.row_QK[query, 0]] == first[1]
+
+    # Of what all groups found, the best five by BM25 count, as where one group lists five.
+    nothing = Ranking.none(Q)
+    few = fused(nothing, parts, 20, HybridSpec(), listed=5)
+    for query in range(Q - 1):
+        words = [
+            (score, part.ranking.ids[row])
+            for part in parts
+            for score, row in zip(part.ranking.score_QK[query], part.ranking.row_QK[query], strict=True)
+            if row >= 0
+        ]
+        least = sorted((score for score, _ in words), reverse=True)[:5][-1]
+        row_K = few.row_QK[query]
+        assert set(few.ids[row_K[row_K >= 0]]) == {name for score, name in words if score >= least}
 
 
 def test_documents_lie_in_memory_without_texts(unit):

@@ -193,7 +193,7 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
 
     groups = [levels(range(7)), levels(range(7, 20)), levels(range(20, 2**D))]
     model = SimpleNamespace(comparing=how, tree=router, spec=asked)
-    served = asyncio.run(Engine(model, [Near(one) for one in groups], len(there.manifest.counts)).search(queries, 4, 1))
+    served = asyncio.run(Engine(model, [Near(one) for one in groups], N, there.manifest.counts).search(queries, 4, 1))
     query = how.query(router, Encoded.of(queries))
     whole = levels(range(2**D)).scan(query, 4, 12)
     for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):

@@ -42,6 +42,7 @@ INDEX = IndexResponse(
     k=7,
     rerank="none",
     budget=0,
+    pool=None,
     how="leaves",
     mode="dense",
     modes=["dense"],
@@ -560,6 +561,28 @@ def test_an_answer_has_a_limit_of_bytes(engine):
     assert message.startswith("answer: got more than 100000 bytes, limits.max_answer_bytes; allowed: ask for fewer")
     less = client.post("/v1/search:batch", json={**asked, "include": ["title", "fields"]})
     assert (less.status_code, len(less.json()["answers"])) == (200, 2)
+
+
+def test_leaves_count_as_bytes_of_an_answer(engine):
+    """A filter may visit all leaves of an index, and `explain` says something of each."""
+    routes = Routes(Encoded.of(np.zeros((1, 3))), np.arange(600)[None], np.zeros((1, 600)), 0.0, 0.0)
+
+    def given(leaves):
+        answer = Answer([HIT], list(range(leaves)), 4, 0.4, scored=7)
+        engine.search = lambda *_: asyncio.sleep(0, Answers([answer], [[]], {}, routes, rows=[40]))
+
+    client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 50_000})))
+    given(leaves=5_000)
+    assert client.post("/v1/search", json={"query": "oak"}).status_code == 200
+    given(leaves=7_000)
+    assert error(client.post("/v1/search", json={"query": "oak"}))[1] == "answer_too_large"
+    given(leaves=900)
+    assert client.post("/v1/search", json={"query": "oak"}).status_code == 200
+    assert error(client.post("/v1/search", json={"query": "oak", "explain": True}))[1] == "answer_too_large"
+    routes.leaves_QB[:, 300:] = -1
+    explain = client.post("/v1/search", json={"query": "oak", "explain": True}).json()["explain"]
+    assert len(explain.pop("leaves")) == 300
+    assert explain == {"scanned": 7, "widened": 600, "rows": 40}
 
 
 def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import math
 import socket
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -25,7 +27,7 @@ def server():
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "null")
             self.server.asked.append((self.path, self.headers["Authorization"], body))
             status, headers, said = self.server.first.pop(0) if self.server.first else self.server.answer
             self.send_response(status)
@@ -33,6 +35,8 @@ def server():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(said)
+
+        do_GET = do_POST
 
         def log_message(self, *_):
             pass
@@ -87,6 +91,33 @@ def test_refusals(server, client, said, code, message):
     with pytest.raises(ApiError, match=message) as caught:
         client.search("oak")
     assert (caught.value.status, caught.value.code, caught.value.headers) == (503, code, {"Retry-After": "1"})
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("place", ["http://127.0.0.1:{}/elsewhere", "//[", None])
+def test_an_answer_that_points_elsewhere_is_not_followed(server, client, status, place):
+    place = place and place.format(server.server_port)
+    server.answer = (status, {} if place is None else {"Location": place}, b"<html>moved</html>")
+
+    async def coroutine():
+        async with AsyncClient(client.url, "sesame-1") as other:
+            await other.index()
+
+    for ask in (client.index, lambda: client.search("oak"), lambda: asyncio.run(coroutine())):
+        with pytest.raises(ApiError) as caught:
+            ask()
+        assert (caught.value.status, caught.value.code) == (status, "redirect")
+        assert f"points to {place or 'nowhere'}; redirects are not followed" in caught.value.message
+        assert caught.value.message.startswith(f"{client.url}/v1/")
+    assert [path for path, *_ in server.asked] == ["/v1/index", "/v1/search", "/v1/index"]
+
+
+@pytest.mark.parametrize("token", ["", "sésame", "sesame 1", "sesame\n", "\x00", "пароль"])
+def test_a_token_that_is_none(token):
+    for made in (Client, AsyncClient):
+        with pytest.raises(ValueError, match=r"^token: got what no server takes; allowed: ") as caught:
+            made("http://127.0.0.1", token)
+        assert not token or token not in str(caught.value)
 
 
 def test_a_url_of_another_kind():
@@ -145,19 +176,73 @@ def test_numbers_of_other_types(server, client):
     ]
 
 
+def test_filters_of_other_types(server, client):
+    server.answer = (200, {}, json.dumps(FULL).encode())
+    given = {
+        "and": (
+            {"year": np.int64(2021), "open": np.bool_(True), "lang": np.str_("en")},
+            {"price": {"in": np.array([0.5, 2], np.float32), "exists": np.array(True)}},
+            {"not": {"year": {"in": [np.int8(3), 2**63]}}},
+        )
+    }
+    client.search("oak", filter=MappingProxyType(given), rerank=np.bool_(False))
+    ((_, _, body),) = server.asked
+    assert body["rerank"] is False
+    assert body["filter"] == {
+        "and": [
+            {"year": 2021, "open": True, "lang": "en"},
+            {"price": {"in": [0.5, 2.0], "exists": True}},
+            {"not": {"year": {"in": [3, 2**63]}}},
+        ]
+    }
+
+
+ENDLESS = {}
+ENDLESS["not"] = ENDLESS
+VALUES = {
+    "an infinite number": ({"price": {"lt": math.inf}}, r"filter.price.lt: got inf; allowed: text, finite numbers, "),
+    "no number": ({"and": [{"a": 1}, {"price": np.float32("nan")}]}, r"filter.and\[1\].price: got .*nan"),
+    "no number in an array": ({"price": {"in": np.array([0, np.nan])}}, r"filter.price.in\[1\]: got nan"),
+    "a number beyond floats": ({"price": 10**400}, "filter.price: got 1000"),
+    "one that Python does not write": ({"price": -(10**5000)}, "filter.price: got what is too large"),
+    "a set": ({"year": {"in": {1}}}, r"filter.year.in: got \{1\}"),
+    "bytes": ({"lang": b"en"}, "filter.lang: got b'en'"),
+    "a date": ({"year": np.datetime64("2021-01-01")}, r"filter.year: got .*2021-01-01"),
+    "a key that is no text": ({"not": {2021: True}}, r"filter.not: got \{2021: True\}"),
+    "itself": (ENDLESS, r"filter(\.not)*.*: got "),
+}
+
+
+@pytest.mark.parametrize(("wanted", "said"), VALUES.values(), ids=VALUES)
+def test_filters_that_are_no_json(server, client, wanted, said):
+    for ask in (lambda: client.search("oak", filter=wanted), lambda: client.search_batch(["oak"], filter=wanted)):
+        with pytest.raises(ValueError, match=f"^{said}") as caught:
+            ask()
+        assert len(str(caught.value)) < 600
+    assert server.asked == []
+
+
 MISTAKES = {
     "text for a batch": (lambda client: client.search_batch("oak"), "questions: got text; allowed: a list of texts"),
     "bytes for a batch": (lambda client: client.search_batch(b"oak"), "questions: got text"),
     "no questions": (lambda client: client.search_batch([]), "questions: got none; allowed: at least one"),
     "an empty array": (lambda client: client.search_batch(np.zeros((0, 3))), "questions: got none"),
     "both kinds": (lambda client: client.search_batch(["oak", [1, 2]]), "questions: got texts and vectors"),
-    "an empty vector": (lambda client: client.search([]), r"question: got \[\]; allowed: a text, or a list of numbers"),
+    "an empty vector": (
+        lambda client: client.search([]),
+        r"question: got \[\]; allowed: a text, or a list of finite numbers",
+    ),
     "an empty vector among others": (lambda client: client.search_batch([[1], []]), r"question: got \[\]"),
     "texts for one question": (lambda client: client.search(["oak", "elm"]), r"question: got \['oak', 'elm'\]"),
     "digits": (lambda client: client.search(["1", "2"]), r"question: got \['1', '2'\]"),
     "bytes": (lambda client: client.search(b"oak"), "question: got b'oak'"),
     "vectors for one question": (lambda client: client.route(np.eye(2)), "question: got array"),
     "nothing": (lambda client: client.search(None), "question: got None"),
+    "a number beyond floats": (lambda client: client.search([1, 10**400]), r"question: got \[1, 1000"),
+    "one that Python does not write": (lambda client: client.search([10**5000]), "question: got what is too large"),
+    "no number": (lambda client: client.search_batch([[0.5, np.nan]]), r"question: got \[0.5, nan\]"),
+    "an infinite number": (lambda client: client.route(np.array([np.inf])), r"question: got array\(\[inf\]\)"),
+    "rerank": (lambda client: client.search("oak", rerank=b"no"), "rerank: got b'no'; allowed: text, finite"),
     "k as text": (lambda client: client.search("oak", k="5"), "k: got '5'; allowed: a whole number"),
     "k true": (lambda client: client.search("oak", k=True), "k: got True; allowed: a whole number"),
     "half a beam": (lambda client: client.route("oak", beam=1.5), "beam: got 1.5; allowed: a whole number"),

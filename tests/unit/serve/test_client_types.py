@@ -42,14 +42,14 @@ def sent(monkeypatch):
     class Answer(io.BytesIO):
         status = 200
 
-    def urlopen(request, timeout):
+    def answered(_, request, timeout):
         method, path = request.get_method(), request.full_url.removeprefix("http://here")
         answer = server.request(method, path, content=request.data, headers=dict(request.header_items()))
         assert answer.status_code == 200, answer.text
         noted.append((method.lower(), path, None if request.data is None else json.loads(request.data)))
         return Answer(answer.content)
 
-    monkeypatch.setattr(client_module.urllib.request, "urlopen", urlopen)
+    monkeypatch.setattr(client_module.urllib.request.OpenerDirector, "open", answered)
     return noted
 
 

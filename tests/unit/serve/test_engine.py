@@ -15,7 +15,8 @@ from rayhier.serve import batching
 from rayhier.serve import engine as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import Engine, LostError
+from rayhier.serve.engine import Engine
+from rayhier.serve.errors import LostError
 from rayhier.serve.shards import ShardGroup
 from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
@@ -60,7 +61,7 @@ def groups(request, published):
 
 @pytest.fixture
 def engine(searcher, groups):
-    return Engine(searcher.model, groups, N, searcher.manifest.rows)
+    return Engine(searcher.model, groups, N, searcher.manifest.counts)
 
 
 def check_by_hand(found, published, searcher, vectors, k, beam):
@@ -200,7 +201,7 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
     async def both():
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(batching, "time", clock)
-        engine = Engine(Slow(searcher.model.router, None, searcher.model.spec), groups, N)
+        engine = Engine(Slow(searcher.model.router, None, searcher.model.spec), groups, N, searcher.manifest.counts)
         searches = [asyncio.create_task(engine.search([text], 3, 2)) for text in TEXTS[:2]]
         await asyncio.sleep(0)
         both_began.set()

@@ -17,7 +17,8 @@ from rayhier.search.searcher import Searcher
 from rayhier.serve.api import api
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import Engine, LostError
+from rayhier.serve.engine import Engine
+from rayhier.serve.errors import LostError
 from rayhier.serve.reranking import Reranking
 from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
@@ -27,6 +28,7 @@ from rayhier.spec.search import HybridSpec, Rnr
 from ...conftest import leaf_map_of
 from .conftest import TEXTS, N
 from .test_api import INDEX, LIMITS, Canned, error
+from .test_reranked import Scores
 
 ASKED = [*TEXTS[::9], "oakleaf unheard", "unheard"]
 
@@ -64,7 +66,7 @@ def worded(damageable):
 def engine_of(worded, searcher, groups, reranking=None):
     version, _, ranges = check(ServeArgs(workdir=str(worded), shard_groups=groups))
     near = [Near(f"shards-{n}", one, ShardGroup(version, one)) for n, one in enumerate(ranges)]
-    return near, Engine(searcher.model, near, N, searcher.manifest.rows, reranking)
+    return near, Engine(searcher.model, near, N, searcher.manifest.counts, reranking)
 
 
 def same(given, expected):
@@ -95,7 +97,7 @@ def test_groups_count_words_of_their_own_documents(worded):
     scans = [WordScan(LeafScan.mapped(leaf_map_of(worded), None, group.leaves)) for group in near]
     assert sum(scan._words.count for scan in scans) == N
     parts = [scan.scan(ASKED, encoded.numpy, 20) for scan in scans]
-    both = answers(fused(dense, parts, 7, HybridSpec()), leaves_QB, N, 7)
+    both = answers(fused(dense, parts, 7, HybridSpec(), 20), leaves_QB, N, 7)
     same(asyncio.run(engine.search(ASKED, 7, 2, mode="hybrid")).answers, both)
     lexical = merge([Ranking.none(len(ASKED)), *(scan.scan(ASKED, encoded.numpy, 7).ranking for scan in scans)], 7)
     same(asyncio.run(engine.search(ASKED, 7, 2, mode="bm25")).answers, answers(lexical, leaves_QB[:, :0], N, 7))
@@ -124,7 +126,7 @@ def test_what_is_fused_is_re_ranked(worded):
     searcher = Searcher(
         plain.model, plain.leaves, plain.manifest, reranker=Reranker(spec, scores, beside=0.5), words=plain.words
     )
-    _, engine = engine_of(worded, searcher, 1, Reranking(Reranker(spec, None, beside=0.5), score))
+    _, engine = engine_of(worded, searcher, 1, Reranking(Reranker(spec, None, beside=0.5), Scores(score)))
     for mode in ("bm25", "hybrid"):
         given = asyncio.run(engine.search(ASKED[:-1], 7, 2, None, 5, mode))
         expected = searcher.search(ASKED[:-1], 7, None if mode == "bm25" else 2, mode=mode)

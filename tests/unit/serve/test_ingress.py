@@ -1,4 +1,4 @@
-"""A group behind a handle: lost at once when it fails, back once it answers, full when it says so."""
+"""Deployments behind handles: lost when they fail, back once they answer, full when they say so."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ from fastapi.testclient import TestClient
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
-from rayhier.serve import ingress
+from rayhier.serve import remote as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import LostError
-from rayhier.serve.errors import ApiError
-from rayhier.serve.ingress import HandleGroup, Ingress, ShardRange
+from rayhier.serve.errors import ApiError, LostError
+from rayhier.serve.ingress import HandleGroup, HandleScores, Ingress, ShardRange
+from rayhier.serve.remote import Remote
 
 QUERY, LEAVES = np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64)
 
@@ -34,7 +34,7 @@ class Handle:
     """A deployment that does as told."""
 
     def __init__(self, *_):
-        self.scan, self.ping = Method(self.answer), Method(self.answer)
+        self.scan, self.score, self.ping = (Method(self.answer) for _ in range(3))
 
     async def answer(self):
         return []
@@ -51,32 +51,70 @@ class Handle:
 
 @pytest.fixture
 def handle(monkeypatch):
-    monkeypatch.setattr(ingress, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     return Handle()
+
+
+def group_of(handle, seconds=1.0):
+    return HandleGroup(Remote("shards-0", handle, ping_seconds=0.05), range(3), seconds)
 
 
 @pytest.mark.parametrize("failing", ["die", "hang"])
 def test_lost_until_a_ping_comes_back(handle, failing):
     async def main():
-        group = HandleGroup("shards-0", range(3), handle, seconds=0.01)
+        group = group_of(handle, seconds=0.01)
         assert await group.scan(QUERY, LEAVES, 1) == []
         handle.scan.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
-        for _ in range(3):
+        for _ in range(4):
             with pytest.raises(LostError, match="shards-0"):
                 await group.scan(QUERY, LEAVES, 1)
         assert handle.scan.calls == (3 if failing == "die" else 2)  # once lost it is not asked
         assert not await group.answers()
         handle.scan.outcome = handle.ping.outcome = handle.answer
-        await group._back
+        await group.remote._back
         assert await group.scan(QUERY, LEAVES, 1) == []
         assert await group.answers()
 
     asyncio.run(main())
 
 
+def test_late_with_one_answer_is_not_lost_for_others(handle):
+    async def main():
+        group = group_of(handle, seconds=0.01)
+        handle.scan.outcome = handle.hang
+        with pytest.raises(LostError, match="shards-0"):
+            await group.scan(QUERY, LEAVES, 1)
+        handle.scan.outcome = handle.answer
+        assert await group.scan(QUERY, LEAVES, 1) == []
+        await group.remote._back
+        assert (group.remote.lost, handle.ping.calls) == (False, 1)
+
+    asyncio.run(main())
+
+
+def test_the_cross_encoder_is_asked_for_as_long_as_a_request_has(handle):
+    async def main():
+        scores = HandleScores(Remote("reranker", handle, ping_seconds=0.05))
+        assert await scores.score(["a"], ["b"], 1.0) == []
+        handle.score.outcome = handle.ping.outcome = handle.hang
+        with pytest.raises(LostError, match="reranker"):
+            await scores.score(["a"], ["b"], 0.01)
+        assert not await scores.answers()
+        await asyncio.sleep(0.1)
+        asked = handle.score.calls
+        with pytest.raises(LostError, match="reranker"):
+            await scores.score(["a"], ["b"], 1.0)
+        assert handle.score.calls == asked
+        handle.score.outcome = handle.ping.outcome = handle.answer
+        await scores.remote._back
+        assert await scores.score(["a"], ["b"], 1.0) == []
+
+    asyncio.run(main())
+
+
 def test_what_a_dying_replica_was_asked_another_answers(handle):
     async def main():
-        group = HandleGroup("shards-0", range(3), handle, seconds=1.0)
+        group = group_of(handle)
 
         async def die_once():
             handle.scan.outcome = handle.answer
@@ -85,14 +123,14 @@ def test_what_a_dying_replica_was_asked_another_answers(handle):
         handle.scan.outcome = die_once
         assert await group.scan(QUERY, LEAVES, 1) == []
         assert handle.scan.calls == 2
-        assert group._back is None
+        assert group.remote._back is None
 
     asyncio.run(main())
 
 
 def test_a_full_group_is_not_lost(handle):
     async def main():
-        group = HandleGroup("shards-0", range(3), handle, seconds=1.0)
+        group = group_of(handle)
         handle.scan.outcome = handle.refuse
         with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
             await group.scan(QUERY, LEAVES, 1)

@@ -10,6 +10,7 @@ from rayhier.search.rerank import Reranker
 from rayhier.search.searcher import Searcher
 from rayhier.serve.api import api
 from rayhier.serve.engine import Engine
+from rayhier.serve.errors import ApiError, LostError
 from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.spec.search import AxnRerank, Rnr
 
@@ -23,6 +24,23 @@ def scores(queries, items):
     return np.array(
         [sum(map(item.count, query.split()[0])) + len(item) / 1e3 for query, item in zip(queries, items, strict=True)]
     )
+
+
+class Scores:
+    """Pair scores by a coroutine function."""
+
+    def __init__(self, score):
+        self._score, self.there = score, True
+
+    async def score(self, queries, items, seconds):
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._score(queries, items)
+        except TimeoutError:
+            raise LostError(RERANKER) from None
+
+    async def answers(self):
+        return self.there
 
 
 class Group:
@@ -45,12 +63,12 @@ def opened(published):
     return Searcher.open(published)
 
 
-def engine_of(searcher, spec, score):
+def engine_of(searcher, spec, score, seconds=60.0):
     manifest = searcher.manifest
     every = len(manifest.counts)
     groups = [Group(f"g{n}", searcher.leaves, range(n * every // 2, (n + 1) * every // 2)) for n in range(2)]
-    reranking = Reranking(Reranker(spec, None, beside=0.5), score)
-    return Engine(searcher.model, groups, manifest.documents, manifest.rows, reranking)
+    reranking = Reranking(Reranker(spec, None, beside=0.5), Scores(score), seconds)
+    return Engine(searcher.model, groups, manifest.documents, manifest.counts, reranking)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=["axn", "rnr", "all"])
@@ -75,7 +93,7 @@ def test_served_is_offline(opened, spec):
 
 def test_without_the_cross_encoder_answers_are_those_of_the_scan(opened):
     async def gone(*_):
-        raise OSError("the replica died")
+        raise LostError(RERANKER)
 
     engine = engine_of(opened, SPECS[0], gone)
     texts = ["leaf root branch", "stone cloud"]
@@ -85,6 +103,85 @@ def test_without_the_cross_encoder_answers_are_those_of_the_scan(opened):
     assert plain.lost == [[], []]
     for answer, wanted in zip(given.answers, plain.answers, strict=True):
         assert (answer.hits, answer.calls) == (wanted.hits, None)
+
+
+def test_one_time_limit_holds_for_all_rounds(opened):
+    """Of three rounds that take 50 ms each, the limit of 80 ms passes in the second; no thread is held meanwhile."""
+    asked = []
+
+    async def slow(queries, items):
+        asked.append(len(items))
+        await asyncio.sleep(0.05)
+        return scores(queries, items)
+
+    async def main():
+        engine = engine_of(opened, SPECS[0], slow, seconds=0.08)
+        return await asyncio.gather(*(engine.search(["leaf root branch"], 7, 3, None, 6) for _ in range(40)))
+
+    for given in asyncio.run(main()):
+        assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
+    assert len(asked) <= 80
+
+
+def test_scores_that_are_none_lose_the_cross_encoder(opened):
+    async def wrong(queries, items):
+        return np.full(len(items), np.nan)
+
+    given = asyncio.run(engine_of(opened, SPECS[0], wrong).search(["leaf root"], 7, 3, None, 6))
+    assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
+
+
+def test_who_leaves_takes_the_calls_along(opened):
+    at_work, ended = [], []
+
+    async def hangs(queries, items):
+        at_work.append(len(items))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(len(items))
+
+    async def main():
+        asked = asyncio.create_task(engine_of(opened, SPECS[0], hangs).search(["leaf root"], 7, 3, None, 6))
+        while not at_work:
+            await asyncio.sleep(0.001)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    asyncio.run(main())
+    assert at_work == ended == [2]
+
+
+def test_calls_that_would_wait_too_long_are_refused_before_the_scan(opened):
+    async def slow(queries, items):
+        await asyncio.sleep(0.1)
+        return scores(queries, items)
+
+    async def main():
+        engine = engine_of(opened, Rnr(type="rnr", budget=5), slow, seconds=1.0)
+        await engine.search(["leaf root"] * 8, 7, 3, None, 5)  # 40 calls take 0.1 s
+        waiting = [asyncio.create_task(engine.search(["leaf root"] * 8, 7, 3, None, 5)) for _ in range(9)]
+        while len(engine.reranking.admission._there) < 9:
+            await asyncio.sleep(0.001)
+        engine.reranking.admission._short -= 1.0  # a line has stood for a second
+        with pytest.raises(ApiError, match=r"wait for longer than 0\.5 s") as caught:
+            await engine.search(["leaf root"], 7, 3, None, 5)
+        assert (caught.value.status, caught.value.code) == (503, "overloaded")
+        assert (await engine.search(["leaf root"], 7, 3)).lost == [[]]  # without calls it is answered
+        await asyncio.gather(*waiting)
+
+    asyncio.run(main())
+
+
+def test_readiness_names_the_cross_encoder(opened):
+    async def never(*_):
+        raise AssertionError
+
+    engine = engine_of(opened, SPECS[0], never)
+    assert asyncio.run(engine.lost()) == []
+    engine.reranking._scores.there = False
+    assert asyncio.run(engine.lost()) == [RERANKER]
 
 
 def test_vectors_and_a_budget_of_nothing_are_not_re_ranked(opened):
@@ -97,7 +194,7 @@ def test_vectors_and_a_budget_of_nothing_are_not_re_ranked(opened):
     assert asyncio.run(engine.search(["leaf root"], 5, 2)).answers[0].calls is None
 
 
-RERANKS = INDEX.model_copy(update={"rerank": "axn", "budget": 20})
+RERANKS = INDEX.model_copy(update={"rerank": "axn", "budget": 20, "pool": "leaves"})
 REFUSED = {
     "no cross-encoder": (INDEX, {"query": "oak", "rerank": True}, "rerank: this index has no cross-encoder"),
     "a budget without one": (INDEX, {"query": "oak", "budget": 5}, "budget: this index has no cross-encoder"),
@@ -105,6 +202,16 @@ REFUSED = {
     "a vector's budget": (RERANKS, {"vector": [1, 0, 0], "budget": 3}, "budget: got a vector, which no"),
     "above the limit": (RERANKS, {"query": "oak", "budget": 51}, "budget: got 51; allowed: 1 to 50"),
     "nothing": (RERANKS, {"query": "oak", "budget": 0}, "budget: Input should be greater than or equal to 1"),
+    "a beam where all leaves are read": (
+        RERANKS.model_copy(update={"pool": "all"}),
+        {"query": "oak", "beam": 2},
+        "beam: got 2, but this index re-ranks documents of all leaves; allowed: none",
+    ),
+    "a beam where words are the rule": (
+        INDEX.model_copy(update={"mode": "bm25", "modes": ["dense", "bm25", "hybrid"]}),
+        {"query": "oak", "beam": 2},
+        "beam: got 2, but mode is bm25, which visits no leaves; allowed: none",
+    ),
     "both": (RERANKS, {"query": "oak", "budget": 5, "rerank": False}, "budget: got 5 with rerank false"),
 }
 
@@ -117,6 +224,19 @@ def test_refused(index, body, said):
     assert (status, code) == (422, "invalid")
     assert said in message
     assert engine.asked == []
+
+
+def test_calls_of_a_batch_have_a_limit():
+    engine = Canned()
+    client = TestClient(api(engine, RERANKS, LIMITS.model_copy(update={"max_budget": 50, "max_calls": 60})))
+    body = {"queries": ["oak", "elm", "ash"]}
+    assert client.post("/v1/search:batch", json=body).status_code == 200
+    status, code, message = error(client.post("/v1/search:batch", json={**body, "budget": 21}))
+    assert (status, code) == (422, "invalid")
+    assert message == "budget: got 21 for each of 3 questions; allowed: 60 in all"
+    assert client.post("/v1/search", json={"query": "oak", "budget": 50}).status_code == 200
+    assert client.post("/v1/search:batch", json={**body, "rerank": False}).status_code == 200
+    assert len(engine.asked) == 3
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ class Here:
 
 @pytest.fixture
 def client(leaf_map, model):
-    return TestClient(api(Engine(model, [Here(leaf_map)], len(TEXTS)), INDEX, LIMITS, None))
+    return TestClient(api(Engine(model, [Here(leaf_map)], len(TEXTS), leaf_map.manifest.counts), INDEX, LIMITS, None))
 
 
 def test_serving_answers_as_the_searcher(client, leaf_map, model):

@@ -1,6 +1,8 @@
 """Tokens: what a file must hold, what each token opens, and that a new one counts without a restart."""
 
 import logging
+import os
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -118,10 +120,69 @@ def test_a_file_that_goes_leaves_its_token(files, tokens, caplog, damage):
     with caplog.at_level(logging.WARNING, "ray.serve"):
         assert [opens(tokens, "sesame-1") for _ in range(3)] == [200] * 3
     (record,) = caplog.records
-    assert record.message.startswith("tokens stay as they were: ")
+    assert record.message.startswith("the token of token_file stays as it was: ")
     assert "sesame" not in record.message
     files[0].write_text("sesame-4")
     assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-4")) == (401, 200)
+    damage(files[0])
+    assert opens(tokens, "sesame-4") == 200
+    assert len(caplog.records) == 3, "what fails again is said again"
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+@pytest.mark.parametrize("damage", ["vanished", "empty", "two lines"])
+def test_one_token_is_replaced_while_the_file_of_the_other_is_broken(files, tokens, damage, broken):
+    DAMAGES[damage](files[broken])
+    assert opens(tokens, "sesame-1") == 200
+    files[1 - broken].write_text("clover-2")
+    assert [opens(tokens, token) for token in ("sesame-1", "poppy-1", "clover-2")] == [
+        200 if broken == 0 else 401,
+        200 if broken == 1 else 401,
+        200,
+    ]
+    assert opens(tokens, "clover-2", writes=True) == (200 if broken == 0 else 403)
+
+
+def test_tokens_that_change_places(files, tokens):
+    files[0].write_text("poppy-1")
+    files[1].write_text("sesame-1")
+    assert [opens(tokens, token, writes=True) for token in ("poppy-1", "sesame-1")] == [403, 200]
+
+
+def test_a_token_of_both_files_counts_once_the_other_file_has_another(files, tokens, caplog):
+    files[0].write_text("poppy-1")
+    assert [opens(tokens, token, writes=True) for token in ("sesame-1", "poppy-1")] == [403, 200]
+    files[1].write_text("poppy-2")
+    assert [opens(tokens, token, writes=True) for token in ("sesame-1", "poppy-1", "poppy-2")] == [401, 403, 200]
+    files[0].write_text("clover-3")
+    files[1].write_text("clover-3")
+    assert [opens(tokens, token, writes=True) for token in ("clover-3", "poppy-2")] == [403, 200]
+    both = [record.message for record in caplog.records if "holds the same token" in record.message]
+    assert [message.split(" stays")[0] for message in both] == [
+        "the token of token_file",
+        "the token of write_token_file",
+    ]
+
+
+def test_a_token_of_a_file_whose_size_and_times_stay(files, tokens):
+    before = files[0].stat()
+    files[0].write_text("sesame-2\n")
+    os.utime(files[0], ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert files[0].stat().st_size == before.st_size
+    assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-2")) == (401, 200)
+
+
+def test_a_file_that_could_not_be_read_is_read_as_soon_as_it_can_be(files, tokens, monkeypatch):
+    """By its mode; root reads every file, so that the failure is made here."""
+    files[0].write_text("sesame-22")
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as unreadable:
+        unreadable.setattr(Path, "read_bytes", refuse)
+        assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-22")) == (200, 401)
+    assert (opens(tokens, "sesame-1"), opens(tokens, "sesame-22")) == (401, 200)
 
 
 def test_files_are_not_looked_at_for_every_request(files, tokens, monkeypatch):

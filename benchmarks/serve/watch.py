@@ -1,0 +1,60 @@
+"""A server's health, asked for all the time while something else goes on."""
+
+import math
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Looks:
+    """Seconds of each look at a server's health, infinite where it failed, and of all that they were taken in."""
+
+    pause: float
+    """Seconds between two looks."""
+    seconds: list[float] = field(default_factory=list)
+    elapsed: float = 0.0
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest look; infinite also where fewer than half of the looks there was time for were taken.
+
+        >>> Looks(0.1, [0.1] * 5, elapsed=1.0).slowest, Looks(0.1, [0.1] * 2, elapsed=1.0).slowest
+        (0.1, inf)
+        """
+        slowest = max(self.seconds, default=math.inf)
+        return slowest if 2 * len(self.seconds) >= self.elapsed / (self.pause + slowest) else math.inf
+
+
+@contextmanager
+def watched(url: str, pause: float) -> Iterator[Looks]:
+    """Look at an address again and again, with a pause after each look, until the block ends."""
+    looks, ended = Looks(pause), threading.Event()
+
+    def watch() -> None:
+        while True:
+            looks.seconds.append(_look(url))
+            if ended.wait(pause):
+                return
+
+    thread, began = threading.Thread(target=watch), time.perf_counter()
+    thread.start()
+    try:
+        yield looks
+    finally:
+        ended.set()
+        thread.join()
+        looks.elapsed = time.perf_counter() - began
+
+
+def _look(url: str) -> float:
+    """Seconds until a good answer; infinite where there is none."""
+    began = time.perf_counter()
+    try:
+        urllib.request.urlopen(url, timeout=60).close()
+    except Exception:  # noqa: BLE001  whatever it is, the server was not seen to be healthy
+        return math.inf
+    return time.perf_counter() - began

@@ -1,0 +1,125 @@
+"""A replica that scores pairs: in slices, in their order, told apart from one that hangs."""
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rayhier.serve import cross_encoder as module
+from rayhier.serve.cross_encoder import CrossEncoderReplica
+
+
+class Scorer:
+    """Scores a pair by its document's length; waits for `go` where it has one."""
+
+    def __init__(self):
+        self.sizes, self.go, self.pairs = [], None, []
+
+    def __call__(self, queries, items):
+        if self.go is not None:
+            self.go.wait()
+        self.sizes.append(len(queries))
+        self.pairs += zip(queries, items, strict=True)
+        return np.array([len(item) for item in items], np.float32)
+
+
+@pytest.fixture
+def scorer(monkeypatch):
+    scorer = Scorer()
+    monkeypatch.setattr(module.current, "artifact", lambda *_: Published())
+    monkeypatch.setattr(module, "open_scorer", lambda *_: scorer)
+    monkeypatch.setattr(module, "PAIRS", 10)
+    return scorer
+
+
+class Published:
+    def verify(self):
+        pass
+
+
+def replica():
+    version = SimpleNamespace(workdir="/nowhere", now=SimpleNamespace(spec=SimpleNamespace(cross_encoder=object())))
+    return CrossEncoderReplica(version, threads=2)
+
+
+def test_pairs_are_scored_in_slices_and_in_order(scorer):
+    async def main():
+        own = replica()
+        items = ["x" * n for n in range(25)]
+        one, other = await asyncio.gather(own.score(["a"] * 25, items), own.score(["b"] * 3, items[:3]))
+        assert one.tolist() == list(range(25))
+        assert other.tolist() == [0, 1, 2]
+        assert (await own.score([], [])).shape == (0,)
+
+    asyncio.run(main())
+    assert max(scorer.sizes) <= 10
+    assert sum(scorer.sizes) == 28
+    assert len(scorer.sizes) == 3  # the rest of the one goes with the other
+
+
+def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
+    async def main():
+        own, scorer.go = replica(), threading.Event()
+        asked = asyncio.create_task(own.score(["a"] * 100, ["x"] * 100))
+        await asyncio.sleep(0.01)
+        ping = asyncio.create_task(own.ping())
+        await asyncio.sleep(0.01)
+        assert not ping.done()
+        await own.check_health()
+        own._since -= module.HUNG_SECONDS + 1  # it has hung for long
+        with pytest.raises(RuntimeError, match="not scored within"):
+            await own.check_health()
+        scorer.go.set()
+        await ping
+        assert not asked.done()
+        assert len(await asked) == 100
+        await own.check_health()
+
+    asyncio.run(main())
+
+
+def test_pings_of_an_idle_replica_score_pairs_that_were_never_asked(scorer):
+    async def main():
+        own = replica()
+        for _ in range(3):
+            await own.ping()
+
+    asyncio.run(main())
+    assert len(set(scorer.pairs)) == 3
+
+
+def test_a_request_that_leaves_is_not_scored(scorer):
+    async def main():
+        own, scorer.go = replica(), threading.Event()
+        first = asyncio.create_task(own.score(["a"] * 10, ["x"] * 10))
+        await asyncio.sleep(0.01)
+        second = asyncio.create_task(own.score(["b"] * 30, ["x"] * 30))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+        scorer.go.set()
+        await first
+        assert len(await own.score(["c"], ["x"])) == 1
+
+    asyncio.run(main())
+    assert {query for query, _ in scorer.pairs} == {"a", "c"}
+
+
+def test_a_scorer_that_fails_fails_its_callers_and_the_ping(scorer, monkeypatch):
+    async def main():
+        own = replica()
+        monkeypatch.setattr(own, "_scorer", broken)
+        with pytest.raises(ValueError, match="broken"):
+            await own.score(["a"], ["b"])
+        with pytest.raises(ValueError, match="broken"):
+            await own.ping()
+        await own.check_health()
+
+    def broken(*_):
+        time.sleep(0.01)
+        raise ValueError("broken")
+
+    asyncio.run(main())
