@@ -39,14 +39,23 @@ class Admission:
 
     @contextmanager
     def __call__(self, size: int) -> Iterator[None]:
-        """Count a request of so many questions as there while the block runs; ApiError 503 where it is refused."""
+        """Count a request of so many questions as there while the block runs, and as answered at its end.
+
+        ApiError 503 where it is refused.
+        """
+        with self.counting(size) as answered:
+            yield
+            answered()
+
+    @contextmanager
+    def counting(self, size: int) -> Iterator[Callable[[], None]]:
+        """Count a request as there while the block runs; the block says when it is answered, if it is."""
         self.check()
         if not self._there:
             self._left = self._clock()
         self._there.append(size)
         try:
-            yield
-            self._answered(size)
+            yield lambda: self._answered(size)
         finally:
             self._there.remove(size)
 

@@ -84,4 +84,8 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     ):
         if default > most:
             raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
+    for name, given in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
+        if given >= args.limits.seconds:
+            less = f"less than limits.seconds, {args.limits.seconds:g}, so that an answer without it is in time"
+            raise InputError(f"{name}: got {given:g}; allowed: {less}")
     return version, manifest, split(manifest.counts, args.shard_groups)

@@ -99,8 +99,8 @@ class Batches(Generic[Q, A]):
         now = time.perf_counter()
         for one in taken:
             one.since = now - one.since
-        self._noted(sum(one.size for one in taken))
         try:
+            self._noted(sum(one.size for one in taken))
             answers = await self._ask([one.question for one in taken])
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets it
             # A caller whose future were cancelled would be taken for one that has left.

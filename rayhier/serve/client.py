@@ -335,7 +335,7 @@ def _pause(error: ApiError, retry: int) -> float | None:
     if error.status != 503:
         return None
     said = (error.headers or {}).get("Retry-After", "0")
-    wanted = float(said) if said.isdigit() else 0.0  # or a date, which no server of this project sends
+    wanted = float(said) if said.isdecimal() else 0.0  # or a date, which no server of this project sends
     if wanted > LONGEST_PAUSE_SECONDS:
         return None
     # At random, so that clients who were refused together do not come back together.

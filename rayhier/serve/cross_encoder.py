@@ -37,36 +37,43 @@ class CrossEncoderReplica:
         # One thread: torch's own threads do the work. The replica's loop stays free for health checks.
         self._thread = ThreadPoolExecutor(1, "score")
         self._batches: Batches[tuple[Sequence[str], Sequence[str]], Floats] = Batches(self._scored, PAIRS)
-        self._at_work: asyncio.Future[Floats] | None = None
-        self._since, self._pings = 0.0, 0
+        self._at_work, self._since, self._pings = False, 0.0, 0
+        self._read = asyncio.Condition()
 
     async def score(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
         """Scores [n] of pairs, in their order."""
         parts = [slice(start, start + PAIRS) for start in range(0, len(queries), PAIRS)]
-        scored = await asyncio.gather(
-            *(self._batches((queries[part], items[part]), len(queries[part])) for part in parts)
-        )
+        asked = [
+            asyncio.ensure_future(self._batches((queries[part], items[part]), len(queries[part]))) for part in parts
+        ]
+        try:
+            scored = await asyncio.gather(*asked)
+        finally:
+            for one in asked:  # where one fails, nobody waits for the others
+                one.cancel()
         return np.concatenate([np.zeros(0, np.float32), *(score_N for score_N, _ in scored)])
 
     async def ping(self) -> None:
         """Return once pairs are scored: those that are at work, else one that was never asked."""
-        if self._at_work is not None:
-            await asyncio.shield(self._at_work)
+        if self._at_work or self._batches.waiting:
+            async with self._read:
+                await self._read.wait()
             return
         self._pings += 1
         await self.score([f"ready {self._pings}"], ["ready"])
 
     async def check_health(self) -> None:
         """Called by Serve every ten seconds; RuntimeError, after which it starts another replica, where work hangs."""
-        if self._at_work is not None and time.monotonic() - self._since > HUNG_SECONDS:
+        if self._at_work and time.monotonic() - self._since > HUNG_SECONDS:
             raise RuntimeError(f"{PAIRS} pairs at most were not scored within {HUNG_SECONDS:g} s")
 
     async def _scored(self, asked: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[Floats]:
         queries, items = ([text for one in asked for text in one[side]] for side in (0, 1))
-        self._since = time.monotonic()
-        self._at_work = asyncio.get_running_loop().run_in_executor(self._thread, self._scorer, queries, items)
+        self._at_work, self._since = True, time.monotonic()
         try:
-            score_N = await self._at_work
+            score_N = await asyncio.get_running_loop().run_in_executor(self._thread, self._scorer, queries, items)
         finally:
-            self._at_work = None
+            self._at_work = False
+            async with self._read:
+                self._read.notify_all()
         return np.split(score_N, np.cumsum([len(one[0]) for one in asked])[:-1])

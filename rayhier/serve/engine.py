@@ -178,7 +178,8 @@ class Engine:
             ranking, whole = await self.reranking(questions, routes.encoded.numpy, ranking, k, budget)
             lost = lost if whole else [[*names, RERANKER] for names in lost]
             ms["rerank"] = 1e3 * (time.perf_counter() - scanned)
-        each = await beside(ranking.row_QK.size, answers, ranking, leaves_QB, self.total, k)
+        size = max(ranking.row_QK.size, ranking.documents.num_rows)
+        each = await beside(size, answers, ranking, leaves_QB, self.total, k)
         ms["total"] = 1e3 * (time.perf_counter() - began)
         rows_Q = np.where(leaves_QB >= 0, self.counts[leaves_QB], 0).sum(axis=1)
         return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows_Q.tolist())
@@ -316,7 +317,8 @@ class Engine:
 
         found, lost = await self._ask(scan, needs)
         parts = [ranking.among(need_Q) for need_Q, ranking in found]
-        return merge([Ranking.none(len(query_QM)), *parts], k), lost
+        rows = sum(part.documents.num_rows for part in parts)
+        return await beside(rows, merge, [Ranking.none(len(query_QM)), *parts], k), lost
 
     async def _level(
         self, query: LevelQuery, k: int, wanted: Filter | None, *, whole: bool

@@ -208,11 +208,12 @@ class Explanation(_Body):
     leaves: list[RoutedLeaf]
     """Leaves that the question was routed to, in the order of visit, before a filter made it visit more."""
     scanned: int
-    """Rows scored: a document in two of the leaves counts twice; with a filter, those that match."""
+    """Rows scored: a document in two of the leaves counts twice; with a filter, those that match, of all leaves anew
+    each time that more are visited."""
     widened: int
     """Leaves visited beyond these, since too few documents matched the filter."""
     rows: int
-    """Rows in all leaves visited; `scanned` of them match the filter. Leaves visited again count once here."""
+    """Rows in the leaves visited, whether they match the filter or not; 0 where no leaf is visited."""
 
 
 class AnswerBody(_Body):

@@ -3,13 +3,13 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ray.exceptions import RayActorError, RayError
-from ray.serve.exceptions import BackPressureError, RayServeException
-from ray.serve.handle import DeploymentHandle
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError
+from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 from rayhier.serve.errors import LostError, overloaded
 
@@ -23,64 +23,107 @@ log = logging.getLogger("ray.serve")
 class Remote:
     """A deployment that is asked.
 
-    What a replica that dies was asked is asked once more. A deployment that fails is lost; one that is only late with
-    an answer is so for who asked, and for others if it does not answer a ping either.
+    What a replica that dies was asked is asked once more. A deployment that fails is lost, and what else it is asked
+    ends at once; one that is only late with an answer is lost for who asked, and for others if it does not answer a
+    ping either. What nobody waits for any more is cancelled where it is done.
     """
 
     name: str
     handle: DeploymentHandle
     ping_seconds: float = 2.0
     """Seconds that a ping may take."""
-    another_seconds: float = 1.0
+    another_seconds: float = 0.5
     """Seconds that another replica may take for what one was asked that has died: no other may be there."""
     lost: bool = field(default=False, init=False)
     """Whether no request is sent to it, until it answers a ping."""
+    _asked: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
-    async def ask(self, ask: Callable[[DeploymentHandle], Awaitable[T]], seconds: float) -> T:
+    async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float) -> T:
         """Answer to what is asked of the handle; LostError where none comes within some seconds.
 
         ApiError 503 where the deployment has too many requests waiting.
         """
         if self.lost:
+            self._look()
             raise LostError(self.name)
+        task: asyncio.Task[T] = asyncio.create_task(self._of_any(ask))
+        self._asked.add(task)
         try:
             async with asyncio.timeout(seconds):
-                return await self._of_any(ask)
+                return await task
         except BackPressureError:
             raise overloaded(f"{self.name} has too many requests waiting; retry in a second") from None
-        except (RayError, RayServeException, TimeoutError) as error:
-            log.warning("%s gave no answer: %s: %s", self.name, type(error).__name__, error)
-            self.lost = self.lost or not isinstance(error, TimeoutError)
-            if self._back is None or self._back.done():
-                # In a context of its own, which Serve does not cancel with that of a request whose caller has left.
-                self._back = asyncio.create_task(self._until_it_answers(), context=contextvars.Context())
-            raise LostError(self.name) from None
+        except TimeoutError:
+            log.warning("%s gave no answer within %.3g s", self.name, seconds)
+        except asyncio.CancelledError:
+            if _leaves():
+                raise
+        except Exception as error:  # noqa: BLE001  Ray's errors, and those of what carries its calls
+            log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
+            self._lose()
+        finally:
+            self._asked.discard(task)
+        self._look()
+        raise LostError(self.name)
 
     async def answers(self) -> bool:
         """Whether a replica answers a ping now; one that is too busy for it does."""
         try:
             async with asyncio.timeout(self.ping_seconds):
-                await self.handle.ping.remote()
+                await _answer(self.handle.ping.remote())
         except BackPressureError:
             return True
-        except (RayError, RayServeException, TimeoutError):
+        except asyncio.CancelledError:
+            if _leaves():
+                raise
+            return False
+        except Exception:  # noqa: BLE001  as above
             return False
         return True
 
-    async def _of_any(self, ask: Callable[[DeploymentHandle], Awaitable[T]]) -> T:
+    async def _of_any(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]]) -> T:
         try:
-            return await ask(self.handle)
-        except RayActorError:
-            async with asyncio.timeout(self.another_seconds):
-                return await ask(self.handle)
+            return await _answer(ask(self.handle))
+        except RayActorError as dead:
+            try:
+                async with asyncio.timeout(self.another_seconds):
+                    return await _answer(ask(self.handle))
+            except TimeoutError:
+                raise dead from None
+
+    def _lose(self) -> None:
+        self.lost = True
+        for task in self._asked:
+            task.cancel()
+
+    def _look(self) -> None:
+        """Ping until there is an answer, in a context of its own: Serve cancels what is asked in that of a request."""
+        if self._back is None or self._back.done():
+            self._back = asyncio.create_task(self._until_it_answers(), context=contextvars.Context())
 
     async def _until_it_answers(self) -> None:
         while not await self.answers():
             if not self.lost:
-                log.warning("%s is lost", self.name)
-            self.lost = True
+                log.warning("%s is lost: it answers no ping", self.name)
+                self._lose()
             await asyncio.sleep(AGAIN_SECONDS)
         if self.lost:
             log.warning("%s answers again", self.name)
         self.lost = False
+
+
+async def _answer(response: DeploymentResponse[T]) -> T:
+    """Answer to a call, which is cancelled where it is made if nobody waits for it."""
+    try:
+        answer: T = await response
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+    return answer
+
+
+def _leaves() -> bool:
+    """Whether who asks is cancelled itself, not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rayhier.serve.client import Client
@@ -98,22 +99,25 @@ def replay(
     _check(index)
     plain = None if index.rerank == "none" else False
 
-    def asked(question: str) -> Replayed | None:
+    def timed(question: str) -> tuple[SearchResponse, float] | None:
         try:
-            answer, ms = _timed(lambda: hasty.search(question, k, beam))
+            return _timed(lambda: hasty.search(question, k, beam))
         except ApiError as error:
             if error.status == 503:
                 return None
             raise
-        scanned = answer if plain is None else client.search(question, k, beam, rerank=plain, strict=True)
-        exact = client.search(question, k, index.leaves, rerank=plain, strict=True)
-        return Replayed(_recall(scanned, exact), ms, answer.visited.fraction, answer.partial)
+
+    def compared(question: str, answer: SearchResponse, ms: float) -> Replayed:
+        bare = partial(client.search, rerank=plain, include=[], strict=True)
+        scanned = answer if plain is None else bare(question, k, beam)
+        return Replayed(_recall(scanned, bare(question, k, index.leaves)), ms, answer.visited.fraction, answer.partial)
 
     with ThreadPoolExecutor(clients) as threads:
-        found = list(threads.map(asked, questions))
-    if not any(found):
-        raise ValueError("the server refused every question; ask fewer at a time: --clients")
-    return found
+        first = list(threads.map(timed, questions))  # all of them before any exact search, which takes long
+        if not any(first):
+            raise ValueError("the server refused every question; ask fewer at a time: --clients")
+        pairs = [(question, one) for question, one in zip(questions, first, strict=True)]
+        return list(threads.map(lambda pair: pair[1] and compared(pair[0], *pair[1]), pairs))
 
 
 def _check(index: IndexResponse) -> None:

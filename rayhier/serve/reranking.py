@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from rayhier.arrays import Floats
-from rayhier.dataset.ranking import Ranking
+from rayhier.dataset.ranking import Ranking, compact
 from rayhier.scores.spending import ScorerError
 from rayhier.search.rerank import Asking, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
@@ -63,18 +63,21 @@ class Reranking:
         Where it has not, the ranking is as it was found.
         """
         loop = asyncio.get_running_loop()
-        until, asking, scores = loop.time() + self._seconds, None, None
+        until, scores = loop.time() + self._seconds, None
         asking = self._reranker.asking(texts, query_QM, found, k, budget)
-        try:
-            with self.admission(len(texts) * budget):
+        with self.admission.counting(len(texts) * budget) as answered:
+            try:
                 while True:
                     step = await loop.run_in_executor(self._thread, _step, asking, scores)
                     if isinstance(step, Ranking):
-                        return step, True
+                        answered()
+                        return _shown(step), True
                     scores = await self._scores.score(*step, until - loop.time())
-        except (LostError, ScorerError) as error:
-            log.warning("not re-ranked: %s", error)
-            return unread(found, k), False
+            except (LostError, ScorerError) as error:
+                log.warning("not re-ranked: %s", error)
+                if loop.time() >= until:  # calls that were late tell how fast they are made, those not made do not
+                    answered()
+        return unread(found, k), False
 
 
 def _step(asking: Asking, scores: Floats | None) -> tuple[list[str], list[str]] | Ranking:
@@ -89,5 +92,11 @@ def _step(asking: Asking, scores: Floats | None) -> tuple[list[str], list[str]] 
 def unread(found: Ranking, k: int) -> Ranking:
     """Ranking of the best k as a search found them, without what only re-ranking needs."""
     inner = [name for name in (DOC_ID, VECTOR) if name in found.documents.column_names]
-    score_QK, row_QK = found.score_QK[:, :k], found.row_QK[:, :k]
-    return replace(found, score_QK=score_QK, row_QK=row_QK, documents=found.documents.drop_columns(inner))
+    best, rows = found.score_QK[:, :k], found.row_QK[:, :k]
+    return _shown(replace(found, score_QK=best, row_QK=rows, documents=found.documents.drop_columns(inner)))
+
+
+def _shown(ranking: Ranking) -> Ranking:
+    """A ranking without the documents of the pool that it does not show."""
+    score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
+    return replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)

@@ -19,22 +19,35 @@ from rayhier.serve.remote import Remote
 QUERY, LEAVES = np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64)
 
 
+class Response:
+    """What is awaited for an outcome, and may be cancelled where it is made."""
+
+    def __init__(self, method):
+        self.method, self.outcome = method, method.outcome
+
+    def __await__(self):
+        return self.outcome().__await__()
+
+    def cancel(self):
+        self.method.cancelled += 1
+
+
 class Method:
     """`handle.NAME`: what `remote` returns is awaited for its outcome."""
 
     def __init__(self, outcome):
-        self.outcome, self.calls = outcome, 0
+        self.outcome, self.calls, self.cancelled = outcome, 0, 0
 
-    async def remote(self, *_, **__):
+    def remote(self, *_, **__):
         self.calls += 1
-        return await self.outcome()
+        return Response(self)
 
 
 class Handle:
     """A deployment that does as told."""
 
     def __init__(self, *_):
-        self.scan, self.score, self.ping = (Method(self.answer) for _ in range(3))
+        self.scan, self.level, self.score, self.ping = (Method(self.answer) for _ in range(4))
 
     async def answer(self):
         return []
@@ -74,6 +87,69 @@ def test_lost_until_a_ping_comes_back(handle, failing):
         await group.remote._back
         assert await group.scan(QUERY, LEAVES, 1) == []
         assert await group.answers()
+
+    asyncio.run(main())
+
+
+def test_what_a_lost_group_was_asked_ends_at_once(handle):
+    """A replica dies, and no other is there: what was asked of it ends with the first who sees it."""
+
+    async def main():
+        group = group_of(handle, seconds=60.0)
+        group.remote.another_seconds = 0.05
+        handle.level.outcome = handle.ping.outcome = handle.hang
+        asked = [asyncio.create_task(group.level(None, 1)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+
+        async def dies_then_hangs():
+            handle.scan.outcome = handle.hang
+            raise RayActorError
+
+        handle.scan.outcome = dies_then_hangs
+        with pytest.raises(LostError, match="shards-0"):
+            await group.scan(QUERY, LEAVES, 1)
+        async with asyncio.timeout(1.0):
+            ended = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(one) for one in ended] == [LostError] * 3
+        assert handle.level.cancelled == 3
+        assert group.remote.lost
+
+    asyncio.run(main())
+
+
+def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
+    async def main():
+        scores = HandleScores(Remote("reranker", handle, ping_seconds=0.05))
+        handle.score.outcome = handle.hang
+        with pytest.raises(LostError):
+            await scores.score(["a"], ["b"], 0.01)
+        assert handle.score.cancelled == 1
+        asked = asyncio.create_task(scores.score(["a"], ["b"], 60.0))
+        await asyncio.sleep(0.01)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert handle.score.cancelled == 2
+        assert not scores.remote.lost
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, ValueError])
+def test_a_ping_may_fail_in_any_way(handle, error):
+    async def main():
+        group = group_of(handle)
+
+        async def fails():
+            handle.ping.outcome = handle.answer
+            raise error
+
+        handle.scan.outcome, handle.ping.outcome = handle.die, fails
+        with pytest.raises(LostError):
+            await group.scan(QUERY, LEAVES, 1)
+        handle.scan.outcome = handle.answer
+        await group.remote._back
+        assert await group.scan(QUERY, LEAVES, 1) == []
 
     asyncio.run(main())
 

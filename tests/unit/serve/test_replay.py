@@ -52,7 +52,7 @@ class Fake:
     def index(self):
         return INDEX.model_copy(update={"leaves": 8, "limits": {"max_beam": 8}, **self.changed})
 
-    def search(self, question, k, beam, *, rerank=None, strict=False):
+    def search(self, question, k, beam, *, rerank=None, include=None, strict=False):
         exact = beam == 8
         self.asked.append((question, self.retries, beam, rerank, strict))
         if int(question) < 0 and not self.retries:

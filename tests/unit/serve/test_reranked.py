@@ -174,6 +174,21 @@ def test_calls_that_would_wait_too_long_are_refused_before_the_scan(opened):
     asyncio.run(main())
 
 
+def test_requests_that_are_late_teach_how_fast_calls_are_made(opened):
+    """All of a burst are late; those that come later are refused instead of being late, too."""
+
+    async def slow(queries, items):
+        await asyncio.sleep(10)
+
+    async def main():
+        engine = engine_of(opened, SPECS[0], slow, seconds=0.05)
+        first = [engine.search(["leaf root"] * 8, 7, 3, None, 6) for _ in range(9)]
+        assert {len(one.lost[0]) for one in await asyncio.gather(*first)} == {1}
+        assert engine.reranking.admission._each > 0
+
+    asyncio.run(main())
+
+
 def test_readiness_names_the_cross_encoder(opened):
     async def never(*_):
         raise AssertionError
