@@ -117,7 +117,7 @@ def _deploy(workdir: Path, token: Path) -> None:
     patient = {"limits": {"queue_seconds": 60}}
     applications = {
         "together": (index, own),
-        "twice": (index, own),
+        "twice": (index, own | patient),
         "busy": (index, own | patient),
         "alone": (index, own | patient | {"together": 1}),
         "bare": (bare, {"workdir": None}),
@@ -246,7 +246,8 @@ def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:
     """Three times as many questions a second as the server answers, for a minute."""
     path = "/together/v1/search"
     unloaded = at_a_time(PORT, path, bodies[:ASKED], 1)
-    capacity = float(np.median([at_a_time(PORT, path, bodies[: ASKED * 2], CLIENTS).rate for _ in range(3)]))
+    busy = [_load("busy", bodies[: ASKED * 2], CLIENTS).rate for _ in range(3)]  # of the same, which refuses nothing
+    capacity = float(np.median(busy))
     before = _memory("together")
     found = a_second(PORT, path, bodies, 3 * capacity, seconds)
     refused = found.refused()
@@ -264,7 +265,7 @@ def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:
     yield Goal(title, late / idle, 3.0, "most", f"{late:.0f} ms, {idle:.0f} ms")
     seen = f"{found.rate:.0f} a second, {capacity:.0f} a second"
     yield Goal("overload: answers a second over capacity", found.rate / capacity, 0.5, "least", seen)
-    yield Goal("overload: growth of the ingress' memory", _memory("together") / before - 1, 0.1, "most")
+    yield Goal("overload: growth of all replicas' memory", _memory("together") / before - 1, 0.1, "most")
 
 
 def _share(right: Sequence[bool]) -> float | None:
@@ -279,12 +280,12 @@ def _applied(found: Load, asked: float) -> str:
 
 
 def _memory(name: str) -> float:
-    """Bytes of the ingress replica of an application."""
+    """Bytes of all replicas of an application."""
     found = 0.0
     for entry in Path("/proc").iterdir():
         try:
             title = (entry / "cmdline").read_bytes().decode(errors="replace")
-            if entry.name.isdigit() and f"ServeReplica:{name}:ingress" in title:
+            if entry.name.isdigit() and f"ServeReplica:{name}:" in title:
                 pages = int((entry / "statm").read_text().split()[1])
                 found += pages * os.sysconf("SC_PAGE_SIZE")
         except OSError:
@@ -293,7 +294,10 @@ def _memory(name: str) -> float:
 
 
 def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
-    """A replica of a shard group with two is killed at half of the capacity, then that of a group with one."""
+    """A replica of a shard group with two is killed at half of the capacity, then that of a group with one.
+
+    Both servers wait instead of refusing: the goals are about what is lost, while a replica that starts takes the cores.
+    """
     found, _, healthy, seen = _shot("twice", bodies, checks)
     whole = [one.whole for one in found.outcomes]
     title = f"one of two replicas killed at half of the capacity: share of {len(whole):,} requests whole and right"
@@ -301,7 +305,7 @@ def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
     yield Goal("the same: seconds until Serve calls both healthy", healthy, 30.0, "most")
     for strict in (False, True):
         own = [json.dumps(json.loads(body) | {"strict": strict}).encode() for body in bodies]
-        found, shot, _, seen = _shot("together", own, checks)
+        found, shot, _, seen = _shot("busy", own, checks)
         bad = [one for one in found.outcomes if not one.whole]
         last = max((one.sent + one.seconds for one in bad), default=0.0) - shot
         happened = last > 0  # else the kill hit no request

@@ -29,6 +29,15 @@ def test_an_index_of_another_model(damageable):
         check(ServeArgs(workdir=str(damageable)))
 
 
+@pytest.mark.parametrize("name", ["shard_seconds", "reranker_seconds"])
+def test_what_is_late_leaves_time_for_an_answer(published, name):
+    limits = {"seconds": 4.0}
+    others = {"shard_seconds": 1.0, "reranker_seconds": 1.0}
+    check(ServeArgs(workdir=str(published), limits=limits, **others))
+    with pytest.raises(InputError, match=rf"{name}: got 4; allowed: less than limits.seconds, 4"):
+        check(ServeArgs(workdir=str(published), limits=limits, **others | {name: 4.0}))
+
+
 @pytest.mark.parametrize(("name", "most", "least"), [("k", 6, 7), ("beam", 1, 2)])
 def test_limits_below_the_specs_own_values(published, name, most, least):
     args = ServeArgs(workdir=str(published), limits={f"max_{name}": most})
