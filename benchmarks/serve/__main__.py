@@ -296,7 +296,7 @@ def _memory(name: str) -> float:
 def killed(bodies: list[bytes], checks: list[Check]) -> Iterator[Goal]:
     """A replica of a shard group with two is killed at half of the capacity, then that of a group with one.
 
-    Both servers wait instead of refusing: the goals are about what is lost, while a replica that starts takes the cores.
+    Both servers wait instead of refusing: what is lost counts, though a replica that starts takes the cores of all.
     """
     found, _, healthy, seen = _shot("twice", bodies, checks)
     whole = [one.whole for one in found.outcomes]
