@@ -159,9 +159,9 @@ class Setting:
 
     def _learn(self, row: Row, left_out: int | None) -> "Learned":
         held, item_NM = self.world.held, self.world.documents.vector_NM
-        matrix = sampled(row.offline, self.held_scores, held.vector_QM @ item_NM.T, left_out)
-        if matrix is None:
+        if row.offline is None:
             return Learned(item_NM)
+        matrix = sampled(row.offline, self.held_scores, held.vector_QM @ item_NM.T, left_out)
         base_X = base_scores(matrix, held.vector_QM, item_NM)
         matching, (bias_N, slope) = match(matrix, base_X), residual_bias(matrix, base_X, len(item_NM))
         lessons = matrix, matching(matrix.score_X), held.vector_QM, item_NM
@@ -205,10 +205,8 @@ class Learned:
         return query_M if len(query_M) == wide else np.zeros(wide, np.float32)
 
 
-def sampled(offline: Offline | None, score_HN: Floats, base_HN: Floats, left_out: int | None) -> Matrix | None:
+def sampled(offline: Offline, score_HN: Floats, base_HN: Floats, left_out: int | None) -> Matrix:
     """The sparse matrix of a setting: the base's best documents of each query, or best queries of each document."""
-    if offline is None:
-        return None
     rows = np.array([row for row in range(len(score_HN)) if row != left_out])[: offline.queries]
     if offline.per == "query":
         item_HK = np.argsort(-base_HN[rows], axis=1, kind="stable")[:, : offline.count]
