@@ -62,6 +62,9 @@ class CrossEncoderReplica:
         self._pings += 1
         await self.score([f"ready {self._pings}"], ["ready"])
 
+    async def alive(self) -> None:
+        """Return at once, whatever is at work."""
+
     async def check_health(self) -> None:
         """Called by Serve every ten seconds; RuntimeError, after which it starts another replica, where work hangs."""
         if self._at_work and time.monotonic() - self._since > HUNG_SECONDS:

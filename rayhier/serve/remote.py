@@ -1,4 +1,7 @@
-"""A deployment behind its handle: it answers in time, or counts as lost until it answers a ping."""
+"""A deployment behind its handle: it answers in time, or counts as lost until it answers a ping.
+
+Serve keeps what is asked of a deployment without a replica waiting for one: that it is gone shows by its silence alone.
+"""
 
 import asyncio
 import contextvars
@@ -24,19 +27,25 @@ class Remote:
     """A deployment that is asked.
 
     What a replica that dies was asked is asked once more. A deployment that fails is lost, and what else it is asked
-    ends at once; one that is only late with an answer is lost for who asked, and for others if it does not answer a
-    ping either. What nobody waits for any more is cancelled where it is done.
+    ends at once; so it does where a call is late and no replica gives a sign of life. One that is alive and late for
+    longer than who asked would wait is lost for who asked, and for others if it does not answer a ping either. What
+    nobody waits for any more is cancelled where it is done.
     """
 
     name: str
     handle: DeploymentHandle
     ping_seconds: float = 2.0
-    """Seconds that a ping may take."""
+    """Seconds that a ping may take, which does a small piece of a replica's work."""
+    late_seconds: float = 0.5
+    """Seconds after which a call is late."""
+    alive_seconds: float = 1.0
+    """Seconds that a sign of life may take, which a replica gives whatever it is at work on."""
     another_seconds: float = 0.5
     """Seconds that another replica may take for what one was asked that has died: no other may be there."""
     lost: bool = field(default=False, init=False)
     """Whether no request is sent to it, until it answers a ping."""
     _asked: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
+    _sign: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
     async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float) -> T:
@@ -49,6 +58,7 @@ class Remote:
             raise LostError(self.name)
         task: asyncio.Task[T] = asyncio.create_task(self._of_any(ask))
         self._asked.add(task)
+        late = asyncio.get_running_loop().call_later(self.late_seconds, self._listen)
         try:
             async with asyncio.timeout(seconds):
                 return await task
@@ -63,24 +73,14 @@ class Remote:
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             self._lose()
         finally:
+            late.cancel()
             self._asked.discard(task)
         self._look()
         raise LostError(self.name)
 
     async def answers(self) -> bool:
         """Whether a replica answers a ping now; one that is too busy for it does."""
-        try:
-            async with asyncio.timeout(self.ping_seconds):
-                await _answer(self.handle.ping.remote())
-        except BackPressureError:
-            return True
-        except asyncio.CancelledError:
-            if _leaves():
-                raise
-            return False
-        except Exception:  # noqa: BLE001  as above
-            return False
-        return True
+        return await _replies(self.handle.ping, self.ping_seconds)
 
     async def _of_any(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]]) -> T:
         try:
@@ -97,6 +97,17 @@ class Remote:
         for task in self._asked:
             task.cancel()
 
+    def _listen(self) -> None:
+        """Wait for a sign of life, once for all calls that are late."""
+        if not self.lost and (self._sign is None or self._sign.done()):
+            self._sign = asyncio.create_task(self._gives_sign(), context=contextvars.Context())
+
+    async def _gives_sign(self) -> None:
+        if not await _replies(self.handle.alive, self.alive_seconds) and not self.lost:
+            log.warning("%s is lost: it gives no sign of life", self.name)
+            self._lose()
+            self._look()
+
     def _look(self) -> None:
         """Ping until there is an answer, in a context of its own: Serve cancels what is asked in that of a request."""
         if self._back is None or self._back.done():
@@ -111,6 +122,22 @@ class Remote:
         if self.lost:
             log.warning("%s answers again", self.name)
         self.lost = False
+
+
+async def _replies(method: DeploymentHandle, seconds: float) -> bool:
+    """Whether a method answers within some seconds; one of a deployment that is too busy for it does."""
+    try:
+        async with asyncio.timeout(seconds):
+            await _answer(method.remote())
+    except BackPressureError:
+        return True
+    except asyncio.CancelledError:
+        if _leaves():
+            raise
+        return False
+    except Exception:  # noqa: BLE001  Ray's errors, and those of what carries its calls
+        return False
+    return True
 
 
 async def _answer(response: DeploymentResponse[T]) -> T:

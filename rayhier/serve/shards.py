@@ -73,6 +73,9 @@ class ShardGroup:
         """Search once; an answer means that this replica finds what is in its files, and that nobody changed them."""
         await self._work(self._probe)
 
+    async def alive(self) -> None:
+        """Return at once, whatever is at work."""
+
     async def check_health(self) -> None:
         """Called by Serve every ten seconds: load anew where a mapped file was changed, else answers may be wrong."""
         if not self._intact():

@@ -47,7 +47,7 @@ class Handle:
     """A deployment that does as told."""
 
     def __init__(self, *_):
-        self.scan, self.level, self.score, self.ping = (Method(self.answer) for _ in range(4))
+        self.scan, self.level, self.score, self.ping, self.alive = (Method(self.answer) for _ in range(5))
 
     async def answer(self):
         return []
@@ -113,6 +113,44 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
         assert [type(one) for one in ended] == [LostError] * 3
         assert handle.level.cancelled == 3
         assert group.remote.lost
+
+    asyncio.run(main())
+
+
+def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
+    """Serve keeps calls of a deployment without a replica waiting: they end long before their time."""
+
+    async def main():
+        group = HandleGroup(Remote("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0)
+        handle.scan.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
+        asked = [asyncio.create_task(group.scan(QUERY, LEAVES, 1)) for _ in range(100)]
+        async with asyncio.timeout(1.0):
+            ended = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(one) for one in ended] == [LostError] * 100
+        assert handle.alive.calls == 1
+        assert group.remote.lost
+        handle.scan.outcome = handle.ping.outcome = handle.answer
+        await group.remote._back
+        assert await group.scan(QUERY, LEAVES, 1) == []
+
+    asyncio.run(main())
+
+
+def test_a_late_group_that_is_alive_has_all_its_time(handle):
+    async def main():
+        group = HandleGroup(Remote("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0)
+        ends = asyncio.Event()
+
+        async def at_last():
+            await ends.wait()
+            return []
+
+        handle.level.outcome = at_last
+        asked = [asyncio.create_task(group.level(None, 1)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        assert (handle.alive.calls, handle.ping.calls, group.remote.lost) == (1, 0, False)
+        ends.set()
+        assert await asyncio.gather(*asked) == [[]] * 3
 
     asyncio.run(main())
 
