@@ -3,7 +3,8 @@
 Shapes: Q queries, K results, F rows fetched for them, N rows of a part.
 """
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -16,6 +17,8 @@ from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
 """Column of the ids that users know: those of whole documents, where the corpus is cut into passages."""
+HEAD = struct.Struct("QQQQ")
+"""Queries, results of each, arrays of costs, and bytes of a score, at the head of a ranking as bytes."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,20 @@ class Ranking:
         """Ids of the rows of `documents`."""
         return np.array(self.documents[ID].to_pylist(), dtype=object)
 
+    def __reduce__(self) -> tuple[Callable[[bytes], "Ranking"], tuple[bytes]]:
+        """Pickle as bytes at once: between processes, each array and column by itself costs more than a small scan."""
+        return unpacked, (self.packed(),)
+
+    def packed(self) -> bytes:
+        """The ranking as bytes: its shape, rows, costs, its documents as an Arrow stream, and scores."""
+        costs = [cost for cost in (self.visited_Q, self.scanned_Q, self.leaves_Q, self.calls_Q) if cost is not None]
+        head = HEAD.pack(*self.row_QK.shape, len(costs), self.score_QK.dtype.itemsize)
+        numbers = (array.astype(np.int64, copy=False).tobytes() for array in (self.row_QK, *costs))
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.documents.schema) as stream:
+            stream.write_table(self.documents)
+        return b"".join([head, *numbers, sink.getvalue(), self.score_QK.tobytes()])
+
     @classmethod
     def none(cls, queries: int) -> Self:
         """Empty ranking: no results and no cost for each of `queries` queries."""
@@ -61,6 +78,19 @@ class Ranking:
         costs = np.zeros((3, len(here_Q)), dtype=np.int64)
         costs[:, here_Q] = self.visited_Q, self.scanned_Q, self.leaves_Q
         return Ranking(score_QK, row_QK, self.documents, *costs)
+
+
+def unpacked(content: bytes) -> Ranking:
+    """Ranking of what `Ranking.packed` made on a machine of this kind."""
+    q, k, costs, size = HEAD.unpack_from(content)
+    cost_CQ = HEAD.size + 8 * q * k
+    documents, score_QK = cost_CQ + 8 * q * costs, len(content) - size * q * k
+    return Ranking(
+        np.frombuffer(content, f"f{size}", q * k, score_QK).reshape(q, k),
+        np.frombuffer(content, np.int64, q * k, HEAD.size).reshape(q, k),
+        pa.ipc.open_stream(pa.py_buffer(content)[documents:score_QK]).read_all(),
+        *np.frombuffer(content, np.int64, costs * q, cost_CQ).reshape(costs, q),
+    )
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:

@@ -36,7 +36,7 @@ class Places:
 
     def __call__(self, leaves: Ints) -> Ints:
         """The position of each leaf; -1 for a leaf that is not among them."""
-        return np.asarray(self._place[np.clip(leaves - self._before, 0, len(self._place) - 1)])
+        return self._place.take(leaves - self._before, mode="clip")
 
 
 class LeafLists:
@@ -250,6 +250,8 @@ class _Again:
     def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
         """Rows of each query's lists [q, β] whose document another of its leaves [q, β] holds at a lower rank."""
         size_QB = np.where(list_QB < 0, 0, self.begin_L[list_QB + 1] - self.begin_L[list_QB])
+        if size_QB.sum() <= COUNTED:
+            return self._count(list_QB, size_QB, leaves_QB)
         cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // COUNTED)) + 1
         parts = (np.split(one, cuts) for one in (list_QB, size_QB, leaves_QB))
         return np.concatenate([self._count(*part) for part in zip(*parts, strict=True)])

@@ -60,6 +60,17 @@ class Anchors:
         return np.asarray(np.where((rows >= 0)[:, None], self.score_NA[rows], self.score_NA.mean(axis=0)))
 
 
+def pooled(spec: Rnr | AxnRerank | AdacurRerank, rows: int) -> int:
+    """Number of documents of a search that a spec lets be read, of an index of some rows."""
+    match spec.pool:
+        case "leaves":
+            return min(max(POOL, spec.budget), rows)
+        case "all":
+            return rows
+        case size:
+            return min(size, rows)
+
+
 @dataclass(frozen=True)
 class Reranker:
     """A cross-encoder, and how a spec spends its calls."""
@@ -76,13 +87,7 @@ class Reranker:
 
     def pool(self, rows: int) -> int:
         """Number of documents of a search that may be read, of an index of some rows."""
-        match self.spec.pool:
-            case "leaves":
-                return min(max(POOL, self.spec.budget), rows)
-            case "all":
-                return rows
-            case size:
-                return min(size, rows)
+        return pooled(self.spec, rows)
 
     def __call__(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None

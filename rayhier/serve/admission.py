@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from rayhier.serve.errors import overloaded
 
-STANDING = 0.1
+STANDING = 0.05
 """Seconds for which a line may be too long."""
 CALM = 1.0
 """Seconds without a refusal after which a burst is let in again."""

@@ -6,6 +6,7 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import BackpressureConfig
 
+from rayhier.search.rerank import pooled
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.cross_encoder import CrossEncoderReplica
 from rayhier.serve.ingress import Ingress, ShardRange
@@ -21,7 +22,13 @@ PASSED_ON = 10_000
 UNLIMITED = -1
 DRAINS = 5.0
 """Seconds beyond those of a request that a replica has to finish what it has begun, before Serve ends it."""
-KEYS = {"k": "search.k", "beam": "search.beam", "budget": "search.rerank.budget", "calls": "search.rerank.budget"}
+KEYS = {
+    "k": "search.k",
+    "beam": "search.beam",
+    "budget": "search.rerank.budget",
+    "calls": "search.rerank.budget",
+    "pool": "search.rerank.pool",
+}
 """Keys of the spec whose values requests have by default, by the names of their limits."""
 RETRY = BackpressureConfig(retry_after_s=1)
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
@@ -75,12 +82,15 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     version, manifest = Version.newest(args.workdir)
     search = version.now.spec.search
     beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))
-    reads = 0 if search.rerank.type == "none" else search.rerank.budget
+    reads, pool = 0, 0
+    if search.rerank.type != "none":
+        reads, pool = search.rerank.budget, pooled(search.rerank, sum(manifest.counts))
     limited = (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam))
     for name, most, default in (
         *limited,
         ("budget", args.limits.max_budget, reads),
         ("calls", args.limits.max_calls, reads),
+        ("pool", args.limits.max_pool, pool),
     ):
         if default > most:
             raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")

@@ -30,13 +30,15 @@ class RequestLimits(_Args):
     """Most documents that the cross-encoder reads for a query."""
     max_calls: Count = 6_400
     """Most documents that it reads for all queries of one request."""
+    max_pool: Count = 100_000
+    """Most documents, of all queries of one request, of which it may read some: texts and vectors of all are held."""
     max_query: Count = 10_000
     """Most characters in a query."""
     max_answer_bytes: Count = 10_000_000
     """Most bytes in one answer, about; a request that would get more is refused."""
     queue_seconds: Seconds = 0.05
     """Seconds that a question may wait for others, reckoned from how many are there and how fast they are answered;
-    where a line stands for a tenth of a second, a question that would wait for longer is answered 503."""
+    where a line stands for a twentieth of a second, a question that would wait for longer is answered 503."""
     max_requests: Count = 64
     """Most requests whose bodies are read that an ingress works on at once; further ones are answered 503."""
     max_arriving_bytes: Count = 256_000_000

@@ -33,6 +33,8 @@ from rayhier.spec.search import Mode
 T = TypeVar("T")
 TOGETHER = 64
 """Questions of several requests that are encoded and routed together, at most, where nothing else is said."""
+FEW = 4
+"""Vectors that are routed at once: a thread takes longer to wake."""
 Questions = Sequence[str] | Floats
 """Questions as texts, or as their vectors [q, m]."""
 
@@ -165,6 +167,8 @@ class Engine:
             pool = max(k, self.reranking.pool(self.rows))
         with self.admission(len(questions)):
             routes = await (self._gathered(questions, beam) if how is None else self._compared(questions, how))
+            if self.reranking is not None and pool is not None:
+                self.reranking.check(len(questions), self._pooled(routes, pool, mode))
             scanning = time.perf_counter()
             if mode == "dense" or isinstance(questions, np.ndarray):
                 ranking, leaves_QB, lost = await self._near(routes, k, beam, wanted, pool or k, whole=pool is not None)
@@ -181,13 +185,23 @@ class Engine:
         size = max(ranking.row_QK.size, ranking.documents.num_rows)
         each = await beside(size, answers, ranking, leaves_QB, self.total, k)
         ms["total"] = 1e3 * (time.perf_counter() - began)
-        rows_Q = np.where(leaves_QB >= 0, self.counts[leaves_QB], 0).sum(axis=1)
-        return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows_Q.tolist())
+        rows = self._held(leaves_QB).tolist()
+        return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows)
 
     async def route(self, questions: Questions, beam: int) -> Routes:
         """The leaves of each question, at most `beam`; InputError where the router reads tokens but got vectors."""
         with self.admission(len(questions)):
             return await self._gathered(questions, beam)
+
+    def _pooled(self, routes: Routes, pool: int, mode: Mode) -> int:
+        """Documents that may be read for some questions together, at most, where one may read some of `pool`."""
+        near_Q = 0 if mode == "bm25" else np.minimum(pool, self._held(routes.leaves_QB))
+        words = 0 if mode == "dense" else min(pool, self.rows)
+        return int(np.sum(near_Q)) + words * len(routes.encoded)
+
+    def _held(self, leaves_QB: Ints) -> Ints:
+        """Rows [q] in the leaves [q, β] of each question."""
+        return np.asarray(np.where(leaves_QB >= 0, self.counts[leaves_QB], 0).sum(axis=1))
 
     async def _gathered(self, questions: Questions, beam: int) -> Routes:
         """The leaves of each question, encoded and routed with those of other requests."""
@@ -203,7 +217,10 @@ class Engine:
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
             every = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
-        whole = await asyncio.get_running_loop().run_in_executor(self._thread, self._route, every, beam)
+        if isinstance(every, np.ndarray) and len(every) <= FEW:
+            whole = self._route(every, beam)
+        else:
+            whole = await asyncio.get_running_loop().run_in_executor(self._thread, self._route, every, beam)
         ends = np.cumsum([len(part) for part in parts]).tolist()
         return [whole.of(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 

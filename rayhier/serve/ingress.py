@@ -155,7 +155,7 @@ class Ingress:
         _ = model.search_router
         precision = str(model.text_encoder.dtype).removeprefix("torch.")
         self._index = describe(version, manifest, args, [part.name for part in parts], precision)
-        reranking = None if reranker is None else open_reranking(version, reranker, args.reranker_seconds)
+        reranking = None if reranker is None else open_reranking(version, reranker, args)
         self._engine = Engine(
             model,
             groups,
@@ -193,7 +193,7 @@ class Ingress:
         self._seen.read(sum(answer.calls or 0 for answer in given.answers))
 
 
-def open_reranking(version: Version, handle: DeploymentHandle, seconds: float) -> Reranking | None:
+def open_reranking(version: Version, handle: DeploymentHandle, args: ServeArgs) -> Reranking | None:
     """What re-ranks answers by the deployment behind a handle; None where the spec re-ranks nothing."""
     workdir, now = locate(version.workdir), version.now
     found = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
@@ -206,7 +206,9 @@ def open_reranking(version: Version, handle: DeploymentHandle, seconds: float) -
     with version.reading() as leaf_map:
         reranker = open_reranker(now.spec, found, leaf_map, unasked)
     remote = Remote(RERANKER, handle, RERANKER_PING, RERANKER_PING)
-    return None if reranker is None else Reranking(reranker, HandleScores(remote), seconds)
+    if reranker is None:
+        return None
+    return Reranking(reranker, HandleScores(remote), args.reranker_seconds, args.limits.max_pool)
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:

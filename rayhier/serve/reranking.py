@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +14,7 @@ from rayhier.scores.spending import ScorerError
 from rayhier.search.rerank import Asking, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.serve.admission import Admission
-from rayhier.serve.errors import LostError
+from rayhier.serve.errors import LostError, invalid
 
 RERANKER = "reranker"
 """Name of the deployment that scores pairs, in answers that lack it."""
@@ -35,9 +36,12 @@ class PairScores(Protocol):
 class Reranking:
     """Spends the calls of requests in rounds: the loop waits for scores, a thread computes what is read next."""
 
-    def __init__(self, reranker: Reranker, scores: PairScores, seconds: float = 60.0) -> None:
-        """Spend calls as a re-ranker does; those of a request may take some seconds, all rounds together."""
-        self._reranker, self._scores, self._seconds = reranker, scores, seconds
+    def __init__(self, reranker: Reranker, scores: PairScores, seconds: float = 60.0, most: float = math.inf) -> None:
+        """Spend calls as a re-ranker does; those of a request may take some seconds, all rounds together.
+
+        Its questions may have at most so many documents that may be read.
+        """
+        self._reranker, self._scores, self._seconds, self._most = reranker, scores, seconds, most
         self._thread = ThreadPoolExecutor(1, "rerank")
         self.admission = Admission(WAITING * seconds)
         """Counts the calls that wait; ApiError 503 where further ones would wait for too long."""
@@ -50,6 +54,12 @@ class Reranking:
     def pool(self, rows: int) -> int:
         """Number of documents of a search that may be read, of an index of some rows."""
         return self._reranker.pool(rows)
+
+    def check(self, questions: int, documents: int) -> None:
+        """ApiError 422 where questions have too many documents that may be read: texts and vectors of all are held."""
+        if documents > self._most:
+            said = f"rerank: got {questions} questions, which may read some of {documents} documents together"
+            raise invalid(f"{said}; allowed: {self._most:g} documents, limits.max_pool: ask fewer questions at once")
 
     async def answers(self) -> bool:
         """Whether the cross-encoder answers now."""

@@ -23,6 +23,8 @@ from rayhier.serve.version import Version
 from rayhier.spec.filter import Filter
 from rayhier.storage.leaf_map import LeafMap
 
+SMALL = 4_000_000
+"""Products of numbers that a scan takes, at most, to be made at once: a thread takes longer to wake."""
 FAILURES = 2
 """Failures in a row after which a group loads anew."""
 PROBED = 16
@@ -55,7 +57,8 @@ class ShardGroup:
         self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
     ) -> Ranking:
         """The best k results of each query in those of its leaves that this group holds, and that match the filter."""
-        return await self._work(lambda: self._leaves.scan(query_QM, leaves_QB, k, wanted, whole=whole))
+        small = wanted is None and not whole and self._products(query_QM, leaves_QB) <= SMALL
+        return await self._work(lambda: self._leaves.scan(query_QM, leaves_QB, k, wanted, whole=whole), small=small)
 
     async def level(
         self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
@@ -85,6 +88,9 @@ class ShardGroup:
         spec = self._version.now.spec
         self._leaves = open_leaves(spec, self._there, self._range)
         self._leaves.open()
+        # Rows of each leaf that this group holds; the last is none's, -1.
+        self._rows_L = np.append(np.array(self._there.manifest.counts, dtype=np.int64), 0)
+        self._rows_L[: self._range.start] = self._rows_L[self._range.stop :] = 0
         self._probed = _some(self._there, self._range)
         self._words = WordScan(self._leaves) if spec.search.words else None
         self._levels, self._depth = None, 0
@@ -93,22 +99,24 @@ class ShardGroup:
             self._levels = open_levels(model, self._there, self._leaves)
             self._depth = model.tree.levels
 
+    def _products(self, query_QM: Floats, leaves_QB: Ints) -> int:
+        """Products of numbers that a scan takes."""
+        return int(self._rows_L[leaves_QB].sum() * query_QM.shape[1])
+
     def _intact(self) -> bool:
         return self._leaves.intact() if self._levels is None else self._levels.intact()
 
-    async def _work(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, work)
-
-    def _counted(self, work: Callable[[], T]) -> T:
-        """Do work and count failures in a row."""
+    async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
+        """Do work, in the thread unless it is small, and count failures in a row."""
+        loop = asyncio.get_running_loop()
         try:
-            done = work()
+            done = work() if small else await loop.run_in_executor(self._thread, work)
         except Exception:
             self._failed += 1
             if self._failed >= FAILURES:
-                log.warning("leaves %s: failed %d times in a row, loading anew", self._range, self._failed)
-                self._load()
                 self._failed = 0
+                log.warning("leaves %s: failed %d times in a row, loading anew", self._range, FAILURES)
+                await loop.run_in_executor(self._thread, self._load)
             raise
         self._failed = 0
         return done

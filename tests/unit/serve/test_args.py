@@ -1,11 +1,15 @@
 """What a deployment refuses to be told, before anything starts."""
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
 from rayhier.serve.app import build, check
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.version import Version
 from rayhier.spec import InputError
+from rayhier.spec.search import Rnr
 
 
 def test_relative_paths_are_refused(published):
@@ -45,6 +49,23 @@ def test_limits_below_the_specs_own_values(published, name, most, least):
         InputError, match=rf"limits.max_{name}: got {most}; allowed: at least {least}, the spec's search"
     ):
         check(args)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "least", "key"),
+    [("budget", 5, 6, "budget"), ("calls", 5, 6, "budget"), ("pool", 19, 20, "pool"), ("pool", 6, 9, "all")],
+)
+def test_limits_below_what_the_spec_re_ranks(published, monkeypatch, name, most, least, key):
+    version, manifest = Version.newest(str(published))
+    pool = "all" if key == "all" else 20
+    least = sum(manifest.counts) if key == "all" else least
+    search = version.now.spec.search.model_copy(update={"rerank": Rnr(type="rnr", budget=6, pool=pool)})
+    now = version.now.model_copy(update={"spec": version.now.spec.model_copy(update={"search": search})})
+    monkeypatch.setattr(Version, "newest", lambda _: (replace(version, now=now), manifest))
+    check(ServeArgs(workdir=str(published)))
+    said = rf"limits.max_{name}: got {most}; allowed: at least {least}, the spec's search.rerank"
+    with pytest.raises(InputError, match=said):
+        check(ServeArgs(workdir=str(published), limits={f"max_{name}": most}))
 
 
 def test_more_groups_than_leaves(published):

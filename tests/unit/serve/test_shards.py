@@ -1,6 +1,7 @@
 """A group of shards: its ping is a search, and what fails twice, or was changed below it, is loaded anew."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ from rayhier.search.comparing import Comparing
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.shards import ShardGroup
+from rayhier.spec.filter import parse
 
 from ..storage.test_cache import overwrite
 
@@ -141,3 +143,20 @@ def test_a_file_that_was_overwritten_while_nobody_served_it(group, home, publish
     del group
     overwrite(mapped(home)[0], b"\xff" * 64)
     assert ids(ShardGroup(version, leaves)) == whole
+
+
+def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatch):
+    plain, threads = group._leaves.scan, []
+
+    def scan(*given, **named):
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return plain(*given, **named)
+
+    monkeypatch.setattr(group._leaves, "scan", scan)
+    most = int(group._rows_L[LEAVES].sum()) * QUERY.shape[1]
+    found = []
+    for small, wanted in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
+        monkeypatch.setattr("rayhier.serve.shards.SMALL", small)
+        found.append(asyncio.run(group.scan(QUERY, LEAVES, 5, wanted)))
+    assert threads == ["MainThread", "scan", "scan"]
+    np.testing.assert_array_equal(found[0].score_QK, found[1].score_QK)

@@ -1,0 +1,47 @@
+"""A ranking goes between processes as bytes, and comes back as it was."""
+
+import pickle
+from dataclasses import fields
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.dataset.ranking import Ranking
+
+DOCUMENTS = pa.table(
+    {
+        "id": pa.chunked_array([["a", "b"], ["ü"]]),
+        "text": pa.chunked_array([["", None], ["long " * 100]]),
+        "year": pa.chunked_array([[1, None], [3]], pa.int64()),
+        "vector": pa.chunked_array([[[1.0], [2.0]], [[3.0]]], pa.list_(pa.float32(), 1)),
+    }
+)
+COSTS = np.arange(2), np.arange(2) + 1, np.arange(2) + 2
+
+
+@pytest.mark.parametrize(
+    "ranking",
+    [
+        Ranking(
+            np.array([[0.1, -np.inf, 2], [3, 4, 5]], np.float32), np.array([[0, -1, 2], [1, 2, 0]]), DOCUMENTS, *COSTS
+        ),
+        Ranking(np.array([[1 / 3], [2.5]]), np.array([[2], [0]]), DOCUMENTS[1:], *COSTS, np.array([7, 0])),
+        Ranking(np.zeros((4, 2), np.float32)[::2], np.zeros((4, 2), np.int64)[::2], DOCUMENTS.slice(2), *COSTS),
+        Ranking.none(3),
+        Ranking.none(0),
+    ],
+    ids=["missing results", "calls", "not contiguous", "no results", "no queries"],
+)
+def test_a_ranking_is_pickled_whole(ranking):
+    came = pickle.loads(pickle.dumps(ranking))
+    for field in fields(Ranking):
+        before, after = getattr(ranking, field.name), getattr(came, field.name)
+        if field.name == "documents":
+            assert after.equals(before)
+            assert after.schema == before.schema
+        elif before is None:
+            assert after is None
+        else:
+            np.testing.assert_array_equal(after, before)
+            assert (after.dtype, after.shape) == (before.dtype, before.shape)
