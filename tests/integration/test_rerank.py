@@ -172,15 +172,20 @@ def _served(work: Path, tmp_path: Path) -> None:
         with pytest.raises(ApiError, match="budget: got 1001; allowed: 1 to 1000"):
             client.search(texts[0], budget=1001)
 
-        # The cross-encoder is lost: answers are the scan's, and name it.
+        # The cross-encoder is lost and cannot come back, as published no more: answers are the scan's, and name it.
+        weights = max(artifact(work, "cross_encoder").root.rglob("*.safetensors"))
+        weights.write_bytes(weights.read_bytes()[:-1] + b"?")
         (replica,) = [
             named["name"] for named in list_named_actors(all_namespaces=True) if "rayhier#reranker#" in named["name"]
         ]
         ray.kill(ray.get_actor(replica, namespace="serve"))
-        lost = client.search(texts[0], k=5)
-        if lost.lost:  # unless Serve has started another replica by then
+        for _ in range(2):
+            lost = client.search(texts[0], k=5)
             assert (lost.lost, lost.partial, lost.calls) == (["reranker"], True, None)
             assert [result.id for result in lost.results] == [hit.id for hit in expected.hits]
+        with pytest.raises(ApiError, match="strict: reranker did not answer") as caught:
+            client.search(texts[0], k=5, strict=True)
+        assert caught.value.status == 503
     finally:
         serve.shutdown()
 
