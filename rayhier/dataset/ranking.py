@@ -4,10 +4,10 @@ Shapes: Q queries, K results, F rows fetched for them, N rows of a part.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
 """Column of the ids that users know: those of whole documents, where the corpus is cut into passages."""
+SMALL = 1_000_000
+"""Bytes of documents up to which a ranking is pickled as bytes at once; of more, a copy costs more than it spares."""
 HEAD = struct.Struct("QQQQ")
 """Queries, results of each, arrays of costs, and bytes of a score, at the head of a ranking as bytes."""
 
@@ -46,8 +48,10 @@ class Ranking:
         """Ids of the rows of `documents`."""
         return np.array(self.documents[ID].to_pylist(), dtype=object)
 
-    def __reduce__(self) -> tuple[Callable[[bytes], "Ranking"], tuple[bytes]]:
-        """Pickle as bytes at once: between processes, each array and column by itself costs more than a small scan."""
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Pickle a small ranking as bytes at once: by itself, each array and column costs more than a small scan."""
+        if self.documents.nbytes > SMALL:
+            return super().__reduce_ex__(protocol)
         return unpacked, (self.packed(),)
 
     def packed(self) -> bytes:

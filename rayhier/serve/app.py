@@ -4,7 +4,6 @@ import os
 
 from ray import serve
 from ray.serve import Application
-from ray.serve.config import BackpressureConfig
 
 from rayhier.search.rerank import pooled
 from rayhier.serve.args import ServeArgs
@@ -18,7 +17,8 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
-"""Requests that Serve passes to an ingress at once: so many that it refuses them itself, in its errors' form."""
+"""Requests that Serve passes to a replica at once: an ingress refuses them itself, in its errors' form, and what others
+are asked for a sign of life must not wait behind their work."""
 UNLIMITED = -1
 DRAINS = 5.0
 """Seconds beyond those of a request that a replica has to finish what it has begun, before Serve ends it."""
@@ -30,7 +30,6 @@ KEYS = {
     "pool": "search.rerank.pool",
 }
 """Keys of the spec whose values requests have by default, by the names of their limits."""
-RETRY = BackpressureConfig(retry_after_s=1)
 HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 """Environment variable that puts HAProxy before the ingresses, which listens on every address of the machine."""
 
@@ -38,16 +37,15 @@ HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
 def build(args: ServeArgs) -> Application:
     """The Serve application; InputError where the index, the token's file or a limit is wrong."""
     version, _, groups = check(args)
-    most, drain = args.limits.max_requests, args.limits.seconds + DRAINS
+    drain = args.limits.seconds + DRAINS
     parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
     scanning = [
         serve.deployment(
             ShardGroup,
             name=part.name,
             ray_actor_options={"num_cpus": 0.25},
-            max_ongoing_requests=most,
-            max_queued_requests=most,
-            backpressure_config=RETRY,
+            max_ongoing_requests=PASSED_ON,
+            max_queued_requests=UNLIMITED,
             graceful_shutdown_timeout_s=drain,
         ).bind(version, part.leaves)
         for part in parts

@@ -30,7 +30,7 @@ class RequestLimits(_Args):
     """Most documents that the cross-encoder reads for a query."""
     max_calls: Count = 6_400
     """Most documents that it reads for all queries of one request."""
-    max_pool: Count = 100_000
+    max_pool: Count = 640_000
     """Most documents, of all queries of one request, of which it may read some: texts and vectors of all are held."""
     max_query: Count = 10_000
     """Most characters in a query."""

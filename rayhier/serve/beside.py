@@ -6,6 +6,8 @@ from typing import ParamSpec, TypeVar
 
 MANY = 1_000
 """Results from which a thread is worth its while: it takes about as long as ten."""
+SMALL = 4_000_000
+"""Products of numbers below which scanning or routing is done at once: a thread takes longer to wake."""
 Given = ParamSpec("Given")
 T = TypeVar("T")
 

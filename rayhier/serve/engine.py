@@ -24,7 +24,7 @@ from rayhier.search.shortlist import Shortlist
 from rayhier.search.widen import Goal, Widening
 from rayhier.serve.admission import Admission
 from rayhier.serve.batching import Batches
-from rayhier.serve.beside import beside
+from rayhier.serve.beside import SMALL, beside
 from rayhier.serve.errors import LostError
 from rayhier.serve.reranking import RERANKER, Reranking
 from rayhier.spec.filter import Filter
@@ -33,8 +33,6 @@ from rayhier.spec.search import Mode
 T = TypeVar("T")
 TOGETHER = 64
 """Questions of several requests that are encoded and routed together, at most, where nothing else is said."""
-FEW = 4
-"""Vectors that are routed at once: a thread takes longer to wake."""
 Questions = Sequence[str] | Floats
 """Questions as texts, or as their vectors [q, m]."""
 
@@ -168,7 +166,7 @@ class Engine:
         with self.admission(len(questions)):
             routes = await (self._gathered(questions, beam) if how is None else self._compared(questions, how))
             if self.reranking is not None and pool is not None:
-                self.reranking.check(len(questions), self._pooled(routes, pool, mode))
+                self.reranking.check(len(questions), self._pooled(routes, k, pool, mode))
             scanning = time.perf_counter()
             if mode == "dense" or isinstance(questions, np.ndarray):
                 ranking, leaves_QB, lost = await self._near(routes, k, beam, wanted, pool or k, whole=pool is not None)
@@ -193,11 +191,13 @@ class Engine:
         with self.admission(len(questions)):
             return await self._gathered(questions, beam)
 
-    def _pooled(self, routes: Routes, pool: int, mode: Mode) -> int:
+    def _pooled(self, routes: Routes, k: int, pool: int, mode: Mode) -> int:
         """Documents that may be read for some questions together, at most, where one may read some of `pool`."""
-        near_Q = 0 if mode == "bm25" else np.minimum(pool, self._held(routes.leaves_QB))
-        words = 0 if mode == "dense" else min(pool, self.rows)
-        return int(np.sum(near_Q)) + words * len(routes.encoded)
+        search, q = self.model.spec.search, len(routes.encoded)
+        held_Q = self._held(routes.leaves_QB) if routes.level is None else np.full(q, self.rows)
+        near = 0 if mode == "bm25" else int(np.minimum(pool, held_Q).sum())
+        listed = {"dense": 0, "bm25": pool, "hybrid": search.fusion.listed(k) * len(self.groups)}
+        return near + q * min(listed[mode], self.rows)
 
     def _held(self, leaves_QB: Ints) -> Ints:
         """Rows [q] in the leaves [q, β] of each question."""
@@ -217,7 +217,7 @@ class Engine:
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
             every = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
-        if isinstance(every, np.ndarray) and len(every) <= FEW:
+        if isinstance(every, np.ndarray) and every.size * self.model.router.n_leaves <= SMALL:
             whole = self._route(every, beam)
         else:
             whole = await asyncio.get_running_loop().run_in_executor(self._thread, self._route, every, beam)

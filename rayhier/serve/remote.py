@@ -39,7 +39,7 @@ class Remote:
     late_seconds: float = 0.5
     """Seconds after which a call is late."""
     alive_seconds: float = 1.0
-    """Seconds that a sign of life may take, which a replica gives whatever it is at work on."""
+    """Seconds that a sign of life may take, asked for twice, which a replica gives whatever it is at work on."""
     another_seconds: float = 0.5
     """Seconds that another replica may take for what one was asked that has died: no other may be there."""
     lost: bool = field(default=False, init=False)
@@ -103,7 +103,10 @@ class Remote:
             self._sign = asyncio.create_task(self._gives_sign(), context=contextvars.Context())
 
     async def _gives_sign(self) -> None:
-        if not await _replies(self.handle.alive, self.alive_seconds) and not self.lost:
+        for _ in range(2):  # the first may have been asked of a replica that hangs beside one that does not
+            if await _replies(self.handle.alive, self.alive_seconds / 2):
+                return
+        if not self.lost:
             log.warning("%s is lost: it gives no sign of life", self.name)
             self._lose()
             self._look()

@@ -59,7 +59,7 @@ class Reranking:
         """ApiError 422 where questions have too many documents that may be read: texts and vectors of all are held."""
         if documents > self._most:
             said = f"rerank: got {questions} questions, which may read some of {documents} documents together"
-            raise invalid(f"{said}; allowed: {self._most:g} documents, limits.max_pool: ask fewer questions at once")
+            raise invalid(f"{said}; allowed: {self._most:g}, limits.max_pool")
 
     async def answers(self) -> bool:
         """Whether the cross-encoder answers now."""

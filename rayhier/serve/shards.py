@@ -19,12 +19,11 @@ from rayhier.search.comparing import LevelQuery
 from rayhier.search.hybrid import Lexical, WordScan
 from rayhier.search.index import open_leaves, open_levels
 from rayhier.search.shortlist import Shortlist
+from rayhier.serve.beside import SMALL
 from rayhier.serve.version import Version
 from rayhier.spec.filter import Filter
 from rayhier.storage.leaf_map import LeafMap
 
-SMALL = 4_000_000
-"""Products of numbers that a scan takes, at most, to be made at once: a thread takes longer to wake."""
 FAILURES = 2
 """Failures in a row after which a group loads anew."""
 PROBED = 16
@@ -86,18 +85,19 @@ class ShardGroup:
 
     def _load(self) -> None:
         spec = self._version.now.spec
-        self._leaves = open_leaves(spec, self._there, self._range)
-        self._leaves.open()
-        # Rows of each leaf that this group holds; the last is none's, -1.
-        self._rows_L = np.append(np.array(self._there.manifest.counts, dtype=np.int64), 0)
-        self._rows_L[: self._range.start] = self._rows_L[self._range.stop :] = 0
-        self._probed = _some(self._there, self._range)
-        self._words = WordScan(self._leaves) if spec.search.words else None
-        self._levels, self._depth = None, 0
+        leaves = open_leaves(spec, self._there, self._range)
+        leaves.open()
+        words = WordScan(leaves) if spec.search.words else None
+        levels, depth = None, 0
         if spec.search.how == "level":
             model = self._version.model()
-            self._levels = open_levels(model, self._there, self._leaves)
-            self._depth = model.tree.levels
+            levels, depth = open_levels(model, self._there, leaves), model.tree.levels
+        # Rows of each leaf that this group holds; the last is none's, -1.
+        rows_L = np.append(np.array(self._there.manifest.counts, dtype=np.int64), 0)
+        rows_L[: self._range.start] = rows_L[self._range.stop :] = 0
+        # All is open before any of it is used: small scans do not wait for the thread that loads.
+        self._probed, self._rows_L = _some(self._there, self._range), rows_L
+        self._leaves, self._words, self._levels, self._depth = leaves, words, levels, depth
 
     def _products(self, query_QM: Floats, leaves_QB: Ints) -> int:
         """Products of numbers that a scan takes."""
@@ -107,16 +107,24 @@ class ShardGroup:
         return self._leaves.intact() if self._levels is None else self._levels.intact()
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
-        """Do work, in the thread unless it is small, and count failures in a row."""
-        loop = asyncio.get_running_loop()
+        """Do work in the thread; small work at once, and where it fails again in the thread, which counts failures."""
+        if small:
+            with contextlib.suppress(Exception):
+                done = work()
+                self._failed = 0
+                return done
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._counted, work)
+
+    def _counted(self, work: Callable[[], T]) -> T:
+        """Do work and count failures in a row."""
         try:
-            done = work() if small else await loop.run_in_executor(self._thread, work)
+            done = work()
         except Exception:
             self._failed += 1
             if self._failed >= FAILURES:
+                log.warning("leaves %s: failed %d times in a row, loading anew", self._range, self._failed)
+                self._load()
                 self._failed = 0
-                log.warning("leaves %s: failed %d times in a row, loading anew", self._range, FAILURES)
-                await loop.run_in_executor(self._thread, self._load)
             raise
         self._failed = 0
         return done

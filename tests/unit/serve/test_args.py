@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
+from ray.serve import Application
 
 from rayhier.serve.app import build, check
 from rayhier.serve.args import ServeArgs
@@ -90,9 +91,13 @@ def test_unknown_and_impossible_arguments(given):
 
 
 def test_the_ingress_refuses_before_serve_does(published):
-    ingress = build(ServeArgs(workdir=str(published)))._bound_deployment
-    assert ingress.max_ongoing_requests >= 100 * ServeArgs(workdir="/w").limits.max_requests
-    assert ingress.max_queued_requests == -1
+    """Nor does a call of a group wait in Serve's own queues, behind which a sign of life would wait, too."""
+    application = build(ServeArgs(workdir=str(published)))
+    groups = [given for given in application._bound_deployment.init_args if isinstance(given, Application)]
+    assert len(groups) == 2
+    for deployment in (application._bound_deployment, *(group._bound_deployment for group in groups)):
+        assert deployment.max_ongoing_requests >= 100 * ServeArgs(workdir="/w").limits.max_requests
+        assert deployment.max_queued_requests == -1
 
 
 def test_a_proxy_that_answers_other_machines_needs_a_token(published, tmp_path, monkeypatch):

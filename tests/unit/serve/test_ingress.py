@@ -127,7 +127,7 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
         async with asyncio.timeout(1.0):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 100
-        assert handle.alive.calls == 1
+        assert handle.alive.calls == 2
         assert group.remote.lost
         handle.scan.outcome = handle.ping.outcome = handle.answer
         await group.remote._back

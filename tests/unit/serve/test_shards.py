@@ -85,13 +85,13 @@ def test_what_fails_twice_in_a_row_loads_anew(group):
 
 
 def test_a_success_between_starts_the_count_again(group):
-    broken = Failing(group._leaves, 1)
+    broken = Failing(group._leaves, 2)  # at once, and again in the thread
     group._leaves = broken
     for _ in range(3):
         with pytest.raises(RuntimeError, match="a damaged file"):
             ids(group)
         ids(group)
-        broken.times = 1
+        broken.times = 2
     assert group._leaves is broken
 
 
