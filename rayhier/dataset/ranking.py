@@ -17,7 +17,7 @@ from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
 """Column of the ids that users know: those of whole documents, where the corpus is cut into passages."""
-SMALL = 1_000_000
+COPIED = 1_000_000
 """Bytes of documents up to which a ranking is pickled as bytes at once; of more, a copy costs more than it spares."""
 HEAD = struct.Struct("QQQQ")
 """Queries, results of each, arrays of costs, and bytes of a score, at the head of a ranking as bytes."""
@@ -50,7 +50,7 @@ class Ranking:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle a small ranking as bytes at once: by itself, each array and column costs more than a small scan."""
-        if self.documents.nbytes > SMALL:
+        if self.documents.nbytes > COPIED:
             return super().__reduce_ex__(protocol)
         return unpacked, (self.packed(),)
 

@@ -25,8 +25,6 @@ from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
-POOL = 10_000
-"""Documents of the visited leaves that may be read, at most, or the budget: the best by the search's own score."""
 GAP = 0.01
 """Distance of the best estimate from the last score, where estimates are moved below these."""
 LEXICAL = 0.3
@@ -60,17 +58,6 @@ class Anchors:
         return np.asarray(np.where((rows >= 0)[:, None], self.score_NA[rows], self.score_NA.mean(axis=0)))
 
 
-def pooled(spec: Rnr | AxnRerank | AdacurRerank, rows: int) -> int:
-    """Number of documents of a search that a spec lets be read, of an index of some rows."""
-    match spec.pool:
-        case "leaves":
-            return min(max(POOL, spec.budget), rows)
-        case "all":
-            return rows
-        case size:
-            return min(size, rows)
-
-
 @dataclass(frozen=True)
 class Reranker:
     """A cross-encoder, and how a spec spends its calls."""
@@ -84,10 +71,6 @@ class Reranker:
     words: IndexedWords | None = None
     seconds: float | None = None
     """Time that the cross-encoder may take for a round of all queries; None: any."""
-
-    def pool(self, rows: int) -> int:
-        """Number of documents of a search that may be read, of an index of some rows."""
-        return pooled(self.spec, rows)
 
     def __call__(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
@@ -110,7 +93,7 @@ class Reranker:
             return replace(found, calls_Q=np.zeros(len(texts), np.int64))
         bodies, vector_NM = document_texts(table), columns.matrix(table[VECTOR])
         ids = table[DOC_ID].combine_chunks()
-        every, most = [rows[rows >= 0] for rows in found.row_QK], self.pool(found.row_QK.shape[1])
+        every, most = [rows[rows >= 0] for rows in found.row_QK], self.spec.pooled(found.row_QK.shape[1])
         pools = [row_F[:most] for row_F in every]
         bases = [
             (vector_NM[row_P] @ query_M).astype(np.float64) for query_M, row_P in zip(query_QM, pools, strict=True)

@@ -130,7 +130,7 @@ class Searcher:
             if beam is not None:
                 raise InputError(f"beam: got {beam}, but search.rerank.pool is all leaves; allowed: none")
             visits = every
-        pool, parts = max(k, self.reranker.pool(self.manifest.rows)), []
+        pool, parts = max(k, self.reranker.spec.pooled(self.manifest.rows)), []
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             own = encoded[part]

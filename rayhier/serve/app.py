@@ -5,7 +5,6 @@ import os
 from ray import serve
 from ray.serve import Application
 
-from rayhier.search.rerank import pooled
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.cross_encoder import CrossEncoderReplica
 from rayhier.serve.ingress import Ingress, ShardRange
@@ -14,6 +13,7 @@ from rayhier.serve.shards import ShardGroup
 from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
+from rayhier.spec.search import NoRerank
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
@@ -79,17 +79,12 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
         )
     version, manifest = Version.newest(args.workdir)
     search = version.now.spec.search
-    beam = search.leaves_visited(len(manifest.counts), sum(manifest.counts))
-    reads, pool = 0, 0
-    if search.rerank.type != "none":
-        reads, pool = search.rerank.budget, pooled(search.rerank, sum(manifest.counts))
-    limited = (("k", args.limits.max_k, search.k), ("beam", args.limits.max_beam, beam))
-    for name, most, default in (
-        *limited,
-        ("budget", args.limits.max_budget, reads),
-        ("calls", args.limits.max_calls, reads),
-        ("pool", args.limits.max_pool, pool),
-    ):
+    rows, rerank = sum(manifest.counts), search.rerank
+    reads, pool = (0, 0) if isinstance(rerank, NoRerank) else (rerank.budget, rerank.pooled(rows))
+    beam = search.leaves_visited(len(manifest.counts), rows)
+    defaults = {"k": search.k, "beam": beam, "budget": reads, "calls": reads, "pool": pool}
+    for name, default in defaults.items():
+        most = getattr(args.limits, f"max_{name}")
         if default > most:
             raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
     for name, given in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):

@@ -157,12 +157,12 @@ class Engine:
         """
         began = time.perf_counter()
         how = self.model.comparing
-        if self.reranking is not None and budget and self.reranking.everywhere:
+        if self.reranking is not None and budget and self.reranking.spec.pool == "all":
             beam = self.model.router.n_leaves
         pool = None
         if self.reranking is not None and budget:
             self.reranking.admission.check()
-            pool = max(k, self.reranking.pool(self.rows))
+            pool = max(k, self.reranking.spec.pooled(self.rows))
         with self.admission(len(questions)):
             routes = await (self._gathered(questions, beam) if how is None else self._compared(questions, how))
             if self.reranking is not None and pool is not None:

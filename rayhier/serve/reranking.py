@@ -15,6 +15,7 @@ from rayhier.search.rerank import Asking, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.serve.admission import Admission
 from rayhier.serve.errors import LostError, invalid
+from rayhier.spec.search import Budget
 
 RERANKER = "reranker"
 """Name of the deployment that scores pairs, in answers that lack it."""
@@ -47,13 +48,9 @@ class Reranking:
         """Counts the calls that wait; ApiError 503 where further ones would wait for too long."""
 
     @property
-    def everywhere(self) -> bool:
-        """Whether documents of all leaves may be read, not only of those that a question visits."""
-        return self._reranker.spec.pool == "all"
-
-    def pool(self, rows: int) -> int:
-        """Number of documents of a search that may be read, of an index of some rows."""
-        return self._reranker.pool(rows)
+    def spec(self) -> Budget:
+        """Calls of a question, and the documents that they may be made for."""
+        return self._reranker.spec
 
     def check(self, questions: int, documents: int) -> None:
         """ApiError 422 where questions have too many documents that may be read: texts and vectors of all are held."""

@@ -17,6 +17,8 @@ AUTO_LEVEL = 6
 """Level of a tree that is searched where `level` is auto."""
 LISTED_A_RESULT, FEWEST_LISTED = 3, 300
 """Documents that are scored again for each result, and at least, where `shortlist` is auto."""
+POOLED = 10_000
+"""Documents of the visited leaves that a cross-encoder may read, at most, or the budget."""
 
 
 Codec = Literal["flat", "fp16", "int8", "pq", "rabitq"]
@@ -53,6 +55,11 @@ class Budget(Section):
         if isinstance(self.pool, int) and self.pool < self.budget:
             raise ValueError(f"pool at least budget ({self.budget}): a document is read once")
         return self
+
+    def pooled(self, rows: int) -> int:
+        """Number of documents that a query may read some of, the best by the search's own score, of `rows`."""
+        sizes = {"leaves": max(POOLED, self.budget), "all": rows}
+        return min(sizes[self.pool] if isinstance(self.pool, str) else self.pool, rows)
 
 
 class Rnr(Budget):

@@ -33,9 +33,9 @@ COSTS = np.arange(2), np.arange(2) + 1, np.arange(2) + 2
     ],
     ids=["missing results", "calls", "not contiguous", "no results", "no queries"],
 )
-@pytest.mark.parametrize("small", [10**6, -1])
-def test_a_ranking_is_pickled_whole(ranking, small, monkeypatch):
-    monkeypatch.setattr("rayhier.dataset.ranking.SMALL", small)
+@pytest.mark.parametrize("copied", [10**6, -1])
+def test_a_ranking_is_pickled_whole(ranking, copied, monkeypatch):
+    monkeypatch.setattr("rayhier.dataset.ranking.COPIED", copied)
     came = pickle.loads(pickle.dumps(ranking))
     for field in fields(Ranking):
         before, after = getattr(ranking, field.name), getattr(came, field.name)
