@@ -81,6 +81,9 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
     search = version.now.spec.search
     rows, rerank = sum(manifest.counts), search.rerank
     reads, pool = (0, 0) if isinstance(rerank, NoRerank) else (rerank.budget, rerank.pooled(rows))
+    groups = split(manifest.counts, args.shard_groups)
+    if reads and search.mode == "hybrid":
+        pool += min(search.fusion.listed(search.k) * len(groups), rows)  # what BM25 lists beside the leaf scan
     beam = search.leaves_visited(len(manifest.counts), rows)
     defaults = {"k": search.k, "beam": beam, "budget": reads, "calls": reads, "pool": pool}
     for name, default in defaults.items():
@@ -91,4 +94,4 @@ def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
         if given >= args.limits.seconds:
             less = f"less than limits.seconds, {args.limits.seconds:g}, so that an answer without it is in time"
             raise InputError(f"{name}: got {given:g}; allowed: {less}")
-    return version, manifest, split(manifest.counts, args.shard_groups)
+    return version, manifest, groups

@@ -10,7 +10,7 @@ from rayhier.serve.app import build, check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.version import Version
 from rayhier.spec import InputError
-from rayhier.spec.search import Rnr
+from rayhier.spec.search import HybridSpec, Rnr
 
 
 def test_relative_paths_are_refused(published):
@@ -54,13 +54,20 @@ def test_limits_below_the_specs_own_values(published, name, most, least):
 
 @pytest.mark.parametrize(
     ("name", "most", "least", "key"),
-    [("budget", 5, 6, "budget"), ("calls", 5, 6, "budget"), ("pool", 19, 20, "pool"), ("pool", 6, 9, "all")],
+    [
+        ("budget", 5, 6, "budget"),
+        ("calls", 5, 6, "budget"),
+        ("pool", 19, 20, "pool"),
+        ("pool", 6, None, "all"),
+        ("pool", 33, 34, "hybrid"),  # and BM25's seven of each of two groups
+    ],
 )
 def test_limits_below_what_the_spec_re_ranks(published, monkeypatch, name, most, least, key):
     version, manifest = Version.newest(str(published))
     pool = "all" if key == "all" else 20
     least = sum(manifest.counts) if key == "all" else least
-    search = version.now.spec.search.model_copy(update={"rerank": Rnr(type="rnr", budget=6, pool=pool)})
+    own = {"mode": "hybrid", "hybrid": HybridSpec(depth=1)} if key == "hybrid" else {}
+    search = version.now.spec.search.model_copy(update={"rerank": Rnr(type="rnr", budget=6, pool=pool), **own})
     now = version.now.model_copy(update={"spec": version.now.spec.model_copy(update={"search": search})})
     monkeypatch.setattr(Version, "newest", lambda _: (replace(version, now=now), manifest))
     check(ServeArgs(workdir=str(published)))
