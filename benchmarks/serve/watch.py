@@ -1,7 +1,12 @@
-"""A server's health, asked for all the time while something else goes on."""
+"""A server's health, asked for all the time while something else goes on.
+
+By a process of its own: in a thread beside what makes the load it would measure that, not the server.
+"""
 
 import math
-import threading
+import select
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -32,22 +37,26 @@ class Looks:
 @contextmanager
 def watched(url: str, pause: float) -> Iterator[Looks]:
     """Look at an address again and again, with a pause after each look, until the block ends."""
-    looks, ended = Looks(pause), threading.Event()
+    looks, command = Looks(pause), [sys.executable, "-m", "benchmarks.serve.watch", url, str(pause)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()  # it has begun
+        began = time.perf_counter()
+        try:
+            yield looks
+        finally:
+            said += process.communicate()[0]  # closes its input, at which it ends
+            looks.seconds += map(float, said.split())
+            looks.elapsed = time.perf_counter() - began
 
-    def watch() -> None:
-        while True:
-            looks.seconds.append(_look(url))
-            if ended.wait(pause):
-                return
 
-    thread, began = threading.Thread(target=watch), time.perf_counter()
-    thread.start()
-    try:
-        yield looks
-    finally:
-        ended.set()
-        thread.join()
-        looks.elapsed = time.perf_counter() - began
+def main() -> None:
+    """Print the seconds of each look at an address, until the input is closed."""
+    url, pause = sys.argv[1], float(sys.argv[2])
+    ended = False
+    while not ended:
+        print(_look(url), flush=True)
+        ended = bool(select.select([sys.stdin], [], [], pause)[0])
 
 
 def _look(url: str) -> float:
@@ -58,3 +67,7 @@ def _look(url: str) -> float:
     except Exception:  # noqa: BLE001  whatever it is, the server was not seen to be healthy
         return math.inf
     return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
