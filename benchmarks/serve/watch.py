@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+ENDED = "ended after"
+"""What the process says last, with its seconds."""
+
 
 @dataclass
 class Looks:
@@ -41,22 +44,22 @@ def watched(url: str, pause: float) -> Iterator[Looks]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.readline()  # it has begun
-        began = time.perf_counter()
         try:
             yield looks
         finally:
             said += process.communicate()[0]  # closes its input, at which it ends
-            looks.seconds += map(float, said.split())
-            looks.elapsed = time.perf_counter() - began
+            taken, _, elapsed = said.partition(ENDED)
+            looks.seconds += map(float, taken.split())
+            looks.elapsed = float(elapsed or math.inf)
 
 
 def main() -> None:
-    """Print the seconds of each look at an address, until the input is closed."""
-    url, pause = sys.argv[1], float(sys.argv[2])
-    ended = False
+    """Print the seconds of each look at an address, and of all together once the input is closed."""
+    url, pause, began, ended = sys.argv[1], float(sys.argv[2]), time.perf_counter(), False
     while not ended:
         print(_look(url), flush=True)
         ended = bool(select.select([sys.stdin], [], [], pause)[0])
+    print(ENDED, time.perf_counter() - began)
 
 
 def _look(url: str) -> float:
