@@ -154,12 +154,12 @@ class Outcome:
 
 def outcome(searcher: Searcher, asked: Questions, every: Documents, k: int, share: int) -> Outcome:
     """Search for k results where a share of the documents match."""
-    wanted: Filter | None = None if share == 100 else Bound("part", "lt", share)
+    where: Filter | None = None if share == 100 else Bound("part", "lt", share)
     kept_N = every.part_N < share
     beam = searcher.model.spec.search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
-    searcher.search_encoded(asked.encoded, k, beam, wanted)  # maps what it reads
+    searcher.search_encoded(asked.encoded, k, beam, where)  # maps what it reads
     began = time.perf_counter()
-    given = searcher.search_encoded(asked.encoded, k, beam, wanted)
+    given = searcher.search_encoded(asked.encoded, k, beam, where)
     seconds = time.perf_counter() - began
     exact = every.exact(asked.encoded.numpy, kept_N, k)
     found = np.mean([len(names(one) & set(best)) / len(best) for one, best in zip(given, exact, strict=True)])

@@ -45,9 +45,9 @@ class Asked:
         assert searcher.words is not None
         self.lexical: Lexical = searcher.words.scan(texts, searcher.model.encode(texts).numpy, K)
 
-    def by(self, how: HybridSpec) -> dict[str, Values]:
+    def by(self, fusion: HybridSpec) -> dict[str, Values]:
         """Measures [q] of both as one."""
-        return self.judge.values(fused(self.dense, [self.lexical], K, how))
+        return self.judge.values(fused(self.dense, [self.lexical], K, fusion))
 
 
 def measured(name: str, workdir: Path) -> tuple[str, list[list[str]]]:

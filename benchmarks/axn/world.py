@@ -16,7 +16,7 @@ from rayhier.dataset.queries import Queries, load_queries
 from rayhier.plan import Plan, make_plan
 from rayhier.run import run
 from rayhier.scores.settings import Settings, open_scorer
-from rayhier.search.words import Words
+from rayhier.search.bm25 import Words
 from rayhier.spec import load
 from rayhier.storage.artifact import Artifact
 

@@ -9,9 +9,9 @@ from benchmarks.retreever.kept import Array, kept
 from benchmarks.retreever.rows import LEVEL
 from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
-from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.flat import flat
 from rayhier.search.level import LevelPart, level_of_all, numbers_again
+from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
 from rayhier.spec.train.retreever import Comparison
 
 
@@ -51,21 +51,26 @@ def shortlisted(bench: Bench, one: Shortlist, setting: Setting) -> tuple[LevelPa
     row_N = np.arange(len(document_NM))
     if one.row.kind == "tree":
         router = setting.router(one.row)
-        how = comparing(router.representations.offset_L, one.similarity)
+        level_similarity = similarity_of(router.representations.offset_L, one.similarity)
         stored_NL, stored_QL = (router.leaves(Encoded.of(x)) for x in (document_NM, query_QM))
-        part = LevelPart(how, level_of_all(how, stored_NL), row_N, numbers_again(how, document_NM))
-        return part, LevelQuery(how.level_of(stored_QL, how.level), query_QM)
+        part = LevelPart(
+            level_similarity,
+            level_of_all(level_similarity, stored_NL),
+            row_N,
+            numbers_again(level_similarity, document_NM),
+        )
+        return part, LevelQuery(level_similarity.level_of(stored_QL, level_similarity.level), query_QM)
     trained = setting.trained(one.row)
     place = [LEVEL in own.shape for own in bench.sizes(trained, query_QM[:2])].index(True)
     document_NK, query_QK = (bench.sizes(trained, x)[place] for x in (document_NM, query_QM))
-    part = LevelPart(comparing(None, "cosine"), document_NK, row_N, lambda rows: document_NM[rows])
+    part = LevelPart(similarity_of(None, "cosine"), document_NK, row_N, lambda rows: document_NM[rows])
     return part, LevelQuery(query_QK, query_QM)
 
 
-def comparing(offset_L: object, similarity: Comparison, level: int = LEVEL.bit_length() - 1) -> Comparing:
+def similarity_of(offset_L: object, similarity: Comparison, level: int = LEVEL.bit_length() - 1) -> LevelSimilarity:
     """How a level is compared and its shortlist ranked again; only the cosine has an offset."""
     has = offset_L is not None and similarity == "cosine"
-    return Comparing(level, similarity, "vectors", offset_L.detach().numpy() if has else None)  # type: ignore[attr-defined]
+    return LevelSimilarity(level, similarity, "vectors", offset_L.detach().numpy() if has else None)  # type: ignore[attr-defined]
 
 
 def stored_values(bench: Bench, row: Row, level: int, seed: int) -> dict[str, Array]:
@@ -75,10 +80,12 @@ def stored_values(bench: Bench, row: Row, level: int, seed: int) -> dict[str, Ar
     def make() -> dict[str, Array]:
         router = setting.router(row)
         own = router.representations
-        how = comparing(own.offset_L, own.similarity, level)
+        level_similarity = similarity_of(own.offset_L, own.similarity, level)
         stored_NL, stored_QL = (
             router.leaves(Encoded.of(x)) for x in (setting.examples.document_NM, bench.asked(setting))
         )
-        return bench.judged(flat(level_of_all(how, stored_NL), own.similarity), how.level_of(stored_QL, level))
+        return bench.judged(
+            flat(level_of_all(level_similarity, stored_NL), own.similarity), level_similarity.level_of(stored_QL, level)
+        )
 
     return kept(setting.path("stored", bench.split, row.train, row.router, level).with_suffix(".npz"), make)

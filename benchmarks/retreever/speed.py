@@ -15,9 +15,9 @@ from rayhier.arrays import Floats
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import at_level, represent
-from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.flat import flat
 from rayhier.search.level import LevelPart, stored_part
+from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
 from rayhier.spec.train.retreever import Comparison
 
 K, BATCH, ROUNDS = 10, 64, 7
@@ -81,11 +81,11 @@ def _whole(
     kinds: dict[str, Comparison] = {"L1": "tv", "cosine": "cosine"}
     for name, similarity in kinds.items():
         given = offset.detach().numpy() if offset is not None and similarity == "cosine" else None
-        how = Comparing(5, similarity, "vectors", given)
-        part = stored_part(how, stored_NL, document_NM, np.arange(len(document_NM)))
+        level_similarity = LevelSimilarity(5, similarity, "vectors", given)
+        part = stored_part(level_similarity, stored_NL, document_NM, np.arange(len(document_NM)))
 
-        def tree(how: Comparing = how) -> list[LevelQuery]:
-            return [how.query(router, Encoded.of(x)) for x in vectors]
+        def tree(level_similarity: LevelSimilarity = level_similarity) -> list[LevelQuery]:
+            return [level_similarity.query(router, Encoded.of(x)) for x in vectors]
 
         def search(part: LevelPart = part, queries: Sequence[LevelQuery] = tuple(tree())) -> list[object]:
             return [_twice(part, query) for query in queries]

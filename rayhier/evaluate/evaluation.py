@@ -102,17 +102,17 @@ class SeedIndex:
 def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
     """Open a published model and its index; each worker reads the shards that it holds."""
     shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
-    how = trained.comparing
-    own = [(str(index.folder), numbers, how, spec.measured) for numbers in shares(shards, workers.count)]
+    similarity = trained.level_similarity
+    own = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
     parts = workers.start(Part.of_shards, own)
     return SeedIndex(trained, index, Collection.of(parts), files.read_json(model.path("metrics.json")))
 
 
-def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, wanted: Filter | None = None) -> Collection:
+def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filter | None = None) -> Collection:
     """Load the corpus with its base encoder's vectors; with a filter, only documents that match are searched."""
     names = vectors.names("documents/")
     folders = str(corpus.folder), str(vectors.folder)
-    own = [(*folders, [names[number] for number in numbers], wanted) for numbers in shares(names, workers.count)]
+    own = [(*folders, [names[number] for number in numbers], where) for numbers in shares(names, workers.count)]
     return Collection.of(workers.start(Part.of_vectors, own))
 
 
@@ -210,10 +210,12 @@ class _Work:
         sizes = collection.sizes(ROUTER)
         result.balance, result.sizes = balance(sizes), sizes.tolist()
         model, router = seed_index.model, str(self.spec.router.type)
-        if (how := model.comparing) is not None:
-            self.level, listed = how.level, self.spec.search.shortlisted(self.k)
+        if (similarity := model.level_similarity) is not None:
+            self.level, listed = similarity.level, self.spec.search.shortlisted(self.k)
             self._curve(
-                result, router, lambda: level_system(router, collection, model.tree, how, encoded, self.k, listed)
+                result,
+                router,
+                lambda: level_system(router, collection, model.tree, similarity, encoded, self.k, listed),
             )
         else:
             as_searched = self._as_searched(router, seed_index, encoded)

@@ -18,10 +18,10 @@ from rayhier.dataset.documents import Copies, read_vectors, result_numbers
 from rayhier.dataset.holdout import Holdout
 from rayhier.dataset.ranking import ID, Ranking
 from rayhier.model.spill import CANDIDATES, second_leaves
-from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.exact import exact
 from rayhier.search.filter import matching
 from rayhier.search.level import LevelScan, nodes_of, stored_part
+from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
 from rayhier.search.scan import LeafScan
 from rayhier.search.segment import MemorySegment, read_segment
 from rayhier.search.shortlist import Shortlist
@@ -37,7 +37,7 @@ from rayhier.storage.schemas import NODES
 class Measured:
     """A filter of the documents that are measured, and its fields of all documents, row for row."""
 
-    wanted: Filter
+    where: Filter
     fields: pa.Table
 
 
@@ -53,14 +53,14 @@ class Part:
     ) -> None:
         """Take documents, of which only those that match a filter are searched, where there is one."""
         self.doc_ids, self.result_ids, self.vector_NM = doc_ids, result_ids, vector_NM
-        self._wanted = None if measured is None else measured.wanted
+        self._where = None if measured is None else measured.where
         self._fields = None if measured is None else measured.fields
-        self._match_N = None if measured is None else matching(measured.fields, measured.wanted)
+        self._match_N = None if measured is None else matching(measured.fields, measured.where)
         self._segments: dict[str, MemorySegment] = {}
         self._levels: LevelScan | None = None
 
     @classmethod
-    def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str], wanted: Filter | None = None) -> Self:
+    def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str], where: Filter | None = None) -> Self:
         """Load base vectors from some files of a vectors artifact, and ids from the corpus's files of those names.
 
         With a filter, its fields too: those of the corpus's files are in the same order.
@@ -69,16 +69,16 @@ class Part:
         table = pa.concat_tables([read_vectors(texts, base, name) for name in names])
         ids, results = (table[name].combine_chunks() for name in ("doc_id", "result_id"))
         measured = None
-        if wanted is not None:
-            held = columns.read([texts.path(name) for name in names], ["doc_id", *fields_of(wanted)])
+        if where is not None:
+            held = columns.read([texts.path(name) for name in names], ["doc_id", *fields_of(where)])
             if not held["doc_id"].equals(table["doc_id"]):
                 raise ValueError(f"{corpus}: not the documents of the vectors artifact in the same order")
-            measured = Measured(wanted, held.drop_columns(["doc_id"]))
+            measured = Measured(where, held.drop_columns(["doc_id"]))
         return cls(ids, results, columns.matrix(table["vector"]), measured)
 
     @classmethod
     def of_shards(
-        cls, index: str, shards: Sequence[int], how: Comparing | None = None, wanted: Filter | None = None
+        cls, index: str, shards: Sequence[int], similarity: LevelSimilarity | None = None, where: Filter | None = None
     ) -> Self:
         """Load the documents and leaves of some shards of a published leaf map, by number; with a filter, its fields.
 
@@ -87,20 +87,20 @@ class Part:
         """
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         own = [leaf_map.manifest.shards[number] for number in shards]
-        for shard in own if how is not None else ():
+        for shard in own if similarity is not None else ():
             nodes_of(leaf_map, shard)
-        fields = [] if wanted is None else sorted(fields_of(wanted))
+        fields = [] if where is None else sorted(fields_of(where))
         segment, rows = read_segment(leaf_map, own, fields)
         first = np.flatnonzero(rows["rank"].to_numpy() == 0)
         ids, results = (rows[name].combine_chunks().take(pa.array(first)) for name in ("doc_id", ID))
         whole = len(first) == rows.num_rows
-        measured = None if wanted is None else Measured(wanted, rows.select(fields).take(pa.array(first)))
+        measured = None if where is None else Measured(where, rows.select(fields).take(pa.array(first)))
         part = cls(ids, results, segment.vector_NM if whole else segment.vector_NM[first], measured)
         part._segments[ROUTER] = segment
-        if how is not None:
+        if similarity is not None:
             held = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in own])[NODES].take(pa.array(first))
-            level = stored_part(how, columns.as_stored(held), part.vector_NM, first)
-            part._levels = LevelScan(how, {0: level}, LeafScan.memory(segment))
+            level = stored_part(similarity, columns.as_stored(held), part.vector_NM, first)
+            part._levels = LevelScan(similarity, {0: level}, LeafScan.memory(segment))
         return part
 
     def count(self) -> int:
@@ -149,13 +149,13 @@ class Part:
 
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
         """The best k results of each query [q, m] among this part's rows in its leaves [q, β]."""
-        return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._wanted)
+        return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._where)
 
     def level(self, query: LevelQuery, results: int) -> Shortlist:
         """The best rows of each query by the level that hold `results` results, with the scores that rank them."""
         if self._levels is None:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
-        return self._levels.shortlist(query, results, self._wanted)
+        return self._levels.shortlist(query, results, self._where)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
         """The best k results of each query [q, m] among all documents here that are searched; there may be none."""

@@ -43,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not given.question.strip():
             raise InputError("question: got no words; allowed: one or more")
         searcher = Searcher.open(locate(given.workdir))
-        wanted = None
+        where = None
         if given.filter is not None:
-            wanted = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
-        answer = searcher.search([given.question], given.k, given.beam, given.budget, wanted, given.mode)[0]
+            where = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
+        answer = searcher.search([given.question], given.k, given.beam, given.budget, where, given.mode)[0]
         mode = searcher.model.spec.search.mode_of(given.mode)
     except (InputError, OSError, ScorerError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -60,24 +60,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{'':5}{line[:LINE_WIDTH]}")
     if answer.calls is not None:
         print(f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates")
-    matching = "" if wanted is None else " that match"
+    matching = "" if where is None else " that match"
     if mode != "dense":
         print(f"compared the words of all {searcher.manifest.documents:,} documents{matching}")
-    if wanted is not None and not answer.enough:
+    if where is not None and not answer.enough:
         every = mode == "bm25" or searcher.levels is not None or len(answer.leaves) == searcher.model.router.n_leaves
-        where = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
-        print(f"only {len(answer.hits)} of {given.k} documents match{where}")
+        within = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
+        print(f"only {len(answer.hits)} of {given.k} documents match{within}")
     if mode == "bm25":
         return 0
     if searcher.levels is not None:
-        how = searcher.levels.how
-        again = "" if how.again == "none" else f", {answer.scored:,} of them again by {AGAIN[how.again]}"
-        level = f"{2**how.level} numbers, level {how.level} of the tree"
+        similarity = searcher.levels.similarity
+        again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
+        level = f"{2**similarity.level} numbers, level {similarity.level} of the tree"
         print(f"compared all {answer.documents:,} documents{matching} by {level}{again}")
         return 0
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
-    where = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
-    print(f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {where}")
+    visited = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
+    print(f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {visited}")
     return 0
 
 

@@ -15,14 +15,14 @@ from rayhier.spec.filter import And, Bound, Comparison, Exists, Filter, Not, One
 FUNCTIONS: dict[Comparison, str] = {"gt": "greater", "gte": "greater_equal", "lt": "less", "lte": "less_equal"}
 
 
-def matching(table: pa.Table, wanted: Filter) -> Bools:
+def matching(table: pa.Table, where: Filter) -> Bools:
     """Whether each row [n] of a table meets a filter over its columns.
 
     >>> table = pa.table({"year": [2019, None, 2021]})
     >>> matching(table, Not(Bound("year", "gte", 2020))).tolist()
     [True, True, False]
     """
-    match wanted:
+    match where:
         case And(parts):
             return reduce(np.logical_and, (matching(table, part) for part in parts))
         case Or(parts):

@@ -13,10 +13,10 @@ import pyarrow as pa
 from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.documents import document_texts, result_numbers
 from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined
+from rayhier.search.bm25 import Words
 from rayhier.search.exact import best_results
 from rayhier.search.scan import LeafScan, RankedRows
 from rayhier.search.segment import DOC_ID, VECTOR
-from rayhier.search.words import Words
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import HybridSpec
 from rayhier.storage import columns
@@ -49,14 +49,14 @@ class WordScan:
             self._result_N = result_numbers(*(one.combine_chunks() for one in names))
 
     def scan(
-        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Lexical:
         """The best k results of each query by BM25, of those that a filter lets through, that share a word with it.
 
-        `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. If `whole`, documents
-        have their own `doc_id` and their `vector`.
+        `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. With
+        `with_vectors`, documents have their own `doc_id` and their `vector`.
         """
-        mask_N = None if wanted is None else self._mask(wanted)
+        mask_N = None if where is None else self._mask(where)
         score_QK, place_QK = best_results(
             lambda fetch: self._words.best(texts, fetch, mask_N), self._result_N, self._words.count, k
         )
@@ -64,27 +64,27 @@ class WordScan:
             np.where(place_QK >= 0, np.append(own_N, -1)[place_QK], -1) for own_N in (self._segment_N, self._row_N)
         )
         rows = RankedRows(score_QK, segment_QK, row_QK)
-        score_QK, row_QK, table, _ = self._leaves.results(rows, k, whole=True)
+        score_QK, row_QK, table, _ = self._leaves.results(rows, k, with_vectors=True)
         vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
         base_QK = np.full(row_QK.shape, -np.inf, np.float32)
         for query, row_K in enumerate(row_QK):
             there = row_K >= 0
             base_QK[query, there] = vector_NM[row_K[there]] @ query_QM[query]
-        if not whole and table.num_rows:
+        if not with_vectors and table.num_rows:
             table = table.drop_columns([DOC_ID, VECTOR])
         none_Q = np.zeros(len(texts), np.int64)
         return Lexical(Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q), base_QK)
 
-    def _mask(self, wanted: Filter) -> Bools:
+    def _mask(self, where: Filter) -> Bools:
         """Whether a filter lets each document [n] through."""
         mask_N = np.zeros(len(self._row_N), dtype=bool)
         for number in np.unique(self._segment_N).tolist():
             here = self._segment_N == number
-            mask_N[here] = self._leaves.mask(number, wanted)[self._row_N[here]]
+            mask_N[here] = self._leaves.mask(number, where)[self._row_N[here]]
         return mask_N
 
 
-def fused(dense: Ranking, parts: Sequence[Lexical], k: int, how: HybridSpec, listed: int | None = None) -> Ranking:
+def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, listed: int | None = None) -> Ranking:
     """The best k results of what vectors found and what BM25 found in the parts of an index, ties by id.
 
     `sum`: score by vectors + weight · BM25 / the query's best BM25, which is 0 for a document that BM25 did not find.
@@ -108,7 +108,7 @@ def fused(dense: Ranking, parts: Sequence[Lexical], k: int, how: HybridSpec, lis
         _, first_U, result_F = np.unique(number_N[row_F[there]], return_index=True, return_inverse=True)
         base_U, words_U = base_QF[query, there[first_U]], np.zeros(len(first_U))
         np.maximum.at(words_U, result_F, words_QF[query, there])
-        score_U = _score(base_U, words_U, how)
+        score_U = _score(base_U, words_U, fusion)
         best = np.argsort(-score_U, kind="stable")[:k]
         score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[there[first_U[best]]]
     score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
@@ -123,9 +123,9 @@ def _beyond(words_QF: Values, listed: int) -> Bools:
     return np.asarray((words_QF > 0) & (words_QF < least_Q[:, None]))
 
 
-def _score(base_U: Values, words_U: Values, how: HybridSpec) -> Values:
-    if how.fuse == "sum":
-        return base_U + how.weight * words_U / max(float(words_U.max(initial=0)), 1e-9)
+def _score(base_U: Values, words_U: Values, fusion: HybridSpec) -> Values:
+    if fusion.fuse == "sum":
+        return base_U + fusion.weight * words_U / max(float(words_U.max(initial=0)), 1e-9)
     found_U = words_U > 0
     return 1 / (RANKS + _ranks(base_U)) + np.where(found_U, 1 / (RANKS + _ranks(words_U)), 0)
 

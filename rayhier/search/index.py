@@ -45,9 +45,9 @@ def open_levels(model: Model, leaf_map: LeafMap, leaves: LeafScan) -> LevelScan 
 
     InputError where a shard has nothing that this model made to compare by.
     """
-    if model.comparing is None:
+    if model.level_similarity is None:
         return None
-    return LevelScan.mapped(model.comparing, leaf_map, leaves, model.spec.search.cache_gb * 1e9)
+    return LevelScan.mapped(model.level_similarity, leaf_map, leaves, model.spec.search.cache_gb * 1e9)
 
 
 def open_leaves(spec: JobSpec, leaf_map: LeafMap, leaves: range | None = None) -> LeafScan:

@@ -14,8 +14,8 @@ import torch
 
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import ID, Ranking, at, by_name
-from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.flat import flat
+from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
 from rayhier.search.scan import LeafScan, RankedRows
 from rayhier.search.shortlist import Shortlist, leading
 from rayhier.spec import InputError
@@ -35,7 +35,7 @@ class LevelPart:
 
     def __init__(
         self,
-        how: Comparing,
+        similarity: LevelSimilarity,
         level_NK: Floats,
         row_N: Ints,
         again: Callable[[Ints], Floats] | None = None,
@@ -45,8 +45,8 @@ class LevelPart:
 
         Files of `lease` stay on this machine while this object lives.
         """
-        self.how, self.row_N, self._again, self._lease = how, row_N, again, lease
-        self._search = flat(level_NK, how.similarity)
+        self.similarity, self.row_N, self._again, self._lease = similarity, row_N, again, lease
+        self._search = flat(level_NK, similarity.comparison)
 
     def best(self, level_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
         """Similarities and rows [q, t] of the documents best for each query, at most `count`, best first.
@@ -74,80 +74,82 @@ class LevelPart:
         return self._lease is None or self._lease.intact()
 
     def _compare(self, query_X: Floats, again_TX: Floats) -> Floats:
-        if self.how.again == "level" and self.how.similarity == "tv":
+        if self.similarity.again == "level" and self.similarity.comparison == "tv":
             return np.asarray(-0.5 * np.abs(again_TX - query_X).sum(axis=1))
         return np.asarray(again_TX @ query_X)
 
 
-def stored_part(how: Comparing, stored_NL: npt.NDArray[Any], vector_NM: npt.NDArray[Any], row_N: Ints) -> LevelPart:
+def stored_part(
+    similarity: LevelSimilarity, stored_NL: npt.NDArray[Any], vector_NM: npt.NDArray[Any], row_N: Ints
+) -> LevelPart:
     """Index documents by their leaves' stored probabilities [n, l] and their vectors [n, m]."""
-    again = numbers_again(how, vector_NM if how.again == "vectors" else stored_NL)
-    return LevelPart(how, level_of_all(how, stored_NL), row_N, again)
+    again = numbers_again(similarity, vector_NM if similarity.again == "vectors" else stored_NL)
+    return LevelPart(similarity, level_of_all(similarity, stored_NL), row_N, again)
 
 
-def level_of_all(how: Comparing, stored_NL: npt.NDArray[Any]) -> Floats:
+def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
     """What documents are compared by at the searched level [n, 2^h], computed in batches."""
-    level_NK = np.empty((len(stored_NL), 2**how.level), np.float32)
+    level_NK = np.empty((len(stored_NL), 2**similarity.level), np.float32)
     for begin in range(0, len(stored_NL), MADE_AT_ONCE):
         rows = slice(begin, begin + MADE_AT_ONCE)
-        level_NK[rows] = how.level_of(stored_NL[rows], how.level)
+        level_NK[rows] = similarity.level_of(stored_NL[rows], similarity.level)
     return level_NK
 
 
-def numbers_again(how: Comparing, stored_NX: npt.NDArray[Any]) -> Callable[[Ints], Floats] | None:
+def numbers_again(similarity: LevelSimilarity, stored_NX: npt.NDArray[Any]) -> Callable[[Ints], Floats] | None:
     """What reads the numbers that score documents again, by their places; None where nothing does.
 
     It reads them from the documents' vectors [n, m] or, to compare by the deepest level, their leaves' stored
     probabilities [n, l].
     """
-    match how.again:
+    match similarity.again:
         case "vectors":
             # Reading float16 is ten times as fast with torch as with numpy.
             return lambda places: np.asarray(torch.from_numpy(stored_NX[places]).float().numpy())
         case "level":
             depth = stored_NX.shape[1].bit_length() - 1
-            return lambda places: how.level_of(stored_NX[places], depth)
+            return lambda places: similarity.level_of(stored_NX[places], depth)
     return None
 
 
 class LevelScan:
     """Searches a level over the segments of an index."""
 
-    def __init__(self, how: Comparing, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
+    def __init__(self, similarity: LevelSimilarity, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
         """Search parts by the number of their segment among those of `leaves`, which have their texts."""
-        self.how, self._leaves = how, leaves
+        self.similarity, self._leaves = similarity, leaves
         self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
 
     @classmethod
-    def mapped(cls, how: Comparing, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
+    def mapped(cls, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
         """Search the shards of one version of a leaf map, in the range of leaves of a scan of it.
 
         InputError where a shard has no sidecar of the leaves' probabilities, or one that another model made.
         """
         besides = [(shard, nodes_of(leaf_map, shard)) for shard in leaf_map.manifest.shards]
         parts = {
-            number: _mapped(how, leaf_map, shard, beside, leaves.leaves, cache_bytes)
+            number: _mapped(similarity, leaf_map, shard, beside, leaves.leaves, cache_bytes)
             for number, (shard, beside) in enumerate(besides)
             if any(leaf in leaves.leaves for leaf in shard.leaves)
         }
-        return cls(how, parts, leaves)
+        return cls(similarity, parts, leaves)
 
     def intact(self) -> bool:
         """Whether the files of all parts, and of the leaves, are as they were when they were opened."""
         return self._leaves.intact() and all(part.intact() for part in self._parts.values())
 
     def shortlist(
-        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Shortlist:
         """The best rows of each query by the level that hold `results` results; only these are scored again.
 
-        Documents that a filter does not let through are not compared. If `whole`, the documents have their own `doc_id`
-        and their `vector` too.
+        Documents that a filter does not let through are not compared. With `with_vectors`, the documents have their own
+        `doc_id` and their `vector` too.
         """
-        fetch, masks = results, self._masks(wanted)
+        fetch, masks = results, self._masks(where)
         while True:
             rows, complete = self._best(query.level_QK, fetch, masks)
-            _, row_QK, documents, place_QT = self._leaves.results(rows, results, whole=whole)
+            _, row_QK, documents, place_QT = self._leaves.results(rows, results, with_vectors=with_vectors)
             if complete or ((row_QK >= 0).sum(axis=1) >= results).all():
                 break
             fetch *= 2  # several rows belong to one result
@@ -159,16 +161,16 @@ class LevelScan:
         return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
 
     def scan(
-        self, query: LevelQuery, k: int, listed: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query: LevelQuery, k: int, listed: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
         """The best k results of each query, of the `listed` best by the level that a filter lets through."""
-        return self.shortlist(query, listed, wanted, whole=whole).finished(k)
+        return self.shortlist(query, listed, where, with_vectors=with_vectors).finished(k)
 
-    def _masks(self, wanted: Filter | None) -> Mapping[int, Bools | None]:
+    def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
         """Documents [n] of each part that are compared, None for all; parts without any are left out."""
-        if wanted is None:
+        if where is None:
             return dict.fromkeys(self._parts)
-        masks = {number: self._leaves.mask(number, wanted)[part.row_N] for number, part in self._parts.items()}
+        masks = {number: self._leaves.mask(number, where)[part.row_N] for number, part in self._parts.items()}
         return {number: mask_N for number, mask_N in masks.items() if mask_N.any()}
 
     def _compared(self, number: int, mask_N: Bools | None) -> int:
@@ -181,14 +183,14 @@ class LevelScan:
         No segment has a better row that is missing: rows below the last one of a segment that has more are left out.
         """
         q = len(level_QK)
-        found, least_Q1, whole = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
+        found, least_Q1, complete = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
         for number, mask_N in masks.items():
             score_QT, row_QT = self._parts[number].best(level_QK, fetch, mask_N)
             found.append(RankedRows(score_QT, np.full_like(row_QT, number), row_QT))
             if self._compared(number, mask_N) > fetch:
-                least_Q1, whole = np.maximum(least_Q1, score_QT[:, -1:]), False
+                least_Q1, complete = np.maximum(least_Q1, score_QT[:, -1:]), False
         rows = RankedRows.beside(found)
-        return rows.without(rows.score_QT < least_Q1), whole
+        return rows.without(rows.score_QT < least_Q1), complete
 
     def _again(self, query_QX: Floats, rows: RankedRows) -> Floats:
         """Scores [q, t] of rows by the numbers that score again."""
@@ -211,26 +213,32 @@ def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
     return beside
 
 
-def _mapped(how: Comparing, leaf_map: LeafMap, shard: Shard, beside: Sidecar, leaves: range, limit: float) -> LevelPart:
+def _mapped(
+    similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, beside: Sidecar, leaves: range, limit: float
+) -> LevelPart:
     """Map what a shard's rows in a range of leaves are compared by; made once, and cached by its files' checksums."""
     files = f"{shard.file.sha256} {beside.file.sha256} {beside.maker} {leaf_map.void(shard).tolist()}"
-    made_of = f"level {FORMAT} {how} {files} {leaves}"
-    lease = cache.made("levels", made_of, lambda place: _write(place, how, leaf_map, shard, leaves), limit)
+    made_of = f"level {FORMAT} {similarity} {files} {leaves}"
+    lease = cache.made("levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit)
     level_NK, row_N = (np.load(lease.folder / f"{name}.npy", mmap_mode="r") for name in ("level", "rows"))
-    again = None if how.again == "none" else numbers_again(how, np.load(lease.folder / "again.npy", mmap_mode="r"))
-    return LevelPart(how, level_NK, row_N, again, lease)
+    again = (
+        None
+        if similarity.again == "none"
+        else numbers_again(similarity, np.load(lease.folder / "again.npy", mmap_mode="r"))
+    )
+    return LevelPart(similarity, level_NK, row_N, again, lease)
 
 
-def _write(folder: Path, how: Comparing, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
-    names = ["leaf", "rank", NODES, *(["vector"] if how.again == "vectors" else [])]
+def _write(folder: Path, similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, leaves: range) -> None:
+    names = ["leaf", "rank", NODES, *(["vector"] if similarity.again == "vectors" else [])]
     table = leaf_map.read(shard, names)
     leaf_N, rank_N = (table[name].to_numpy() for name in ("leaf", "rank"))
     row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
     own = table.take(pa.array(row_N))
     stored_NL = columns.as_stored(own[NODES])
     np.save(folder / "rows.npy", row_N)
-    np.save(folder / "level.npy", level_of_all(how, stored_NL))
-    if how.again == "vectors":
+    np.save(folder / "level.npy", level_of_all(similarity, stored_NL))
+    if similarity.again == "vectors":
         np.save(folder / "again.npy", columns.as_stored(own["vector"]))
-    elif how.again == "level":
+    elif similarity.again == "level":
         np.save(folder / "again.npy", stored_NL)

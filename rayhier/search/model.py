@@ -15,7 +15,7 @@ from rayhier.model.encoder import ResidualHead, load_head
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router, load_router, own_beams, route_all
-from rayhier.search.comparing import Comparing
+from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -84,9 +84,9 @@ class Model:
             raise InputError(f"search.beam: got type mass, but {error}; allowed: auto or a whole number") from None
 
     @cached_property
-    def comparing(self) -> Comparing | None:
+    def level_similarity(self) -> LevelSimilarity | None:
         """How a level of the tree is searched; None where the spec's searches visit leaves."""
-        return Comparing.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
+        return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     @property
     def tree(self) -> RetreeverRouter:

@@ -19,8 +19,8 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.scores.factors import Factors
 from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge
 from rayhier.scores.spending import Asked, Spending, Spent, checked, driven, within
+from rayhier.search.bm25 import IndexedWords
 from rayhier.search.segment import DOC_ID, VECTOR
-from rayhier.search.words import IndexedWords
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
@@ -64,7 +64,7 @@ class Reranker:
 
     spec: Rnr | AxnRerank | AdacurRerank
     read: Read
-    beside: float = 0.0
+    base_weight: float = 0.0
     """Weight of the base score, which is added to the cross-encoder's."""
     factors: Factors | None = None
     anchors: Anchors | None = None
@@ -75,7 +75,7 @@ class Reranker:
     def __call__(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
     ) -> Ranking:
-        """Re-rank the pools of queries, rankings whose documents are whole; returns the best k.
+        """Re-rank the pools of queries, rankings whose documents have their vectors; returns the best k.
 
         The results that were read come first, by score; scores of the others are estimates below these, and documents
         outside the pool follow as they were found. `budget` overrides the spec's. ScorerError where the cross-encoder
@@ -114,7 +114,7 @@ class Reranker:
             document_N = [int(pools[query][row]) for query, row in zip(query_N, row_N, strict=True)]
             answer = yield [texts[query] for query in query_N], [bodies[row] for row in document_N]
             base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
-            sums = checked(answer, len(row_N)) + self.beside * base_N
+            sums = checked(answer, len(row_N)) + self.base_weight * base_N
         score_QK, row_QK = np.full((len(texts), k), -np.inf, np.float32), np.full((len(texts), k), -1)
         for query, (own, row_F) in enumerate(zip(spent, every, strict=True)):
             best, rest = row_F[own.row_P], slice(len(own.row_P), len(row_F))
@@ -145,17 +145,17 @@ class Reranker:
             case AdacurRerank():
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
-                return Beside(LeastSquares(self.anchors.vectors(ids)), self.beside * base_P)
+                return Beside(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
         prior_P, matching = first_P if self.spec.first == "both" else base_P, Matching(0.0, 1.0)
         if (factors := self.factors) is not None:
             rows = factors.rows(ids)
             vector_PM, query_M, matching = factors.vectors(rows, vector_PM), factors.query(query_M), factors.matching
             if factors.learned.biased:
-                prior_P = factors.prior(rows, prior_P) + self.beside * base_P
+                prior_P = factors.prior(rows, prior_P) + self.base_weight * base_P
         if self.spec.fit == "ridge":
             return Ridge(prior_P, vector_PM, self.spec.mu)
         fit = LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
-        return Beside(fit, self.beside * base_P)
+        return Beside(fit, self.base_weight * base_P)
 
 
 def below(score_P: Values, calls: int) -> Values:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from rayhier.scores.factors import Factors
 from rayhier.scores.settings import Settings, open_scorer
+from rayhier.search.bm25 import IndexedWords
 from rayhier.search.rerank import Anchors, Read, Reranker
-from rayhier.search.words import IndexedWords
 from rayhier.spec import JobSpec
 from rayhier.spec.search import AdacurRerank, NoRerank
 from rayhier.storage.artifact import Artifact

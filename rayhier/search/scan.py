@@ -73,21 +73,21 @@ class LeafScan:
         return all(slot.intact() for slot in self._slots)
 
     def scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
         """The best k results of each query [q, m] among its leaves [q, β] that lie here; -1 means no leaf.
 
-        Of documents that a filter does not let through, none is scored or counted. If `whole`, the ranking's documents
-        have their own `doc_id` and their `vector` too.
+        Of documents that a filter does not let through, none is scored or counted. With `with_vectors`, the ranking's
+        documents have their own `doc_id` and their `vector` too.
         """
         fetch = k * max(1, codecs.AGAIN[self.codec])
-        first = self.candidates(query_QM, leaves_QB, k, fetch, wanted)
-        score_QK, row_QK, documents, _ = self.results(first.rows, k, whole=whole)
+        first = self.candidates(query_QM, leaves_QB, k, fetch, where)
+        score_QK, row_QK, documents, _ = self.results(first.rows, k, with_vectors=with_vectors)
         tables, short_A = [documents], np.flatnonzero(~first.whole_Q & _lacks(row_QK, k))
         while len(short_A):
             fetch *= 2  # many rows belong to few results
-            more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, wanted)
-            score_AK, row_AK, documents, _ = self.results(more.rows, k, whole=whole)
+            more = self.candidates(query_QM[short_A], leaves_QB[short_A], k, fetch, where)
+            score_AK, row_AK, documents, _ = self.results(more.rows, k, with_vectors=with_vectors)
             begin, width = sum(table.num_rows for table in tables), row_AK.shape[1]
             score_QK, row_QK = padded(score_QK, width, -np.inf), padded(row_QK, width, -1)
             score_QK[short_A, :width], row_QK[short_A, :width] = score_AK, np.where(row_AK >= 0, row_AK + begin, -1)
@@ -97,7 +97,7 @@ class LeafScan:
         return Ranking(score_QK, row_QK, pa.concat_tables(tables), first.visited_Q, first.scanned_Q, leaves_Q)
 
     def candidates(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, wanted: Filter | None = None
+        self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, where: Filter | None = None
     ) -> "Candidates":
         """The best rows of each query over the segments that hold its leaves, at least k where there are as many.
 
@@ -114,7 +114,7 @@ class LeafScan:
             if not len(ask_A):
                 continue
             segment = slot.segment
-            lists = segment.lists if wanted is None else segment.matching(wanted)
+            lists = segment.lists if where is None else segment.matching(where)
             most = min(fetch, int(lists.sizes.sum()))
             if not most:  # all its rows were removed, or none matches
                 continue
@@ -159,11 +159,11 @@ class LeafScan:
                 row_N, table = slot.segment.documents(self.leaves)
                 yield number, row_N, table
 
-    def mask(self, segment: int, wanted: Filter) -> Bools:
+    def mask(self, segment: int, where: Filter) -> Bools:
         """Whether a filter lets each row [n] of a segment through; segments by number."""
-        return self._slots[segment].segment.matching(wanted).mask
+        return self._slots[segment].segment.matching(where).mask
 
-    def results(self, rows: "RankedRows", k: int, *, whole: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
+    def results(self, rows: "RankedRows", k: int, *, with_vectors: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
         """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
 
         Also the table rows [q, t] of the first rows, which may be more of one result.
@@ -171,7 +171,7 @@ class LeafScan:
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
             some = rows.first(taken)
-            table, place_QT = self._take(some, whole=whole)
+            table, place_QT = self._take(some, with_vectors=with_vectors)
             number_N = by_name(table[ID])
             # The appended number is the one that row -1 looks up.
             order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
@@ -181,13 +181,13 @@ class LeafScan:
                 return score_QK, place_QK, table, place_QT
             taken *= 2
 
-    def _take(self, rows: "RankedRows", *, whole: bool) -> tuple[pa.Table, Ints]:
+    def _take(self, rows: "RankedRows", *, with_vectors: bool) -> tuple[pa.Table, Ints]:
         """A table of the rows' documents, and the place in it of each row's document."""
         place_QT, tables, begin = np.full(rows.row_QT.shape, -1), [pa.table({ID: pa.array([], pa.string())})], 0
         for number in np.unique(rows.segment_QT[rows.segment_QT >= 0]).tolist():
             here = rows.segment_QT == number
             wanted, place = np.unique(rows.row_QT[here], return_inverse=True)
-            tables.append(self._slots[number].segment.take(wanted, whole=whole))
+            tables.append(self._slots[number].segment.take(wanted, with_vectors=with_vectors))
             place_QT[here] = begin + place
             begin += len(wanted)
         return pa.concat_tables(tables[1:] or tables), place_QT

@@ -121,11 +121,11 @@ class Searcher:
             raise InputError(f"beam: got {beam}, but search.how is level, which visits no leaves; allowed: none")
         if budget is not None and self.reranker is None:
             raise InputError(f"budget: got {budget}, but search.rerank is none; allowed: none, or a spec that re-ranks")
-        wanted, every = self._wanted(filter), len(self.manifest.counts)
+        where, every = self._where(filter), len(self.manifest.counts)
         visits = beam or search.leaves_visited(every, self.manifest.rows)
         encoded, k = self.model.encode(queries), k or search.k
         if self.reranker is None or budget == 0:
-            return self._by(by, queries, encoded, k, visits, wanted)
+            return self._by(by, queries, encoded, k, visits, where)
         if self.reranker.spec.pool == "all":
             if beam is not None:
                 raise InputError(f"beam: got {beam}, but search.rerank.pool is all leaves; allowed: none")
@@ -134,7 +134,7 @@ class Searcher:
         for start in range(0, len(queries), AT_ONCE):
             part = slice(start, start + AT_ONCE)
             own = encoded[part]
-            found, leaves_QB = self._by(by, queries[part], own, k, visits, wanted, pool)
+            found, leaves_QB = self._by(by, queries[part], own, k, visits, where, pool)
             parts.append((self.reranker(queries[part], own.numpy, found, k, budget), leaves_QB))
         widest = max(leaves_QB.shape[1] for _, leaves_QB in parts)
         every_QB = np.concatenate([padded(leaves_QB, widest, -1) for _, leaves_QB in parts])
@@ -152,14 +152,14 @@ class Searcher:
         They are not re-ranked, as there is no text to be read. With a filter as in `search`. InputError where the
         router reads tokens.
         """
-        return self.search_encoded(Encoded.of(query_QM), k, beam, self._wanted(filter))
+        return self.search_encoded(Encoded.of(query_QM), k, beam, self._where(filter))
 
-    def search_encoded(self, encoded: Encoded, k: int, beam: int, wanted: Filter | None = None) -> list[Answer]:
+    def search_encoded(self, encoded: Encoded, k: int, beam: int, where: Filter | None = None) -> list[Answer]:
         """The best `k` documents of each encoded query in at most `beam` leaves, or by a level where the spec says.
 
         With a filter as in `search`.
         """
-        return self._answers(*self._found(encoded, k, beam, wanted), k)
+        return self._answers(*self._found(encoded, k, beam, where), k)
 
     def _by(
         self,
@@ -168,45 +168,47 @@ class Searcher:
         encoded: Encoded,
         k: int,
         beam: int,
-        wanted: Filter | None,
+        where: Filter | None,
         pool: int | None = None,
     ) -> tuple[Ranking, Ints]:
         """What a mode finds, before any re-ranking, and the leaves visited."""
-        fetch, whole, how = pool or k, pool is not None, self.model.spec.search.fusion
+        fetch, with_vectors, fusion = pool or k, pool is not None, self.model.spec.search.fusion
         if mode == "dense" or self.words is None:  # without words, other modes were refused
-            return self._found(encoded, k, beam, wanted, fetch, whole=whole)
-        depth = how.listed(k) if mode == "hybrid" else fetch
-        lexical = self.words.scan(texts, encoded.numpy, depth, wanted, whole=whole)
+            return self._found(encoded, k, beam, where, fetch, with_vectors=with_vectors)
+        depth = fusion.listed(k) if mode == "hybrid" else fetch
+        lexical = self.words.scan(texts, encoded.numpy, depth, where, with_vectors=with_vectors)
         if mode == "bm25":
             return lexical.ranking, np.zeros((len(texts), 0), np.int64)
-        dense, leaves_QB = self._found(encoded, k, beam, wanted, max(fetch, depth), whole=whole)
-        return fused(dense, [lexical], fetch, how), leaves_QB
+        dense, leaves_QB = self._found(encoded, k, beam, where, max(fetch, depth), with_vectors=with_vectors)
+        return fused(dense, [lexical], fetch, fusion), leaves_QB
 
     def _found(
         self,
         encoded: Encoded,
         k: int,
         beam: int,
-        wanted: Filter | None,
+        where: Filter | None,
         fetch: int | None = None,
         *,
-        whole: bool = False,
+        with_vectors: bool = False,
     ) -> tuple[Ranking, Ints]:
-        """What the scan finds for `k` wanted results, and the leaves visited.
+        """What the scan finds for `k` results, and the leaves visited.
 
-        The best `k` of these leaves, or the best `fetch`; if `whole`, with their own `doc_id` and their `vector`.
+        The best `k` of these leaves, or the best `fetch`; `with_vectors`: with their own `doc_id` and their `vector`.
         """
         fetch, search = fetch or k, self.model.spec.search
         if self.levels is not None:
-            query = self.levels.how.query(self.model.tree, encoded)
-            ranking = self.levels.scan(query, fetch, search.shortlisted(fetch), wanted, whole=whole)
+            query = self.levels.similarity.query(self.model.tree, encoded)
+            ranking = self.levels.scan(query, fetch, search.shortlisted(fetch), where, with_vectors=with_vectors)
             return ranking, np.zeros((len(encoded), 0), np.int64)
         leaves = self.model.router.n_leaves
-        most = beam if wanted is None else search.leaves_widened(leaves)
+        most = beam if where is None else search.leaves_widened(leaves)
         widening = Widening(self.model.route(encoded, beam)[0], Goal.of(k, beam, leaves, self.manifest.rows, most))
         while True:
             asked = encoded[widening.asked_A]
-            widening.put(self.leaves.scan(asked.numpy, widening.leaves, fetch, wanted, whole=whole))
+            widening.add_results(
+                self.leaves.scan(asked.numpy, widening.leaves, fetch, where, with_vectors=with_vectors)
+            )
             if widening.done:
                 return widening.ranking, widening.leaves_QB
             widening.visit(self.model.widen(encoded[widening.asked_A], widening.wider))
@@ -214,5 +216,5 @@ class Searcher:
     def _answers(self, ranking: Ranking, leaves_QB: Ints, k: int) -> list[Answer]:
         return answers(ranking, leaves_QB, self.manifest.documents, k)
 
-    def _wanted(self, given: Filter | Mapping[str, Any] | None) -> Filter | None:
+    def _where(self, given: Filter | Mapping[str, Any] | None) -> Filter | None:
         return parse(given, self.model.spec.corpus.field_types) if isinstance(given, Mapping) else given

@@ -51,11 +51,11 @@ class Segment(Protocol):
     def holds_passages(self) -> bool:
         """Whether several rows may belong to one result."""
 
-    def matching(self, wanted: Filter) -> LeafLists:
+    def matching(self, where: Filter) -> LeafLists:
         """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
 
-    def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
-        """Column `id`, and the other columns that results show, of some rows; if `whole`, `doc_id` and `vector` too."""
+    def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
+        """Column `id` and the other columns of results, of some rows; `with_vectors` adds `doc_id` and `vector`."""
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
         """Rows [n] whose document has its first leaf there among these, and their texts, as `LeafScan.documents`."""
@@ -94,21 +94,21 @@ class MemorySegment:
                 table = table.append_column(name, fields[name])
         return cls(lists, vector_NM, table, holds_passages=copies is not None)
 
-    def matching(self, wanted: Filter) -> LeafLists:
+    def matching(self, where: Filter) -> LeafLists:
         """Inverted lists in which only the rows that a filter over the table's columns lets through are scanned."""
-        return self._matching(wanted)
+        return self._matching(where)
 
     @cached_property
     def _matching(self) -> Callable[[Filter], LeafLists]:
         return _remembered(self.lists, self.table)
 
-    def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
+    def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
         """Column `id`, and the other columns that results show, of some rows.
 
-        ValueError where the `whole` is asked for: documents' own ids are not kept in memory.
+        ValueError with `with_vectors`: documents' own ids are not kept in memory.
         """
-        if whole:
-            raise ValueError("whole: got rows in memory; allowed: of a mapped segment")
+        if with_vectors:
+            raise ValueError("with_vectors: got rows in memory; allowed: of a mapped segment")
         return self.table.take(pa.array(rows))
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:  # noqa: ARG002
@@ -194,21 +194,21 @@ class MappedSegment:
         leaf_L, size_L = (np.array(about[name], dtype=np.int64) for name in ("leaves", "sizes"))
         return LeafLists(index, size_L, copies, place=Places(leaf_L))
 
-    def matching(self, wanted: Filter) -> LeafLists:
+    def matching(self, where: Filter) -> LeafLists:
         """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
-        return self._matching(wanted)
+        return self._matching(where)
 
     @cached_property
     def _matching(self) -> Callable[[Filter], LeafLists]:
         return _remembered(self.lists, self.table)
 
-    def take(self, rows: Ints, *, whole: bool = False) -> pa.Table:
+    def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
         """Column `id`, leaf, title, text and the corpus's declared fields of some rows.
 
-        If `whole`, also `doc_id`, which tells passages of a document apart, and the stored `vector`, as float32.
+        `with_vectors` adds `doc_id`, which tells passages of a document apart, and the stored `vector`, as float32.
         """
         shown = self._shown.take(pa.array(rows))
-        if not whole:
+        if not with_vectors:
             return shown
         vectors = columns.vector_column(self._stored(rows), pa.float32())
         shown = shown.append_column(DOC_ID, self.table[DOC_ID].take(pa.array(rows)))
@@ -245,7 +245,7 @@ class MappedSegment:
 
 def _remembered(lists: LeafLists, table: pa.Table) -> Callable[[Filter], LeafLists]:
     """What a filter lets through of lists whose rows are those of a table; the last few are remembered."""
-    return lru_cache(KEPT_FILTERS)(lambda wanted: lists.where(matching(table, wanted)))
+    return lru_cache(KEPT_FILTERS)(lambda where: lists.where(matching(table, where)))
 
 
 def _write(folder: Path, table: pa.Table, codec: Codec) -> None:

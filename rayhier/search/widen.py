@@ -7,7 +7,7 @@ Whoever searches asks what to scan next, scans it, and puts the results:
 
     widening = Widening(leaves_QB, Goal.of(k, beam, leaves, rows, widest))
     while True:
-        widening.put(scan(queries[widening.asked_A], widening.leaves))
+        widening.add_results(scan(queries[widening.asked_A], widening.leaves))
         if widening.done:
             break
         widening.visit(route(queries[widening.asked_A], widening.wider))
@@ -78,7 +78,7 @@ class Widening:
         """Whether no query is left that lacks documents and may visit further leaves."""
         return not len(self.asked_A) or self.beam >= self._goal.widest
 
-    def put(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
+    def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
         """Take the results of the queries that were asked; those marked as stopped visit no further leaves."""
         self._found = ranking if self._found is None else _replaced(self._found, self.asked_A, ranking)
         few_A = (ranking.row_QK >= 0).sum(axis=1) < self._goal.k

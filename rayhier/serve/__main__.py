@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from rayhier.progress import say
-from rayhier.serve.config import Local, look
+from rayhier.serve.config import ServeConfig, look
 from rayhier.spec import InputError
 
 STOPPED = 130
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _serve(looked: Local) -> None:
+def _serve(looked: ServeConfig) -> None:
     say("  loading libraries")  # seconds, which is why what is cheap to look at was looked at before
     from rayhier.serve.local import checked, deploy
 
@@ -52,7 +52,7 @@ def _serve(looked: Local) -> None:
         _end()
 
 
-def hint(local: Local) -> str:
+def hint(local: ServeConfig) -> str:
     """Lines to print once the server runs: its address and a sample query; names the token's file, never the token."""
     token = local.args.token_file
     header = "" if token is None else f"""\n  -H "Authorization: Bearer $(cat '{token}')" \\"""

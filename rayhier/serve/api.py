@@ -12,13 +12,12 @@ from starlette.middleware import Middleware
 
 from rayhier.search.answer import Answer
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.beside import beside
 from rayhier.serve.body import json_route, most_values
 from rayhier.serve.cors import cross_origin
 from rayhier.serve.engine import Answers, Questions, Routes
+from rayhier.serve.error_handlers import install
 from rayhier.serve.errors import RETRY, ApiError, invalid
 from rayhier.serve.guard import Answered, Guard
-from rayhier.serve.handlers import install
 from rayhier.serve.models import (
     AnswerBody,
     BatchRequest,
@@ -36,7 +35,8 @@ from rayhier.serve.models import (
     Visits,
 )
 from rayhier.serve.ready import Readiness
-from rayhier.serve.results import Shown
+from rayhier.serve.results import ResultWriter
+from rayhier.serve.threads import run_in_thread
 from rayhier.serve.tokens import Tokens
 from rayhier.spec.filter import Filter, parse
 from rayhier.spec.search import Mode
@@ -72,7 +72,7 @@ class Backend(Protocol):
         questions: Questions,
         k: int,
         beam: int,
-        wanted: Filter | None = None,
+        where: Filter | None = None,
         budget: int = 0,
         mode: Mode = "dense",
     ) -> Awaitable[Answers]:
@@ -85,7 +85,7 @@ class Backend(Protocol):
     def route(self, questions: Questions, beam: int) -> Awaitable[Routes]:
         """The leaves that each question visits, at most `beam`, in the order of visit."""
 
-    def lost(self) -> Awaitable[list[str]]:
+    def unavailable(self) -> Awaitable[list[str]]:
         """Names of the shard groups that do not answer now, and `reranker` where the cross-encoder does not."""
 
 
@@ -149,7 +149,7 @@ class _Ask:
     def beam(self, given: int | None) -> int:
         return _within("beam", self.index.beam if given is None else given, self.limits.max_beam)
 
-    def wanted(self, given: dict[str, Any] | None) -> Filter | None:
+    def where(self, given: dict[str, Any] | None) -> Filter | None:
         """The filter; InputError, answered 422, where it is none over the declared fields."""
         return None if given is None else parse(given, self.index.fields)
 
@@ -186,9 +186,9 @@ class _Ask:
             raise invalid(f"budget: got {budget} for each of {questions} questions; allowed: {most} in all")
         return _within("budget", budget, self.limits.max_budget)
 
-    def shown(self, include: Sequence[Part] | None) -> Shown:
-        """What a response shows of documents."""
-        return Shown(include, self.limits.max_answer_bytes)
+    def writer(self, include: Sequence[Part] | None) -> ResultWriter:
+        """A writer of the results of one response."""
+        return ResultWriter(include, self.limits.max_answer_bytes)
 
     def one(self, asked: SearchRequest | RouteRequest) -> Questions:
         if asked.vector is not None:
@@ -238,7 +238,7 @@ def _within(name: str, given: int, most: int) -> int:
 
 
 def _health(app: FastAPI, engine: Backend) -> None:
-    ready = Readiness(engine.lost)
+    ready = Readiness(engine.unavailable)
 
     @app.get("/healthz", summary="Check that the server is up", tags=["health"])
     async def healthz() -> dict[str, str]:
@@ -259,20 +259,20 @@ def _health(app: FastAPI, engine: Backend) -> None:
 def _questions(app: FastAPI, engine: Backend, ask: _Ask, index: IndexResponse, note: Note) -> None:
     @app.post("/v1/search", summary="Find documents", tags=["search"])
     async def search(asked: SearchRequest) -> SearchResponse:
-        wanted, mode, calls = ask.wanted(asked.filter), ask.mode(asked), ask.calls(asked)
+        where, mode, calls = ask.where(asked.filter), ask.mode(asked), ask.calls(asked)
         beam = ask.visits(asked.beam, mode, calls)
-        given = await engine.search(ask.one(asked), ask.k(asked.k), beam, wanted, calls, mode)
+        given = await engine.search(ask.one(asked), ask.k(asked.k), beam, where, calls, mode)
         note(given)
-        (body,) = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
+        (body,) = await _bodies(given, ask.writer(asked.include), strict=asked.strict, explain=asked.explain)
         return SearchResponse(**dict(body), mode=mode, version=index.version, ms=given.ms)
 
     @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
     async def batch(asked: BatchRequest) -> BatchResponse:
-        wanted, mode, calls = ask.wanted(asked.filter), ask.mode(asked), ask.calls(asked)
+        where, mode, calls = ask.where(asked.filter), ask.mode(asked), ask.calls(asked)
         beam = ask.visits(asked.beam, mode, calls)
-        given = await engine.search(ask.many(asked), ask.k(asked.k), beam, wanted, calls, mode)
+        given = await engine.search(ask.many(asked), ask.k(asked.k), beam, where, calls, mode)
         note(given)
-        bodies = await _bodies(given, ask.shown(asked.include), strict=asked.strict, explain=asked.explain)
+        bodies = await _bodies(given, ask.writer(asked.include), strict=asked.strict, explain=asked.explain)
         return BatchResponse(answers=bodies, mode=mode, version=index.version, ms=given.ms)
 
     @app.post(
@@ -304,32 +304,32 @@ def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
     ]
 
 
-async def _bodies(given: Answers, shown: Shown, *, strict: bool, explain: bool) -> list[AnswerBody]:
+async def _bodies(given: Answers, writer: ResultWriter, *, strict: bool, explain: bool) -> list[AnswerBody]:
     """Response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
     names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
     parts = sum(len(answer.hits) + len(answer.leaves) for answer in given.answers)
-    return await beside(parts, _all, given, shown, explain=explain)
+    return await run_in_thread(parts, _all, given, writer, explain=explain)
 
 
-def _all(given: Answers, shown: Shown, *, explain: bool) -> list[AnswerBody]:
+def _all(given: Answers, writer: ResultWriter, *, explain: bool) -> list[AnswerBody]:
     return [
-        _one(answer, lost, shown, _explained(answer, given, row, shown) if explain else None)
+        _one(answer, lost, writer, _explained(answer, given, row, writer) if explain else None)
         for row, (answer, lost) in enumerate(zip(given.answers, given.lost, strict=True))
     ]
 
 
-def _explained(answer: Answer, given: Answers, row: int, shown: Shown) -> Explanation:
+def _explained(answer: Answer, given: Answers, row: int, writer: ResultWriter) -> Explanation:
     routed = [] if given.routes is None else _leaves(given.routes, row)
-    shown.spend(ROUTED_BYTES * len(routed))
+    writer.spend(ROUTED_BYTES * len(routed))
     widened, rows = max(0, len(answer.leaves) - len(routed)), given.rows[row] if given.rows else 0
     return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=rows)
 
 
-def _one(answer: Answer, lost: list[str], shown: Shown, explain: Explanation | None) -> AnswerBody:
-    shown.spend(LEAF_BYTES * len(answer.leaves))
-    results = [shown(hit) for hit in answer.hits]
+def _one(answer: Answer, lost: list[str], writer: ResultWriter, explain: Explanation | None) -> AnswerBody:
+    writer.spend(LEAF_BYTES * len(answer.leaves))
+    results = [writer(hit) for hit in answer.hits]
     visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
     return AnswerBody(
         results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls, explain=explain

@@ -253,7 +253,7 @@ def _all(questions: Sequence[Question]) -> dict[str, Any]:
 def _asked(
     k: SupportsIndex | None,
     beam: SupportsIndex | None,
-    wanted: Mapping[str, Any] | None,
+    where: Mapping[str, Any] | None,
     include: Sequence[Part] | None,
     *,
     strict: bool,
@@ -262,7 +262,7 @@ def _asked(
     if isinstance(include, str):
         raise ValueError(f"include: got text {include!r}; allowed: a list of title, text, fields")
     parts: dict[str, Any] = {} if include is None else {"include": list(include)}
-    parts |= {} if wanted is None else {"filter": _json(wanted, "filter")}
+    parts |= {} if where is None else {"filter": _json(where, "filter")}
     return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(strict)}
 
 

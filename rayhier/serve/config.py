@@ -20,7 +20,7 @@ HOST, PORT = "127.0.0.1", 8000
 
 
 @dataclass(frozen=True)
-class Local:
+class ServeConfig:
     """A Serve config with one application: its args, the index's spec, and the address to listen on."""
 
     template: Path
@@ -36,7 +36,7 @@ class Local:
         return f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{self.port}"  # noqa: S104
 
 
-def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> Local:
+def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
     """A copy of a Serve config with absolute paths; InputError where the config, a path or the port is wrong.
 
     Imports neither Ray nor torch. What it does not look at is checked before the copy is deployed.
@@ -55,7 +55,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
     if isinstance(host, str) and isinstance(number, int):  # else Serve's own check says what is wrong
         _check_free(host, number)
     Tokens(args.token_file, args.write_token_file)
-    return Local(template, config, args, current.read(locate(args.workdir)).spec, host, number)
+    return ServeConfig(template, config, args, current.read(locate(args.workdir)).spec, host, number)
 
 
 def absolute(text: str) -> str:

@@ -7,8 +7,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
+from rayhier.serve.error_handlers import respond
 from rayhier.serve.errors import ApiError
-from rayhier.serve.handlers import respond
 from rayhier.serve.models import NAME_SHOWN
 
 

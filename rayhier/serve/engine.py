@@ -17,16 +17,16 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.ranking import Ranking, merge
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, answers
-from rayhier.search.comparing import Comparing, LevelQuery
 from rayhier.search.hybrid import Lexical, fused
+from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
 from rayhier.search.model import Model
 from rayhier.search.shortlist import Shortlist
 from rayhier.search.widen import Goal, Widening
 from rayhier.serve.admission import Admission
 from rayhier.serve.batching import Batches
-from rayhier.serve.beside import SMALL, beside
 from rayhier.serve.errors import LostError
 from rayhier.serve.reranking import RERANKER, Reranking
+from rayhier.serve.threads import SMALL, run_in_thread
 from rayhier.spec.filter import Filter
 from rayhier.spec.search import Mode
 
@@ -49,20 +49,20 @@ class Group(Protocol):
         """Leaves that the group holds."""
 
     async def scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
         """The best k results of each query in this group's leaves, of those that a filter lets through.
 
-        If `whole`, with their own `doc_id` and their `vector`. LostError where the group does not answer.
+        With `with_vectors`, with their own `doc_id` and their `vector`. LostError where the group does not answer.
         """
 
     async def level(
-        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Shortlist:
         """The group's best rows of each query by a level of the tree, which hold `results` results; LostError too."""
 
     async def words(
-        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Lexical:
         """The best k results of each query by BM25 over this group's documents, as `WordScan.scan`; LostError too."""
 
@@ -144,7 +144,7 @@ class Engine:
         questions: Questions,
         k: int,
         beam: int,
-        wanted: Filter | None = None,
+        where: Filter | None = None,
         budget: int = 0,
         mode: Mode = "dense",
     ) -> Answers:
@@ -156,7 +156,7 @@ class Engine:
         where that is lost, the answers are as they were, and name it. InputError where the router needs texts.
         """
         began = time.perf_counter()
-        how = self.model.comparing
+        similarity = self.model.level_similarity
         if self.reranking is not None and budget and self.reranking.spec.pool == "all":
             beam = self.model.router.n_leaves
         pool = None
@@ -164,24 +164,28 @@ class Engine:
             self.reranking.admission.check()
             pool = max(k, self.reranking.spec.pooled(self.rows))
         with self.admission(len(questions)):
-            routes = await (self._gathered(questions, beam) if how is None else self._compared(questions, how))
+            routes = await (
+                self._gathered(questions, beam) if similarity is None else self._compared(questions, similarity)
+            )
             if self.reranking is not None and pool is not None:
                 self.reranking.check(len(questions), self._pooled(routes, k, pool, mode))
             scanning = time.perf_counter()
             if mode == "dense" or isinstance(questions, np.ndarray):
-                ranking, leaves_QB, lost = await self._near(routes, k, beam, wanted, pool or k, whole=pool is not None)
+                ranking, leaves_QB, lost = await self._near(
+                    routes, k, beam, where, pool or k, with_vectors=pool is not None
+                )
             else:
                 routes = routes.nowhere() if mode == "bm25" else routes
-                ranking, leaves_QB, lost = await self._worded(questions, routes, k, beam, wanted, pool, mode)
+                ranking, leaves_QB, lost = await self._worded(questions, routes, k, beam, where, pool, mode)
         scanned = time.perf_counter()
         ms = {"queue": routes.queue_ms, "encode": routes.encode_ms, "route": routes.route_ms}
         ms["scan"] = 1e3 * (scanned - scanning)
         if self.reranking is not None and pool is not None and not isinstance(questions, np.ndarray):
-            ranking, whole = await self.reranking(questions, routes.encoded.numpy, ranking, k, budget)
-            lost = lost if whole else [[*names, RERANKER] for names in lost]
+            ranking, answered = await self.reranking(questions, routes.encoded.numpy, ranking, k, budget)
+            lost = lost if answered else [[*names, RERANKER] for names in lost]
             ms["rerank"] = 1e3 * (time.perf_counter() - scanned)
         size = max(ranking.row_QK.size, ranking.documents.num_rows)
-        each = await beside(size, answers, ranking, leaves_QB, self.total, k)
+        each = await run_in_thread(size, answers, ranking, leaves_QB, self.total, k)
         ms["total"] = 1e3 * (time.perf_counter() - began)
         rows = self._held(leaves_QB).tolist()
         return Answers(each, lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows)
@@ -218,13 +222,13 @@ class Engine:
             texts = [text for part in parts for text in part]
             every = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
         if isinstance(every, np.ndarray) and every.size * self.model.router.n_leaves <= SMALL:
-            whole = self._route(every, beam)
+            routes = self._route(every, beam)
         else:
-            whole = await asyncio.get_running_loop().run_in_executor(self._thread, self._route, every, beam)
+            routes = await asyncio.get_running_loop().run_in_executor(self._thread, self._route, every, beam)
         ends = np.cumsum([len(part) for part in parts]).tolist()
-        return [whole.of(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
+        return [routes.of(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
-    async def lost(self) -> list[str]:
+    async def unavailable(self) -> list[str]:
         """Names of the shard groups that do not answer now, and of the cross-encoder."""
         asked = {group.name: group.answers() for group in self.groups}
         if self.reranking is not None:
@@ -232,10 +236,10 @@ class Engine:
         there = await asyncio.gather(*asked.values())
         return [name for name, answering in zip(asked, there, strict=True) if not answering]
 
-    async def _compared(self, questions: Questions, how: Comparing) -> Routes:
+    async def _compared(self, questions: Questions, similarity: LevelSimilarity) -> Routes:
         """No leaves, but what a search by a level compares documents with."""
         began = time.perf_counter()
-        routes = await asyncio.get_running_loop().run_in_executor(self._thread, self._compare, questions, how)
+        routes = await asyncio.get_running_loop().run_in_executor(self._thread, self._compare, questions, similarity)
         worked = routes.encode_ms + routes.route_ms
         return replace(routes, queue_ms=max(0.0, 1e3 * (time.perf_counter() - began) - worked))
 
@@ -248,11 +252,11 @@ class Engine:
         ms = 1e3 * (routing - began), 1e3 * (done - routing)
         return Routes(encoded, leaves_QB, log_prob_QB, *ms, log_density_QB=self.model.densities(leaves_QB, log_prob_QB))
 
-    def _compare(self, questions: Questions, how: Comparing) -> Routes:
+    def _compare(self, questions: Questions, similarity: LevelSimilarity) -> Routes:
         began = time.perf_counter()
         encoded = self._encode(questions)
         routing = time.perf_counter()
-        level = how.query(self.model.tree, encoded)
+        level = similarity.query(self.model.tree, encoded)
         done = time.perf_counter()
         no_leaves = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
         return Routes(encoded, *no_leaves, 1e3 * (routing - began), 1e3 * (done - routing), level)
@@ -266,57 +270,62 @@ class Engine:
         routes: Routes,
         k: int,
         beam: int,
-        wanted: Filter | None,
+        where: Filter | None,
         pool: int | None,
         mode: Mode,
     ) -> tuple[Ranking, Ints, list[list[str]]]:
         """What BM25 finds, or both: as `_near` returns it; a question needs the words of all groups."""
-        fetch, whole, how, query_QM = pool or k, pool is not None, self.model.spec.search.fusion, routes.encoded.numpy
-        depth = how.listed(k) if mode == "hybrid" else fetch
+        fetch, with_vectors, fusion, query_QM = (
+            pool or k,
+            pool is not None,
+            self.model.spec.search.fusion,
+            routes.encoded.numpy,
+        )
+        depth = fusion.listed(k) if mode == "hybrid" else fetch
         words = self._ask(
-            lambda group, _: group.words(texts, query_QM, depth, wanted, whole=whole),
+            lambda group, _: group.words(texts, query_QM, depth, where, with_vectors=with_vectors),
             [np.ones(len(texts), dtype=bool)] * len(self.groups),
         )
         if mode == "bm25":
             found, lost = await words
             parts = [part.ranking for _, part in found]
             return merge([Ranking.none(len(texts)), *parts], fetch), routes.leaves_QB, lost
-        near = self._near(routes, k, beam, wanted, max(fetch, depth), whole=whole)
+        near = self._near(routes, k, beam, where, max(fetch, depth), with_vectors=with_vectors)
         (ranking, leaves_QB, gone), (found, lost) = await asyncio.gather(near, words)
         lexical = [part for _, part in found]
         rows = ranking.row_QK.size + sum(part.base_QK.size for part in lexical)
-        ranking = await beside(rows, fused, ranking, lexical, fetch, how, depth)
+        ranking = await run_in_thread(rows, fused, ranking, lexical, fetch, fusion, depth)
         return ranking, leaves_QB, [sorted({*one, *two}) for one, two in zip(gone, lost, strict=True)]
 
     async def _near(
-        self, routes: Routes, k: int, beam: int, wanted: Filter | None, fetch: int, *, whole: bool
+        self, routes: Routes, k: int, beam: int, where: Filter | None, fetch: int, *, with_vectors: bool
     ) -> tuple[Ranking, Ints, list[list[str]]]:
-        """What vectors find for k wanted results of each question: the best `fetch`.
+        """What vectors find for k results of each question: the best `fetch`.
 
         Also the leaves [q, β] that it visited, and the lost groups that hold some of them.
         """
         if routes.level is None:
-            return await self._widened(routes, k, beam, wanted, fetch, whole=whole)
-        ranking, lost = await self._level(routes.level, fetch, wanted, whole=whole)
+            return await self._widened(routes, k, beam, where, fetch, with_vectors=with_vectors)
+        ranking, lost = await self._level(routes.level, fetch, where, with_vectors=with_vectors)
         return ranking, routes.leaves_QB, lost
 
     async def _widened(
-        self, routes: Routes, k: int, beam: int, wanted: Filter | None, fetch: int, *, whole: bool
+        self, routes: Routes, k: int, beam: int, where: Filter | None, fetch: int, *, with_vectors: bool
     ) -> tuple[Ranking, Ints, list[list[str]]]:
         """The best `fetch` of each question, the leaves [q, β] that it visited, and the lost groups that hold some.
 
         With a filter, questions for which too few match visit more leaves; not those that lack a group.
         """
         leaves = self.model.router.n_leaves
-        most = beam if wanted is None else self.model.spec.search.leaves_widened(leaves)
+        most = beam if where is None else self.model.spec.search.leaves_widened(leaves)
         widening = Widening(routes.leaves_QB, Goal.of(k, beam, leaves, self.rows, most))
         lost: list[list[str]] = [[] for _ in range(len(routes.encoded))]
         while True:
             asked = routes.encoded[widening.asked_A]
-            ranking, gone = await self._scan(asked.numpy, widening.leaves, fetch, wanted, whole=whole)
+            ranking, gone = await self._scan(asked.numpy, widening.leaves, fetch, where, with_vectors=with_vectors)
             for row, names in zip(widening.asked_A.tolist(), gone, strict=True):
                 lost[row] = names
-            widening.put(ranking, np.array([len(names) > 0 for names in gone], dtype=bool))
+            widening.add_results(ranking, np.array([len(names) > 0 for names in gone], dtype=bool))
             if widening.done:
                 return widening.ranking, widening.leaves_QB, lost
             further = routes.encoded[widening.asked_A], widening.wider
@@ -324,27 +333,27 @@ class Engine:
             widening.visit(await loop.run_in_executor(self._thread, self.model.widen, *further))
 
     async def _scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None, *, whole: bool
+        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None, *, with_vectors: bool
     ) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question over all groups, and for each question the lost groups that hold its leaves."""
         needs = [_within(leaves_QB, group.leaves) for group in self.groups]
 
         def scan(group: Group, need_Q: Bools) -> Awaitable[Ranking]:
-            return group.scan(query_QM[need_Q], leaves_QB[need_Q], k, wanted, whole=whole)
+            return group.scan(query_QM[need_Q], leaves_QB[need_Q], k, where, with_vectors=with_vectors)
 
         found, lost = await self._ask(scan, needs)
         parts = [ranking.among(need_Q) for need_Q, ranking in found]
         rows = sum(part.documents.num_rows for part in parts)
-        return await beside(rows, merge, [Ranking.none(len(query_QM)), *parts], k), lost
+        return await run_in_thread(rows, merge, [Ranking.none(len(query_QM)), *parts], k), lost
 
     async def _level(
-        self, query: LevelQuery, k: int, wanted: Filter | None, *, whole: bool
+        self, query: LevelQuery, k: int, where: Filter | None, *, with_vectors: bool
     ) -> tuple[Ranking, list[list[str]]]:
         """The best k of each question by a level, over all groups, and the lost groups of each question."""
         q, listed = len(query.level_QK), self.model.spec.search.shortlisted(k)
         every_Q = np.ones(q, dtype=bool)
         found, lost = await self._ask(
-            lambda group, _: group.level(query, listed, wanted, whole=whole), [every_Q] * len(self.groups)
+            lambda group, _: group.level(query, listed, where, with_vectors=with_vectors), [every_Q] * len(self.groups)
         )
         if not found:
             return Ranking.none(q), lost

@@ -8,8 +8,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.body import GoneError, Receiver
+from rayhier.serve.error_handlers import respond
 from rayhier.serve.errors import ApiError, overloaded
-from rayhier.serve.handlers import respond
 from rayhier.serve.tokens import Tokens
 
 OPEN = ("/healthz", "/readyz")

@@ -13,18 +13,18 @@ from ray.serve.handle import DeploymentHandle
 
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking, split
-from rayhier.search.comparing import LevelQuery
 from rayhier.search.hybrid import Lexical
+from rayhier.search.level_similarity import LevelQuery
 from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.shortlist import Shortlist
 from rayhier.serve.api import api
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.batching import Batches
 from rayhier.serve.engine import TOGETHER, Answers, Engine
+from rayhier.serve.handles import DeploymentClient
+from rayhier.serve.metrics import Metrics
 from rayhier.serve.models import IndexResponse
-from rayhier.serve.remote import Remote
 from rayhier.serve.reranking import RERANKER, Reranking
-from rayhier.serve.seen import Seen
 from rayhier.serve.tokens import Tokens
 from rayhier.serve.version import Version
 from rayhier.spec.filter import Filter
@@ -38,7 +38,7 @@ RERANKER_PING = 5.0
 AT_ONCE = 2
 """Calls of a group that are on their way at once, where requests are asked together."""
 Scan = tuple[Floats, Ints, int, Filter | None, bool]
-"""Queries [q, m], their leaves [q, β], results wanted, a filter, and whether documents are whole."""
+"""Queries [q, m], their leaves [q, β], number of results, a filter, and whether documents come with their vectors."""
 T = TypeVar("T")
 
 
@@ -54,7 +54,7 @@ class ShardRange:
 class HandleGroup:
     """A shard group behind a deployment, which answers within some seconds or is lost."""
 
-    remote: Remote
+    client: DeploymentClient
     leaves: range
     seconds: float
     noted: Callable[[int], None] = lambda _: None
@@ -67,60 +67,64 @@ class HandleGroup:
     @property
     def name(self) -> str:
         """Name of the deployment."""
-        return self.remote.name
+        return self.client.name
 
     async def scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
         """The best k results of each query in this group's leaves; LostError where no answer comes in time.
 
         Requests that arrive while others are asked for are asked together, where they want as many of as many leaves.
         """
         # A filter goes alone: two that are equal are rare, and seldom come together.
-        key = k, leaves_QB.shape[1], whole, None if wanted is None else object()
-        ranking, _ = await self._batches((query_QM, leaves_QB, k, wanted, whole), len(query_QM), key)
+        key = k, leaves_QB.shape[1], with_vectors, None if where is None else object()
+        ranking, _ = await self._batches((query_QM, leaves_QB, k, where, with_vectors), len(query_QM), key)
         return ranking
 
     async def _scanned(self, asked: Sequence[Scan]) -> list[Ranking]:
         """Rankings of several requests' queries, by one call of the group."""
-        _, _, k, wanted, whole = asked[0]
+        _, _, k, where, with_vectors = asked[0]
         query_QM, leaves_QB = (np.concatenate(own) for own in zip(*((one[0], one[1]) for one in asked), strict=True))
-        ranking = await self._asked(lambda handle: handle.scan.remote(query_QM, leaves_QB, k, wanted, whole=whole))
+        ranking = await self._asked(
+            lambda handle: handle.scan.remote(query_QM, leaves_QB, k, where, with_vectors=with_vectors)
+        )
         return split(ranking, [len(one[0]) for one in asked])
 
     async def level(
-        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Shortlist:
         """The group's shortlist of each query by a level of the tree; LostError where no answer comes in time."""
-        return await self._asked(lambda handle: handle.level.remote(query, results, wanted, whole=whole))
+        return await self._asked(lambda handle: handle.level.remote(query, results, where, with_vectors=with_vectors))
 
     async def words(
-        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Lexical:
         """The group's best results of each query by BM25; LostError where no answer comes in time."""
-        return await self._asked(lambda handle: handle.words.remote(list(texts), query_QM, k, wanted, whole=whole))
+        return await self._asked(
+            lambda handle: handle.words.remote(list(texts), query_QM, k, where, with_vectors=with_vectors)
+        )
 
     async def answers(self) -> bool:
         """Whether a replica of the group answers a search now."""
-        return await self.remote.answers()
+        return await self.client.answers()
 
     async def _asked(self, ask: Callable[[DeploymentHandle], Awaitable[T]]) -> T:
-        return await self.remote.ask(ask, self.seconds)
+        return await self.client.ask(ask, self.seconds)
 
 
 @dataclass(frozen=True)
 class HandleScores:
     """The cross-encoder behind its deployment."""
 
-    remote: Remote
+    client: DeploymentClient
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
         """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
-        return await self.remote.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
+        return await self.client.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
 
     async def answers(self) -> bool:
         """Whether a replica scores pairs now."""
-        return await self.remote.answers()
+        return await self.client.answers()
 
 
 class Ingress:
@@ -134,19 +138,19 @@ class Ingress:
         reranker: DeploymentHandle | None,
         *handles: DeploymentHandle,
     ) -> None:
-        self._pins, seen = contextlib.ExitStack(), Seen()
+        self._pins, metrics = contextlib.ExitStack(), Metrics()
         torch.set_num_threads(args.encoder_threads)
         self._args = args
         self._tokens = Tokens(args.token_file, args.write_token_file)
         manifest = self._pins.enter_context(version.reading()).manifest
         model = version.model(args.encoder_precision).load()
-        self._seen = seen
+        self._metrics = metrics
         groups = [
             HandleGroup(
-                Remote(part.name, handle),
+                DeploymentClient(part.name, handle),
                 part.leaves,
                 args.shard_seconds,
-                partial(seen.batched, "scan"),
+                partial(metrics.batched, "scan"),
                 args.together,
                 AT_ONCE if args.together > 1 else args.limits.max_requests,
             )
@@ -163,10 +167,10 @@ class Ingress:
             manifest.counts,
             reranking,
             args.limits.queue_seconds,
-            partial(seen.batched, "encode"),
+            partial(metrics.batched, "encode"),
             args.together,
         )
-        seen.version.set(version.number)
+        metrics.version.set(version.number)
 
     def __del__(self) -> None:
         """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
@@ -183,14 +187,14 @@ class Ingress:
             origins=args.cors_origins,
             log_queries=args.log_queries,
             note=self._note,
-            answered=self._seen.answered,
+            answered=self._metrics.answered,
             admit=self._engine.admission.check,
         )
 
     def _note(self, given: Answers) -> None:
         """Keep count of what answers took."""
-        self._seen.searched(given.ms, [answer.documents for answer in given.answers], given.lost)
-        self._seen.read(sum(answer.calls or 0 for answer in given.answers))
+        self._metrics.searched(given.ms, [answer.documents for answer in given.answers], given.lost)
+        self._metrics.read(sum(answer.calls or 0 for answer in given.answers))
 
 
 def open_reranking(version: Version, handle: DeploymentHandle, args: ServeArgs) -> Reranking | None:
@@ -205,10 +209,10 @@ def open_reranking(version: Version, handle: DeploymentHandle, args: ServeArgs) 
 
     with version.reading() as leaf_map:
         reranker = open_reranker(now.spec, found, leaf_map, unasked)
-    remote = Remote(RERANKER, handle, RERANKER_PING, RERANKER_PING)
+    client = DeploymentClient(RERANKER, handle, RERANKER_PING, RERANKER_PING)
     if reranker is None:
         return None
-    return Reranking(reranker, HandleScores(remote), args.reranker_seconds, args.limits.max_pool)
+    return Reranking(reranker, HandleScores(client), args.reranker_seconds, args.limits.max_pool)
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:

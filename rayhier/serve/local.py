@@ -18,7 +18,7 @@ from ray.serve.scripts import cli
 from rayhier.progress import say
 from rayhier.ray import join
 from rayhier.serve.app import check
-from rayhier.serve.config import Local, look, wrong
+from rayhier.serve.config import ServeConfig, look, wrong
 from rayhier.spec import InputError
 
 POLL_SECONDS = 0.2
@@ -26,12 +26,12 @@ SAID_SECONDS = 10.0
 """How often a line says that a deployment is still starting."""
 
 
-def prepare(template: Path, workdir: str, token_file: str | None, port: int | None) -> Local:
+def prepare(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
     """A copy of a Serve config with absolute paths; InputError where it cannot be deployed."""
     return checked(look(template, workdir, token_file, port))
 
 
-def checked(local: Local) -> Local:
+def checked(local: ServeConfig) -> ServeConfig:
     """A config that was looked at, as it is; InputError where Serve or the index does not allow it."""
     try:
         ServeDeploySchema.model_validate(local.config)
@@ -41,7 +41,7 @@ def checked(local: Local) -> Local:
     return local
 
 
-def deploy(local: Local) -> None:
+def deploy(local: ServeConfig) -> None:
     """Deploy, and return once every deployment runs; where one fails, all are stopped and InputError says why."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("  joining Ray")
@@ -59,7 +59,7 @@ def deploy(local: Local) -> None:
         raise
 
 
-def _run(local: Local) -> None:
+def _run(local: ServeConfig) -> None:
     """Hand the config to Serve; what Serve's command prints is shown only where it fails."""
     with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:
         copy = Path(folder) / "serve.yaml"

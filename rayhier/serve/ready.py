@@ -12,8 +12,8 @@ KEPT_SECONDS = 1.0
 class Readiness:
     """Names of the groups that do not answer; who asks at the same time shares one search."""
 
-    def __init__(self, lost: Callable[[], Awaitable[list[str]]]) -> None:
-        self._lost, self._asked = lost, -KEPT_SECONDS
+    def __init__(self, unavailable: Callable[[], Awaitable[list[str]]]) -> None:
+        self._unavailable, self._asked = unavailable, -KEPT_SECONDS
         self._answer: asyncio.Task[list[str]] | None = None
 
     async def __call__(self) -> list[str]:
@@ -25,4 +25,4 @@ class Readiness:
         return await asyncio.shield(self._answer)
 
     async def _ask(self) -> list[str]:
-        return await self._lost()
+        return await self._unavailable()

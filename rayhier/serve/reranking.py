@@ -65,7 +65,7 @@ class Reranking:
     async def __call__(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int
     ) -> tuple[Ranking, bool]:
-        """Re-rank rankings whose documents are whole; the best k, and whether the cross-encoder has answered in time.
+        """Re-rank rankings whose documents have their vectors; the best k, and whether the scorer answered in time.
 
         Where it has not, the ranking is as it was found.
         """

@@ -1,4 +1,4 @@
-"""What answers show of the documents found: the parts that a request includes, within a limit of bytes."""
+"""Results of a response: the parts of documents that a request includes, within a limit of bytes."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ NUMBERS = 100
 """Bytes of a result besides its id and the parts included, about."""
 
 
-class Shown:
+class ResultWriter:
     """Makes the results of one response; ApiError 422 where it exceeds its limit of bytes."""
 
     def __init__(self, include: Sequence[Part] | None, most: int) -> None:

@@ -15,11 +15,11 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.comparing import LevelQuery
 from rayhier.search.hybrid import Lexical, WordScan
 from rayhier.search.index import open_leaves, open_levels
+from rayhier.search.level_similarity import LevelQuery
 from rayhier.search.shortlist import Shortlist
-from rayhier.serve.beside import SMALL
+from rayhier.serve.threads import SMALL
 from rayhier.serve.version import Version
 from rayhier.spec.filter import Filter
 from rayhier.storage.leaf_map import LeafMap
@@ -53,23 +53,25 @@ class ShardGroup:
         self._pins.close()
 
     async def scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
         """The best k results of each query in those of its leaves that this group holds, and that match the filter."""
-        small = wanted is None and not whole and self._products(query_QM, leaves_QB) <= SMALL
-        return await self._work(lambda: self._leaves.scan(query_QM, leaves_QB, k, wanted, whole=whole), small=small)
+        small = where is None and not with_vectors and self._products(query_QM, leaves_QB) <= SMALL
+        return await self._work(
+            lambda: self._leaves.scan(query_QM, leaves_QB, k, where, with_vectors=with_vectors), small=small
+        )
 
     async def level(
-        self, query: LevelQuery, results: int, wanted: Filter | None = None, *, whole: bool = False
+        self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Shortlist:
         """The shortlist of each query in this group by a level of the tree; it holds `results` results."""
-        return await self._work(lambda: self._shortlist(query, results, wanted, whole=whole))
+        return await self._work(lambda: self._shortlist(query, results, where, with_vectors=with_vectors))
 
     async def words(
-        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None = None, *, whole: bool = False
+        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Lexical:
         """The best k results of each query by BM25 over the documents whose first leaf this group holds."""
-        return await self._work(lambda: self._lexical(texts, query_QM, k, wanted, whole=whole))
+        return await self._work(lambda: self._lexical(texts, query_QM, k, where, with_vectors=with_vectors))
 
     async def ping(self) -> None:
         """Search once; an answer means that this replica finds what is in its files, and that nobody changed them."""
@@ -129,17 +131,17 @@ class ShardGroup:
         self._failed = 0
         return done
 
-    def _shortlist(self, query: LevelQuery, results: int, wanted: Filter | None, *, whole: bool) -> Shortlist:
+    def _shortlist(self, query: LevelQuery, results: int, where: Filter | None, *, with_vectors: bool) -> Shortlist:
         if self._levels is None:
             raise ValueError("level: got a query for an index whose spec searches leaves")
-        return self._levels.shortlist(query, results, wanted, whole=whole)
+        return self._levels.shortlist(query, results, where, with_vectors=with_vectors)
 
     def _lexical(
-        self, texts: Sequence[str], query_QM: Floats, k: int, wanted: Filter | None, *, whole: bool
+        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None, *, with_vectors: bool
     ) -> Lexical:
         if self._words is None:
             raise ValueError("words: got a query for an index whose spec has no BM25")
-        return self._words.scan(texts, query_QM, k, wanted, whole=whole)
+        return self._words.scan(texts, query_QM, k, where, with_vectors=with_vectors)
 
     def _probe(self) -> None:
         if not self._intact():
@@ -149,9 +151,9 @@ class ShardGroup:
         if self._levels is None:
             self._leaves.scan(query_QM, self._probed, 1)
         else:
-            how = self._levels.how
-            again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[how.again]
-            self._levels.shortlist(LevelQuery(_even(how.level), again_QX), 1)
+            similarity = self._levels.similarity
+            again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[similarity.again]
+            self._levels.shortlist(LevelQuery(_even(similarity.level), again_QX), 1)
 
 
 def _even(level: int) -> Floats:

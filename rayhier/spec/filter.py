@@ -106,13 +106,13 @@ def parse(
     return _Reader(fields, words).read(given, name, 0)
 
 
-def as_json(wanted: Filter) -> dict[str, Any]:
+def as_json(where: Filter) -> dict[str, Any]:
     """The JSON of a filter.
 
     >>> as_json(And((OneOf("year", (2021,)), Not(Exists("lang", there=True)))))
     {'and': [{'year': 2021}, {'not': {'lang': {'exists': True}}}]}
     """
-    match wanted:
+    match where:
         case And(parts):
             return {"and": [as_json(part) for part in parts]}
         case Or(parts):
@@ -127,15 +127,15 @@ def as_json(wanted: Filter) -> dict[str, Any]:
             return {field: {"exists": there}}
 
 
-def fields_of(wanted: Filter) -> set[str]:
+def fields_of(where: Filter) -> set[str]:
     """Names of the fields that a filter compares."""
-    match wanted:
+    match where:
         case And(parts) | Or(parts):
             return {field for part in parts for field in fields_of(part)}
         case Not(part):
             return fields_of(part)
         case _:
-            return {wanted.field}
+            return {where.field}
 
 
 def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:

@@ -20,7 +20,7 @@ from rayhier.dataset.ranking import Ranking
 from rayhier.index import __main__ as index
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
-from rayhier.search.comparing import LevelQuery
+from rayhier.search.level_similarity import LevelQuery
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.search.shortlist import Shortlist
@@ -150,10 +150,12 @@ class Near:
     async def scan(self, *_: object) -> Ranking:
         raise AssertionError("a level is searched, no leaves")
 
-    async def level(self, query: LevelQuery, results: int, wanted: Filter | None, *, whole: bool = False) -> Shortlist:
+    async def level(
+        self, query: LevelQuery, results: int, where: Filter | None, *, with_vectors: bool = False
+    ) -> Shortlist:
         if self.gone:
             raise LostError(self.name)
-        return await self.shards.level(query, results, wanted)
+        return await self.shards.level(query, results, where)
 
     async def answers(self) -> bool:
         return not self.gone

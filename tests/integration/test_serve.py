@@ -16,7 +16,7 @@ from ray.util import list_named_actors
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
-from rayhier.serve.config import Local
+from rayhier.serve.config import ServeConfig
 from rayhier.serve.errors import ApiError
 from rayhier.serve.local import deploy, prepare
 from rayhier.serve.models import AnswerBody
@@ -31,7 +31,7 @@ MOST_TRIES = 1_000
 
 
 @pytest.fixture
-def local(work: Path, tmp_path: Path) -> Iterator[Local]:
+def local(work: Path, tmp_path: Path) -> Iterator[ServeConfig]:
     (tmp_path / "token").write_text(TOKEN)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ def local(work: Path, tmp_path: Path) -> Iterator[Local]:
     serve.shutdown()
 
 
-def test_served(local: Local, work: Path, built: Path, cache: Path) -> None:
+def test_served(local: ServeConfig, work: Path, built: Path, cache: Path) -> None:
     deploy(local)
     searcher, client = Searcher.open(work), Client(local.url, TOKEN)
     _says_what_it_serves(client, searcher)
@@ -110,7 +110,7 @@ def _same(served: AnswerBody, expected: Answer, tolerance: float) -> None:
             assert (result.title, result.text) == (hit.title, hit.text)
 
 
-def _refuses(local: Local) -> None:
+def _refuses(local: ServeConfig) -> None:
     """What Serve's proxy could spoil: headers, statuses and bodies of errors on their way through it."""
     for token in (None, "sesame-2"):
         with pytest.raises(ApiError) as caught:
@@ -128,7 +128,7 @@ def _refuses(local: Local) -> None:
     assert _raw(local, "POST", "/v1/search", b'{"vector": [NaN]}', head) == (422, "invalid")
 
 
-def _raw(local: Local, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
+def _raw(local: ServeConfig, method: str, path: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
     connection = http.client.HTTPConnection(local.host, local.port, timeout=30)
     connection.request(method, path, body, headers)
     answer = connection.getresponse()
@@ -137,7 +137,7 @@ def _raw(local: Local, method: str, path: str, body: bytes, headers: dict[str, s
     return answer.status, code
 
 
-def _a_second_server_is_refused(local: Local, work: Path) -> None:
+def _a_second_server_is_refused(local: ServeConfig, work: Path) -> None:
     with pytest.raises(InputError, match="another process listens there"):
         prepare(SHIPPED, str(work), None, local.port)
     with pytest.raises(InputError, match="Serve already runs in this cluster"):

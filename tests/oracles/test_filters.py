@@ -112,8 +112,8 @@ def exact(vectors, queries, rows, k=K):
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("codec", CODECS)
 def test_all_leaves_are_an_exact_search_of_what_matches(root, table, vectors, codec, name):
-    queries, wanted = unit(2, Q, M), parse(FILTERS[name], FIELDS)
-    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, EVERY, K, wanted)
+    queries, where = unit(2, Q, M), parse(FILTERS[name], FIELDS)
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, EVERY, K, where)
     members = [n for n in range(N) if holds(name, n)]
     right, most = 0, min(K, len(members))
     for own, scores, (rows, best) in zip(ids(found), found.score_QK, exact(vectors, queries, members), strict=True):
@@ -131,9 +131,9 @@ def test_all_leaves_are_an_exact_search_of_what_matches(root, table, vectors, co
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_of_some_leaves_only_matching_documents_are_scored_and_counted(root, table, vectors, codec):
-    queries, wanted = unit(2, Q, M), parse(FILTERS["half"], FIELDS)
+    queries, where = unit(2, Q, M), parse(FILTERS["half"], FIELDS)
     leaves = np.stack([np.random.default_rng(n).permutation(L)[:6] for n in range(Q)])
-    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, leaves, K, wanted)
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, leaves, K, where)
     numbers, leaf = np.array([int(one[1:]) for one in table["doc_id"].to_pylist()]), table["leaf"].to_numpy()
     for row in range(Q):
         inside = np.isin(leaf, leaves[row]) & (numbers % 2 == 0)
@@ -172,10 +172,10 @@ def test_a_filter_that_all_match_is_none(root):
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_was_removed_does_not_match_and_what_was_added_does(root, assign, vectors, codec):
-    queries, wanted = unit(2, Q, M), parse({"n": {"gte": 600, "lt": 1200}}, FIELDS)
+    queries, where = unit(2, Q, M), parse({"n": {"gte": 600, "lt": 1200}}, FIELDS)
     change.delete(root, [f"d{n:04d}" for n in range(600, 1190)])
     change.add(root, assign, iter([(documents(["new", "other"], [700, 5]), Encoded.of(queries[:2]))]), 8.0)
-    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, EVERY, 20, wanted)
+    found = LeafScan.mapped(LeafMap.open(root), codec).scan(queries, EVERY, 20, where)
     kept = {*(f"d{n:04d}" for n in range(1190, 1200)), "new"}
     assert [set(own) for own in ids(found)] == [kept] * Q
     assert ids(found)[0][0] == "new"
@@ -186,11 +186,11 @@ def test_a_segment_remembers_the_last_filters(root, monkeypatch):
     leaves, made, own = LeafScan.mapped(LeafMap.open(root)), [], LeafLists.where
     monkeypatch.setattr(LeafLists, "where", lambda self, mask_N: made.append(1) or own(self, mask_N))
     filters = [Bound("n", "lt", 100 * n) for n in range(1, KEPT_FILTERS + 2)]
-    for wanted in [*filters[:-1], *filters[:-1]]:
-        leaves.scan(unit(2, Q, M), EVERY, K, wanted)
+    for where in [*filters[:-1], *filters[:-1]]:
+        leaves.scan(unit(2, Q, M), EVERY, K, where)
     assert len(made) == SHARDS * KEPT_FILTERS
-    for wanted in (filters[-1], filters[0]):
-        leaves.scan(unit(2, Q, M), EVERY, K, wanted)
+    for where in (filters[-1], filters[0]):
+        leaves.scan(unit(2, Q, M), EVERY, K, where)
     assert len(made) == SHARDS * (KEPT_FILTERS + 2)
 
 

@@ -10,7 +10,7 @@ import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.seen import NAMES, Seen
+from rayhier.serve.metrics import NAMES, Metrics
 
 ROOT = Path(__file__).parents[2]
 SERVICE_FIELDS = {
@@ -109,4 +109,4 @@ def test_the_dashboard_draws_every_metric_and_no_other() -> None:
 
 
 def test_metrics_have_the_names_that_are_listed() -> None:
-    assert tuple(metric.info["name"] for metric in vars(Seen()).values()) == NAMES
+    assert tuple(metric.info["name"] for metric in vars(Metrics()).values()) == NAMES

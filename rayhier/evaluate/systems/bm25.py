@@ -8,9 +8,9 @@ import pyarrow as pa
 from rayhier.arrays import Bools
 from rayhier.dataset.documents import result_ids, result_numbers
 from rayhier.dataset.ranking import Ranking, whole_scan
+from rayhier.search.bm25 import Words
 from rayhier.search.exact import best_results
 from rayhier.search.filter import matching
-from rayhier.search.words import Words
 from rayhier.spec.filter import Filter, fields_of
 from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
@@ -28,9 +28,9 @@ class Bm25:
         self.words, self._match_N = Words(texts), match_N
 
     @classmethod
-    def of_corpus(cls, corpus: str, wanted: Filter | None = None) -> Self:
+    def of_corpus(cls, corpus: str, where: Filter | None = None) -> Self:
         """Index every document of a published corpus; with a filter, only those that match are found."""
-        fields = [] if wanted is None else sorted(fields_of(wanted))
+        fields = [] if where is None else sorted(fields_of(where))
         artifact = Artifact.open(locate(corpus))
         tables = []
         for name in artifact.names("documents/"):
@@ -40,7 +40,7 @@ class Bm25:
         texts = [
             f"{title} {text}" for title, text in zip(*(table[n].to_pylist() for n in ("title", "text")), strict=True)
         ]
-        match_N = None if wanted is None else matching(table, wanted)
+        match_N = None if where is None else matching(table, where)
         return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), texts, match_N)
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:

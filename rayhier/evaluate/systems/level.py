@@ -8,19 +8,25 @@ from rayhier.evaluate.curve import System
 from rayhier.evaluate.part import Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.comparing import Comparing
+from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.shortlist import Shortlist
 
 
 def level_system(
-    name: str, collection: Collection, router: RetreeverRouter, how: Comparing, queries: Encoded, k: int, listed: int
+    name: str,
+    collection: Collection,
+    router: RetreeverRouter,
+    similarity: LevelSimilarity,
+    queries: Encoded,
+    k: int,
+    listed: int,
 ) -> System:
     """One point: every document is visited. Cost counts the tree, the level's numbers, and scoring a shortlist again.
 
     That of a search in one process: of the parts' shortlists, only the rows on the merged one count.
     """
     dimension, documents = queries.vectors.shape[1], collection.matching
-    query = collection.parts.send(how.query(router, queries))
+    query = collection.parts.send(similarity.query(router, queries))
 
     @cache
     def rank(results: int) -> Ranking:
@@ -28,8 +34,8 @@ def level_system(
 
     def routing(results: int) -> float:
         # A row that is scored again counts as one product of vectors; by the deepest level it takes another number.
-        again = 2**router.levels / dimension - 1 if how.again == "level" else 0.0
-        level = (router.multiply_adds(1) + documents * 2**how.level) / dimension
+        again = 2**router.levels / dimension - 1 if similarity.again == "level" else 0.0
+        level = (router.multiply_adds(1) + documents * 2**similarity.level) / dimension
         return float(level + again * rank(results).scanned_Q.mean())
 
     return System(name, documents, [listed], rank, routing)

@@ -25,7 +25,7 @@ def widened_system(
         widening = Widening(first, Goal.of(k, beam, leaves, rows, widest))
         while True:
             asked = queries[widening.asked_A].numpy
-            widening.put(merge(collection.parts.call(Part.scan, ROUTER, asked, widening.leaves, k), k))
+            widening.add_results(merge(collection.parts.call(Part.scan, ROUTER, asked, widening.leaves, k), k))
             if widening.done:
                 return widening.ranking
             widening.visit(route_all(router, queries[widening.asked_A], widening.wider)[0].numpy())

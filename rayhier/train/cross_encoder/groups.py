@@ -11,7 +11,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.dataset.documents import Documents
-from rayhier.search.words import Words
+from rayhier.search.bm25 import Words
 from rayhier.spec.cross_encoder import Groups as GroupsSpec
 from rayhier.train.examples import Examples, KnownPositives
 from rayhier.train.negatives import draw, mine

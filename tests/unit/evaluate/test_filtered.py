@@ -64,8 +64,8 @@ def trained(trained_without, texts, heads, tmp_path_factory, write_map):
     return made
 
 
-def filtered(*names, wanted=WANTED, **given):
-    evaluating = {"measures": MEASURES, "baselines": names, "seeds": [0], "filter": wanted}
+def filtered(*names, where=WANTED, **given):
+    evaluating = {"measures": MEASURES, "baselines": names, "seeds": [0], "filter": where}
     evaluating |= {"lists": 12} if any("ivf" in name for name in names) else {}
     return JobSpec.model_validate({**DECLARED, "evaluate": {**evaluating, **given}})
 
@@ -88,8 +88,8 @@ def test_every_system_sees_only_what_matches(corpus, vectors, trained, texts, he
     places = [np.searchsorted(KEPT, own) for own in rows]
     for name, under_ in {"exact": lambda x: x, "exact_same_encoder": lambda x: under(heads[0], x)}.items():
         documents, queries = under_(texts[0][KEPT]), under_(texts[1][asked])
-        wanted = {f"R@{k}": recall(documents, queries, places, k) for k in (10, 100)}
-        assert result.exact[name] == pytest.approx(wanted)
+        expected = {f"R@{k}": recall(documents, queries, places, k) for k in (10, 100)}
+        assert result.exact[name] == pytest.approx(expected)
     kept = {IDS[row] for row in KEPT}
     for run in result.runs.values():
         assert set(run) == {f"q{n}" for n in asked}
@@ -148,7 +148,7 @@ def test_the_report_says_what_was_left_out(corpus, vectors, trained, answers, tm
 
 def test_a_filter_that_no_answer_matches(corpus, vectors, trained):
     with pytest.raises(InputError, match=r"evaluate\.filter: no answer of the 16 test queries matches; allowed"):
-        evaluate(filtered("exact", wanted={"year": 1}), corpus, vectors, {0: trained[0]})
+        evaluate(filtered("exact", where={"year": 1}), corpus, vectors, {0: trained[0]})
 
 
 def test_lists_are_not_chosen_without_dev_answers(corpus, vectors, trained, monkeypatch):

@@ -50,7 +50,7 @@ def joined(inner):
 FILTERS = st.recursive(conditions(), joined, max_leaves=8)
 
 
-def holds(wanted, row):
+def holds(where, row):
     """Whether one row meets a filter as it is written: JSON, a dict."""
 
     def key(name, value):
@@ -64,7 +64,7 @@ def holds(wanted, row):
             return row[name] is not None and row[name] == value
         return all(condition(row[name], kind, given) for kind, given in value.items())
 
-    return all(key(name, value) for name, value in wanted.items())
+    return all(key(name, value) for name, value in where.items())
 
 
 def condition(has, kind, given):
@@ -77,17 +77,17 @@ def condition(has, kind, given):
 
 @given(FILTERS, ROWS)
 @settings(deadline=None)
-def test_rows_are_those_of_a_predicate(wanted, rows):
+def test_rows_are_those_of_a_predicate(where, rows):
     table = pa.table({name: pa.array([row[name] for row in rows], FIELDS[kind]) for name, kind in TYPES.items()})
-    parsed = parse(wanted, TYPES)
+    parsed = parse(where, TYPES)
     assert parse(as_json(parsed), TYPES) == parsed
     found = matching(table, parsed)
     assert found.dtype == bool
-    assert found.tolist() == [holds(wanted, row) for row in rows]
+    assert found.tolist() == [holds(where, row) for row in rows]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("where", "found"),
     [
         ({"year": 2020}, [0]),
         ({"not": {"year": 2020}}, [1, 2]),
@@ -98,14 +98,14 @@ def test_rows_are_those_of_a_predicate(wanted, rows):
         ({"year": 1}, []),
     ],
 )
-def test_a_missing_value_meets_no_condition_and_every_not(wanted, found):
+def test_a_missing_value_meets_no_condition_and_every_not(where, found):
     table = pa.table({"year": pa.array([2020, 2021, None], pa.int64()), "lang": ["en", "en", None]})
-    assert matching(table, parse(wanted, TYPES)).nonzero()[0].tolist() == found
+    assert matching(table, parse(where, TYPES)).nonzero()[0].tolist() == found
 
 
 @pytest.mark.parametrize("zero", [0, 0.0, -0.0])
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("where", "found"),
     [
         (lambda zero: {"price": zero}, [0, 1]),
         (lambda zero: {"price": {"in": [zero, 2.5]}}, [0, 1, 4]),
@@ -117,9 +117,9 @@ def test_a_missing_value_meets_no_condition_and_every_not(wanted, found):
         (lambda zero: {"year": int(zero)}, [2]),
     ],
 )
-def test_zero_is_zero_whatever_its_sign(wanted, found, zero):
+def test_zero_is_zero_whatever_its_sign(where, found, zero):
     table = pa.table({"price": pa.array([0.0, -0.0, None, 1e-300, 2.5], pa.float64()), "year": [1, 2, 0, None, -1]})
-    assert matching(table, parse(wanted(zero), TYPES)).nonzero()[0].tolist() == found
+    assert matching(table, parse(where(zero), TYPES)).nonzero()[0].tolist() == found
 
 
 def test_columns_in_chunks_and_the_most_values():

@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from rayhier.dataset.ranking import Ranking
+from rayhier.search.bm25 import Words
 from rayhier.search.hybrid import RANKS, WordScan, fused
 from rayhier.search.scan import LeafScan
-from rayhier.search.words import Words
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import HybridSpec, SearchSpec
 from rayhier.storage import columns, schemas
@@ -73,13 +73,13 @@ def ordered(found):
 
 
 @pytest.mark.parametrize("codec", ["flat", "fp16", "int8"])
-@pytest.mark.parametrize("wanted", [None, Bound("year", "gte", 4)], ids=["all", "filtered"])
-def test_words_are_those_of_all_documents(world, passages, codec, wanted):
+@pytest.mark.parametrize("where", [None, Bound("year", "gte", 4)], ids=["all", "filtered"])
+def test_words_are_those_of_all_documents(world, passages, codec, where):
     leaf_map, vector_NM, texts, query_QM, queries = world
-    found = WordScan(LeafScan.mapped(leaf_map, codec)).scan(queries, query_QM, 10, wanted)
+    found = WordScan(LeafScan.mapped(leaf_map, codec)).scan(queries, query_QM, 10, where)
     plain = Words(texts)
     for query, text in enumerate(queries):
-        expected = best(plain.scores(text), passages, lambda n: wanted is None or n % 7 >= 4)
+        expected = best(plain.scores(text), passages, lambda n: where is None or n % 7 >= 4)
         rows = found.ranking.row_QK[query]
         names = found.ranking.ids[rows[rows >= 0]].tolist()
         scores = [expected[name] for name in names]
@@ -92,20 +92,20 @@ def test_words_are_those_of_all_documents(world, passages, codec, wanted):
     assert not len(found.ranking.row_QK) or (found.ranking.row_QK[-1] < 0).all()  # a word of no document
 
 
-@pytest.mark.parametrize("how", [HybridSpec(depth=N), HybridSpec(depth=N, fuse="rank")], ids=["sum", "rank"])
-def test_fused_is_a_loop_over_all_documents(world, passages, how):
+@pytest.mark.parametrize("fusion", [HybridSpec(depth=N), HybridSpec(depth=N, fuse="rank")], ids=["sum", "rank"])
+def test_fused_is_a_loop_over_all_documents(world, passages, fusion):
     leaf_map, vector_NM, texts, query_QM, queries = world
     leaves = LeafScan.mapped(leaf_map, "flat")
     every_QB = np.tile(np.arange(LEAVES), (Q, 1))
     dense = leaves.scan(query_QM, every_QB, N)
-    found = fused(dense, [WordScan(leaves).scan(queries, query_QM, N)], 10, how)
+    found = fused(dense, [WordScan(leaves).scan(queries, query_QM, N)], 10, fusion)
     plain, numbers = Words(texts), range(N)
     for query, text in enumerate(queries):
         words, bases = best(plain.scores(text), passages), {}
         for n in numbers:
             name = result(n, passages)
             bases[name] = max(bases.get(name, -9), float(vector_NM[n] @ query_QM[query]))
-        if how.fuse == "sum":
+        if fusion.fuse == "sum":
             most = max(words.values(), default=1)
             expected = {name: base + 0.3 * words.get(name, 0) / most for name, base in bases.items()}
         else:
@@ -118,7 +118,7 @@ def test_fused_is_a_loop_over_all_documents(world, passages, how):
         np.testing.assert_allclose(
             found.score_QK[query, : len(names)], sorted(expected.values(), reverse=True)[:10], atol=2e-3
         )
-        if how.fuse == "sum":
+        if fusion.fuse == "sum":
             np.testing.assert_allclose(found.score_QK[query], [expected[name] for name in names], atol=1e-4)
         assert len(set(names)) == 10
     np.testing.assert_array_equal(found.visited_Q, dense.visited_Q)

@@ -12,8 +12,8 @@ import torch
 from rayhier.index.assign import Assigner
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
-from rayhier.search.comparing import Comparing
 from rayhier.search.level import LevelScan
+from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.scan import LeafScan
 from rayhier.serve.engine import Engine
 from rayhier.spec import InputError, JobSpec
@@ -80,10 +80,12 @@ def ids(ranking):
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 @pytest.mark.parametrize("level", [2, 4])
 def test_level_search_is_brute_force(there, router, level, finish):
-    how = Comparing.of(spec(level=level, finish=finish).search, router)
+    level_similarity = LevelSimilarity.of(spec(level=level, finish=finish).search, router)
     leaves, queries = LeafScan.mapped(there), unit(1, Q)
     listed = K if finish == "none" else 40
-    found = LevelScan.mapped(how, there, leaves, 1e9).scan(how.query(router, Encoded.of(queries)), K, listed)
+    found = LevelScan.mapped(level_similarity, there, leaves, 1e9).scan(
+        level_similarity.query(router, Encoded.of(queries)), K, listed
+    )
     coarse = similarity(router, level, queries, unit(0, N))
     finer = {"level": lambda: similarity(router, D, queries, unit(0, N)), "vectors": lambda: queries @ unit(0, N).T}
     last = coarse if finish == "none" else finer[finish]()
@@ -100,19 +102,19 @@ def test_level_search_is_brute_force(there, router, level, finish):
 
 
 def test_without_sidecars_or_with_those_of_another_model(tmp_path, there, router, write_map):
-    how = Comparing.of(spec().search, router)
+    level_similarity = LevelSimilarity.of(spec().search, router)
     documents = pa.table([["a"], [""], ["x"]], schema=schemas.DOCUMENTS)
     plain = Assigner(router, spec(), "other")(documents, Encoded.of(unit(0, 1)))
     (tmp_path / "other").mkdir()
     write_map(tmp_path / "other", plain, 2**D, 1)
     other = LeafMap.open(tmp_path / "other")
     with pytest.raises(InputError, match=r"nodes\.parquet: was made by model other, not m"):
-        LevelScan.mapped(how, other, LeafScan.mapped(other), 1e9)
+        LevelScan.mapped(level_similarity, other, LeafScan.mapped(other), 1e9)
     (tmp_path / "none").mkdir()
     write_map(tmp_path / "none", plain.drop_columns([schemas.NODES]), 2**D, 1)
     none = LeafMap.open(tmp_path / "none")
     with pytest.raises(InputError, match=r"has no sidecar 'nodes', which levels of a tree are read from"):
-        LevelScan.mapped(how, none, LeafScan.mapped(none), 1e9)
+        LevelScan.mapped(level_similarity, none, LeafScan.mapped(none), 1e9)
 
 
 PARENTS, PASSAGES = 40, 30
@@ -131,20 +133,20 @@ def passages(tmp_path, router, write_map):
     return LeafMap.open(tmp_path), vectors
 
 
-def by_hand(how, router, vectors, queries, listed):
+def by_hand(level_similarity, router, vectors, queries, listed):
     """Each question's documents with their scores: the best rows of the level that hold `listed` documents count."""
-    query, stored_NL = how.query(router, Encoded.of(queries)), router.leaves(Encoded.of(vectors))
+    query, stored_NL = level_similarity.query(router, Encoded.of(queries)), router.leaves(Encoded.of(vectors))
 
     def compare(query_QX, document_NX, tv):
         return -0.5 * np.abs(query_QX[:, None] - document_NX).sum(axis=2) if tv else query_QX @ document_NX.T
 
-    tv = how.similarity == "tv"
-    coarse = compare(query.level_QK, how.level_of(stored_NL, how.level), tv)
+    tv = level_similarity.comparison == "tv"
+    coarse = compare(query.level_QK, level_similarity.level_of(stored_NL, level_similarity.level), tv)
     last = coarse
-    if how.again == "vectors":
+    if level_similarity.again == "vectors":
         last = queries @ vectors.T
-    elif how.again == "level":
-        last = compare(query.again_QX, how.level_of(stored_NL, D), tv)
+    elif level_similarity.again == "level":
+        last = compare(query.again_QX, level_similarity.level_of(stored_NL, D), tv)
     for own, scores in zip(coarse, last, strict=True):
         found, rows = {}, 0
         for row in np.argsort(-own, kind="stable"):
@@ -159,11 +161,11 @@ def by_hand(how, router, vectors, queries, listed):
 @pytest.mark.parametrize("listed", [4, 12])
 def test_documents_in_passages_are_found_by_their_best(passages, router, finish, listed):
     there, vectors = passages
-    how, queries = Comparing.of(spec(level=3, finish=finish).search, router), unit(1, Q)
+    level_similarity, queries = LevelSimilarity.of(spec(level=3, finish=finish).search, router), unit(1, Q)
     k = listed if finish == "none" else 4
-    query = how.query(router, Encoded.of(queries))
-    found = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9).scan(query, k, listed)
-    wanted = list(by_hand(how, router, vectors, queries, listed))
+    query = level_similarity.query(router, Encoded.of(queries))
+    found = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9).scan(query, k, listed)
+    wanted = list(by_hand(level_similarity, router, vectors, queries, listed))
     for own, scores, (documents, _) in zip(ids(found), found.score_QK, wanted, strict=True):
         assert own == sorted(documents, key=lambda name: -documents[name])[:k]
         np.testing.assert_allclose(scores, [documents[name] for name in own], atol=1e-5)
@@ -178,23 +180,23 @@ class Near:
     levels: LevelScan
     name = "near"
 
-    async def level(self, query, results, wanted, whole=False):
-        return self.levels.shortlist(query, results, wanted)
+    async def level(self, query, results, where, with_vectors=False):
+        return self.levels.shortlist(query, results, where)
 
 
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     there, _ = passages
     asked = spec(level=3, finish=finish, k=4, **({} if finish == "none" else {"shortlist": 12}))
-    how, queries = Comparing.of(asked.search, router), unit(1, Q)
+    level_similarity, queries = LevelSimilarity.of(asked.search, router), unit(1, Q)
 
     def levels(leaves):
-        return LevelScan.mapped(how, there, LeafScan.mapped(there, leaves=leaves), 1e9)
+        return LevelScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=leaves), 1e9)
 
     groups = [levels(range(7)), levels(range(7, 20)), levels(range(20, 2**D))]
-    model = SimpleNamespace(comparing=how, tree=router, spec=asked)
+    model = SimpleNamespace(level_similarity=level_similarity, tree=router, spec=asked)
     served = asyncio.run(Engine(model, [Near(one) for one in groups], N, there.manifest.counts).search(queries, 4, 1))
-    query = how.query(router, Encoded.of(queries))
+    query = level_similarity.query(router, Encoded.of(queries))
     whole = levels(range(2**D)).scan(query, 4, 12)
     for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):
         assert [hit.id for hit in answer.hits] == own
@@ -208,26 +210,26 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
 
 def test_only_one_shortlist_is_scored_again(there, router, monkeypatch):
     scored = []
-    how = Comparing.of(spec(level=3).search, router)
-    scan = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9)
+    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
+    scan = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
     for part in scan._parts.values():
         monkeypatch.setattr(part, "_again", lambda rows, again=part._again: scored.append(len(rows)) or again(rows))
-    assert scan.scan(how.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
+    assert scan.scan(level_similarity.query(router, Encoded.of(unit(1, 1))), K, 40).scanned_Q.tolist() == [40]
     assert sum(scored) == 40
 
 
 def test_a_group_reads_only_shards_that_hold_its_leaves(there, router, monkeypatch):
-    how, read, own = Comparing.of(spec(level=1).search, router), [], LeafMap.read
+    level_similarity, read, own = LevelSimilarity.of(spec(level=1).search, router), [], LeafMap.read
     leaves = LeafScan.mapped(there, leaves=range(*there.manifest.shards[1].leaves[:2]))
     monkeypatch.setattr(LeafMap, "read", lambda self, shard, *given: read.append(shard) or own(self, shard, *given))
-    LevelScan.mapped(how, there, leaves, 1e9)
+    LevelScan.mapped(level_similarity, there, leaves, 1e9)
     assert read == [there.manifest.shards[1]]
 
 
 def test_a_range_without_documents(there, router):
-    how = Comparing.of(spec(level=3).search, router)
-    empty = LevelScan.mapped(how, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
-    found = empty.scan(how.query(router, Encoded.of(unit(1, Q))), K, 40)
+    level_similarity = LevelSimilarity.of(spec(level=3).search, router)
+    empty = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=range(0)), 1e9)
+    found = empty.scan(level_similarity.query(router, Encoded.of(unit(1, Q))), K, 40)
     assert ids(found) == [[]] * Q
     assert found.visited_Q.tolist() == found.scanned_Q.tolist() == [0] * Q
 
@@ -236,12 +238,12 @@ def test_a_range_without_documents(there, router):
 @pytest.mark.parametrize("share", [0.5, 0.1, 0.01, 0])
 def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish, share):
     """The filter is over ids, which lie beside the declared fields."""
-    how = Comparing.of(spec(level=3, finish=finish).search, router)
+    level_similarity = LevelSimilarity.of(spec(level=3, finish=finish).search, router)
     queries, rows = unit(1, Q), np.random.default_rng(5).permutation(N)[: int(share * N)]
-    wanted = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
+    where = OneOf("doc_id", tuple(f"d{n:03d}" for n in rows))
     listed = K if finish == "none" else 40
-    scan = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9)
-    found = scan.scan(how.query(router, Encoded.of(queries)), K, listed, wanted)
+    scan = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
+    found = scan.scan(level_similarity.query(router, Encoded.of(queries)), K, listed, where)
     assert found.visited_Q.tolist() == [len(rows)] * Q
     assert found.scanned_Q.tolist() == [0 if finish == "none" else min(len(rows), 40)] * Q
     coarse = similarity(router, 3, queries, unit(0, N))[:, rows]
@@ -261,11 +263,11 @@ def test_a_filtered_level_is_brute_force_over_what_matches(there, router, finish
 def test_passages_of_documents_that_match_are_listed(passages, router):
     """The two documents whose thirty passages are nearest do not match."""
     there, vectors = passages
-    how, queries = Comparing.of(spec(level=3, finish="vectors").search, router), unit(1, Q)
+    level_similarity, queries = LevelSimilarity.of(spec(level=3, finish="vectors").search, router), unit(1, Q)
     kept = range(2, PARENTS, 3)
-    wanted = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
-    scan = LevelScan.mapped(how, there, LeafScan.mapped(there), 1e9)
-    found = scan.scan(how.query(router, Encoded.of(queries)), 4, len(kept), wanted)
+    where = OneOf("parent", tuple(f"D{n:02d}" for n in kept))
+    scan = LevelScan.mapped(level_similarity, there, LeafScan.mapped(there), 1e9)
+    found = scan.scan(level_similarity.query(router, Encoded.of(queries)), 4, len(kept), where)
     best_QD = (queries @ vectors.T).reshape(Q, PARENTS, PASSAGES).max(axis=2)[:, list(kept)]
     assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
     assert found.visited_Q.tolist() == [len(kept) * PASSAGES] * Q

@@ -9,9 +9,9 @@ import pytest
 from rayhier.scores.factorise import Matrix, inductive, mapped
 from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned, save_maps
 from rayhier.scores.spending import ScorerError
+from rayhier.search.bm25 import IndexedWords
 from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.scan import LeafScan
-from rayhier.search.words import IndexedWords
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import FactorsSpec
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
@@ -71,7 +71,7 @@ def world(unit, tmp_path, write_map, passages):
 def found(world, k=N, codec=None, leaves=range(LEAVES)):
     leaf_map, _, query_QM = world
     leaves_QB = np.tile(np.array(leaves), (len(query_QM), 1))
-    return LeafScan.mapped(leaf_map, codec).scan(query_QM, leaves_QB, k, whole=True)
+    return LeafScan.mapped(leaf_map, codec).scan(query_QM, leaves_QB, k, with_vectors=True)
 
 
 def reranked(spec, world, texts=("a", "b", "c"), k=N, **own):
@@ -110,7 +110,7 @@ def test_each_pair_is_read_once_and_the_read_come_first(spec, world, passages):
         seen.extend(zip(queries, texts, strict=True))
         return read(queries, texts)
 
-    before, after = reranked(spec, world, read=counted, beside=0.5)
+    before, after = reranked(spec, world, read=counted, base_weight=0.5)
     assert len(seen) == len(set(seen)) == 30
     assert after.calls_Q.tolist() == [10] * 3
     assert "doc_id" not in after.documents.column_names
@@ -180,7 +180,7 @@ def test_the_base_is_the_vectors_product_whatever_ordered_the_pool(spec, world, 
     other = replace(
         ranking, score_QK=np.where(ranking.row_QK >= 0, 100.0 - np.arange(ranking.row_QK.shape[1]), -np.inf)
     )
-    after = Reranker(spec, read, beside=2.0, factors=factors)(("a", "b", "c"), world[2], other, N)
+    after = Reranker(spec, read, base_weight=2.0, factors=factors)(("a", "b", "c"), world[2], other, N)
     for query, (rows, scores) in enumerate(zip(after.row_QK, after.score_QK, strict=True)):
         expected = [SCORES[numbers[row]] + 2 * float(stored[row] @ world[2][query]) for row in rows[:8]]
         np.testing.assert_allclose(scores[:8], expected, atol=1e-5)
@@ -197,7 +197,7 @@ def test_what_is_added_to_scores_is_not_fitted(world):
         return (anchor_NA @ weights)[[int(text.split()[1].removeprefix("d")) for text in texts]]
 
     spec = AdacurRerank(type="adacur", budget=12, rounds=2)
-    _, after = reranked(spec, world, read=exact, anchors=anchors, beside=5.0)
+    _, after = reranked(spec, world, read=exact, anchors=anchors, base_weight=5.0)
     stored = columns.matrix(found(world).documents["vector"])
     numbers = [int(name.removeprefix("d")) for name in found(world).documents["doc_id"].to_pylist()]
     for query, rows in enumerate(after.row_QK):
@@ -230,7 +230,7 @@ def test_a_ridge_expects_what_base_and_bm25_say(world, passages):
 
 def test_a_query_without_documents_is_answered_with_none(world):
     leaf_map, _, query_QM = world
-    nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, whole=True)
+    nothing = LeafScan.mapped(leaf_map).scan(query_QM, np.full((3, 1), -1), 10, with_vectors=True)
     after = Reranker(AxnRerank(type="axn", budget=10), read)(("a", "b", "c"), query_QM, nothing, 5)
     assert (after.row_QK == -1).all()
     assert after.calls_Q.tolist() == [0, 0, 0]

@@ -99,11 +99,11 @@ def test_leaves_visited_before_stay_although_a_wider_beam_leaves_them_out():
     widening = Widening(np.array([[4, -1], [7, 2]]), Goal(k=1, beam=2, matching=1, widest=9))
     assert (widening.asked_A.tolist(), widening.done) == ([0, 1], False)
     nothing = widening.ranking
-    widening.put(nothing)
+    widening.add_results(nothing)
     widening.visit(np.array([[1, 4, 3, -1], [2, 5, 6, 8]]))
     assert widening.leaves_QB.tolist() == [[4, 1, 3, -1, -1], [7, 2, 5, 6, 8]]
     assert widening.beam == 4
-    widening.put(nothing, np.array([True, False]))
+    widening.add_results(nothing, np.array([True, False]))
     assert widening.asked_A.tolist() == [1]
     assert widening.wider == 8
     widening.visit(np.array([[0, 1]]))

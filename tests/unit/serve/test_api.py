@@ -61,10 +61,10 @@ class Canned:
         self.enough = True
         self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
 
-    async def search(self, asked, k, beam, wanted=None, budget=0, mode="dense"):
+    async def search(self, asked, k, beam, where=None, budget=0, mode="dense"):
         self.asked.append((asked, k, beam))
         self.modes.append(mode)
-        self.filters.append(wanted)
+        self.filters.append(where)
         if self.error is not None:
             raise self.error
         return Answers(
@@ -76,7 +76,7 @@ class Canned:
         route = np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0
         return Routes(Encoded.of(np.zeros((1, 3))), *route, log_density_QB=self.log_density)
 
-    async def lost(self):
+    async def unavailable(self):
         return self.gone
 
 
@@ -548,7 +548,7 @@ def test_answers_show_what_is_included(client, parts):
 
 def test_an_answer_has_a_limit_of_bytes(engine):
     hits = [Hit(f"d{n}", 0.5, 3, "title", "é" * 1_000, {"year": 1999}) for n in range(40)]
-    engine.search = lambda asked, k, beam, wanted, budget, mode: asyncio.sleep(
+    engine.search = lambda asked, k, beam, where, budget, mode: asyncio.sleep(
         0, Answers([Answer(hits, [3], 40, 0.4)] * len(asked), [[]] * len(asked), {})
     )
     client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
@@ -587,7 +587,7 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
 
 def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
     hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
-    engine.search = lambda asked, k, beam, wanted, budget, mode: asyncio.sleep(
+    engine.search = lambda asked, k, beam, where, budget, mode: asyncio.sleep(
         0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {})
     )
     make, threads = results.Result, []

@@ -213,9 +213,9 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(("wanted", "said"), VALUES.values(), ids=VALUES)
-def test_filters_that_are_no_json(server, client, wanted, said):
-    for ask in (lambda: client.search("oak", filter=wanted), lambda: client.search_batch(["oak"], filter=wanted)):
+@pytest.mark.parametrize(("where", "said"), VALUES.values(), ids=VALUES)
+def test_filters_that_are_no_json(server, client, where, said):
+    for ask in (lambda: client.search("oak", filter=where), lambda: client.search_batch(["oak"], filter=where)):
         with pytest.raises(ValueError, match=f"^{said}") as caught:
             ask()
         assert len(str(caught.value)) < 600

@@ -38,11 +38,11 @@ class Near:
     gone: bool = False
     asked: list = field(default_factory=list)
 
-    async def scan(self, query_QM, leaves_QB, k, wanted=None, whole=False):
+    async def scan(self, query_QM, leaves_QB, k, where=None, with_vectors=False):
         if self.gone:
             raise LostError(self.name)
         self.asked.append(leaves_QB)
-        return await self.shards.scan(query_QM, leaves_QB, k, wanted)
+        return await self.shards.scan(query_QM, leaves_QB, k, where)
 
     async def answers(self):
         return not self.gone
@@ -118,7 +118,7 @@ def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, sear
         else:
             assert (lost, answer) == ([], whole)
     assert needed > 0
-    assert asyncio.run(engine.lost()) == [groups[-1].name]
+    assert asyncio.run(engine.unavailable()) == [groups[-1].name]
 
 
 FILTERED = {"year": {"gte": 1900 + N // 3, "lt": 1900 + N // 2}}
@@ -126,8 +126,8 @@ FILTERED = {"year": {"gte": 1900 + N // 3, "lt": 1900 + N // 2}}
 
 @pytest.mark.parametrize(("k", "beam"), [(1, 1), (5, 2), (N, 1)])
 def test_a_filtered_answer_is_that_of_offline_search(engine, searcher, k, beam):
-    wanted = parse(FILTERED, {"year": "int"})
-    found = asyncio.run(engine.search(TEXTS, k, beam, wanted))
+    where = parse(FILTERED, {"year": "int"})
+    found = asyncio.run(engine.search(TEXTS, k, beam, where))
     for answer, whole in zip(found.answers, searcher.search(TEXTS, k, beam, filter=FILTERED), strict=True):
         assert (answer.leaves, answer.documents, answer.enough) == (whole.leaves, whole.documents, whole.enough)
         np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in whole.hits], atol=1e-6)

@@ -42,15 +42,15 @@ class Near:
     shards: ShardGroup
     gone: bool = False
 
-    async def scan(self, *given, whole=False):
+    async def scan(self, *given, with_vectors=False):
         if self.gone:
             raise LostError(self.name)
-        return await self.shards.scan(*given, whole=whole)
+        return await self.shards.scan(*given, with_vectors=with_vectors)
 
-    async def words(self, *given, whole=False):
+    async def words(self, *given, with_vectors=False):
         if self.gone:
             raise LostError(self.name)
-        return await self.shards.words(*given, whole=whole)
+        return await self.shards.words(*given, with_vectors=with_vectors)
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def same(given, expected):
 def test_one_group_answers_as_offline_search(worded, mode, year):
     searcher = Searcher.open(worded)
     _, engine = engine_of(worded, searcher, 1)
-    wanted = None if year is None else parse(year, {"year": "int"})
-    given = asyncio.run(engine.search(ASKED, 7, 2, wanted, 0, mode))
+    where = None if year is None else parse(year, {"year": "int"})
+    given = asyncio.run(engine.search(ASKED, 7, 2, where, 0, mode))
     same(given.answers, searcher.search(ASKED, 7, None if mode == "bm25" else 2, filter=year, mode=mode))
     assert not any(given.lost)
     assert [len(answer.hits) for answer in given.answers][-1] == (0 if mode == "bm25" else 7)
@@ -124,9 +124,9 @@ def test_what_is_fused_is_re_ranked(worded):
 
     plain = Searcher.open(worded)
     searcher = Searcher(
-        plain.model, plain.leaves, plain.manifest, reranker=Reranker(spec, scores, beside=0.5), words=plain.words
+        plain.model, plain.leaves, plain.manifest, reranker=Reranker(spec, scores, base_weight=0.5), words=plain.words
     )
-    _, engine = engine_of(worded, searcher, 1, Reranking(Reranker(spec, None, beside=0.5), Scores(score)))
+    _, engine = engine_of(worded, searcher, 1, Reranking(Reranker(spec, None, base_weight=0.5), Scores(score)))
     for mode in ("bm25", "hybrid"):
         given = asyncio.run(engine.search(ASKED[:-1], 7, 2, None, 5, mode))
         expected = searcher.search(ASKED[:-1], 7, None if mode == "bm25" else 2, mode=mode)

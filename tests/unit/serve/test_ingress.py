@@ -9,12 +9,12 @@ from fastapi.testclient import TestClient
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
-from rayhier.serve import remote as module
+from rayhier.serve import handles as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.errors import ApiError, LostError
+from rayhier.serve.handles import DeploymentClient
 from rayhier.serve.ingress import HandleGroup, HandleScores, Ingress, ShardRange
-from rayhier.serve.remote import Remote
 
 QUERY, LEAVES = np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64)
 
@@ -69,7 +69,7 @@ def handle(monkeypatch):
 
 
 def group_of(handle, seconds=1.0):
-    return HandleGroup(Remote("shards-0", handle, ping_seconds=0.05), range(3), seconds)
+    return HandleGroup(DeploymentClient("shards-0", handle, ping_seconds=0.05), range(3), seconds)
 
 
 @pytest.mark.parametrize("failing", ["die", "hang"])
@@ -84,7 +84,7 @@ def test_lost_until_a_ping_comes_back(handle, failing):
         assert handle.scan.calls == (3 if failing == "die" else 2)  # once lost it is not asked
         assert not await group.answers()
         handle.scan.outcome = handle.ping.outcome = handle.answer
-        await group.remote._back
+        await group.client._back
         assert await group.scan(QUERY, LEAVES, 1) == []
         assert await group.answers()
 
@@ -96,7 +96,7 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
 
     async def main():
         group = group_of(handle, seconds=60.0)
-        group.remote.another_seconds = 0.05
+        group.client.another_seconds = 0.05
         handle.level.outcome = handle.ping.outcome = handle.hang
         asked = [asyncio.create_task(group.level(None, 1)) for _ in range(3)]
         await asyncio.sleep(0.01)
@@ -112,7 +112,7 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 3
         assert handle.level.cancelled == 3
-        assert group.remote.lost
+        assert group.client.lost
 
     asyncio.run(main())
 
@@ -121,16 +121,18 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
     """Serve keeps calls of a deployment without a replica waiting: they end long before their time."""
 
     async def main():
-        group = HandleGroup(Remote("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0)
+        group = HandleGroup(
+            DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0
+        )
         handle.scan.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
         asked = [asyncio.create_task(group.scan(QUERY, LEAVES, 1)) for _ in range(100)]
         async with asyncio.timeout(1.0):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 100
         assert handle.alive.calls == 2
-        assert group.remote.lost
+        assert group.client.lost
         handle.scan.outcome = handle.ping.outcome = handle.answer
-        await group.remote._back
+        await group.client._back
         assert await group.scan(QUERY, LEAVES, 1) == []
 
     asyncio.run(main())
@@ -138,7 +140,9 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
 
 def test_a_late_group_that_is_alive_has_all_its_time(handle):
     async def main():
-        group = HandleGroup(Remote("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0)
+        group = HandleGroup(
+            DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0
+        )
         ends = asyncio.Event()
 
         async def at_last():
@@ -148,7 +152,7 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
         handle.level.outcome = at_last
         asked = [asyncio.create_task(group.level(None, 1)) for _ in range(3)]
         await asyncio.sleep(0.2)
-        assert (handle.alive.calls, handle.ping.calls, group.remote.lost) == (1, 0, False)
+        assert (handle.alive.calls, handle.ping.calls, group.client.lost) == (1, 0, False)
         ends.set()
         assert await asyncio.gather(*asked) == [[]] * 3
 
@@ -157,7 +161,7 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
 
 def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
     async def main():
-        scores = HandleScores(Remote("reranker", handle, ping_seconds=0.05))
+        scores = HandleScores(DeploymentClient("reranker", handle, ping_seconds=0.05))
         handle.score.outcome = handle.hang
         with pytest.raises(LostError):
             await scores.score(["a"], ["b"], 0.01)
@@ -168,7 +172,7 @@ def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert handle.score.cancelled == 2
-        assert not scores.remote.lost
+        assert not scores.client.lost
 
     asyncio.run(main())
 
@@ -186,7 +190,7 @@ def test_a_ping_may_fail_in_any_way(handle, error):
         with pytest.raises(LostError):
             await group.scan(QUERY, LEAVES, 1)
         handle.scan.outcome = handle.answer
-        await group.remote._back
+        await group.client._back
         assert await group.scan(QUERY, LEAVES, 1) == []
 
     asyncio.run(main())
@@ -200,15 +204,15 @@ def test_late_with_one_answer_is_not_lost_for_others(handle):
             await group.scan(QUERY, LEAVES, 1)
         handle.scan.outcome = handle.answer
         assert await group.scan(QUERY, LEAVES, 1) == []
-        await group.remote._back
-        assert (group.remote.lost, handle.ping.calls) == (False, 1)
+        await group.client._back
+        assert (group.client.lost, handle.ping.calls) == (False, 1)
 
     asyncio.run(main())
 
 
 def test_the_cross_encoder_is_asked_for_as_long_as_a_request_has(handle):
     async def main():
-        scores = HandleScores(Remote("reranker", handle, ping_seconds=0.05))
+        scores = HandleScores(DeploymentClient("reranker", handle, ping_seconds=0.05))
         assert await scores.score(["a"], ["b"], 1.0) == []
         handle.score.outcome = handle.ping.outcome = handle.hang
         with pytest.raises(LostError, match="reranker"):
@@ -220,7 +224,7 @@ def test_the_cross_encoder_is_asked_for_as_long_as_a_request_has(handle):
             await scores.score(["a"], ["b"], 1.0)
         assert handle.score.calls == asked
         handle.score.outcome = handle.ping.outcome = handle.answer
-        await scores.remote._back
+        await scores.client._back
         assert await scores.score(["a"], ["b"], 1.0) == []
 
     asyncio.run(main())
@@ -237,7 +241,7 @@ def test_what_a_dying_replica_was_asked_another_answers(handle):
         handle.scan.outcome = die_once
         assert await group.scan(QUERY, LEAVES, 1) == []
         assert handle.scan.calls == 2
-        assert group.remote._back is None
+        assert group.client._back is None
 
     asyncio.run(main())
 

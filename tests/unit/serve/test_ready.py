@@ -12,13 +12,13 @@ def test_those_who_ask_together_share_a_search(monkeypatch):
     now, asked = [0.0], []
     monkeypatch.setattr(ready.time, "monotonic", lambda: now[0])
 
-    async def lost():
+    async def unavailable():
         asked.append(now[0])
         await asyncio.sleep(0)
         return [f"shards-{len(asked)}"]
 
     async def main():
-        readiness = Readiness(lost)
+        readiness = Readiness(unavailable)
         assert await asyncio.gather(*(readiness() for _ in range(50))) == [["shards-1"]] * 50
         now[0] = 0.9
         assert await readiness() == ["shards-1"]
@@ -33,11 +33,11 @@ def test_one_who_leaves_does_not_end_the_others_search():
     async def main():
         leave = asyncio.Event()
 
-        async def lost():
+        async def unavailable():
             await leave.wait()
             return []
 
-        readiness = Readiness(lost)
+        readiness = Readiness(unavailable)
         first, second = asyncio.create_task(readiness()), asyncio.create_task(readiness())
         await asyncio.sleep(0)
         first.cancel()

@@ -49,9 +49,9 @@ class Group:
     def __init__(self, name, leaves, range_):
         self.name, self.own, self.leaves = name, leaves, range_
 
-    async def scan(self, query_QM, leaves_QB, k, wanted=None, whole=False):
+    async def scan(self, query_QM, leaves_QB, k, where=None, with_vectors=False):
         mine_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
-        return self.own.scan(query_QM, mine_QB, k, wanted, whole=whole)
+        return self.own.scan(query_QM, mine_QB, k, where, with_vectors=with_vectors)
 
     async def answers(self):
         return True
@@ -67,7 +67,7 @@ def engine_of(searcher, spec, score, seconds=60.0):
     manifest = searcher.manifest
     every = len(manifest.counts)
     groups = [Group(f"g{n}", searcher.leaves, range(n * every // 2, (n + 1) * every // 2)) for n in range(2)]
-    reranking = Reranking(Reranker(spec, None, beside=0.5), Scores(score), seconds)
+    reranking = Reranking(Reranker(spec, None, base_weight=0.5), Scores(score), seconds)
     return Engine(searcher.model, groups, manifest.documents, manifest.counts, reranking)
 
 
@@ -78,7 +78,7 @@ def test_served_is_offline(opened, spec):
         return scores(queries, items)
 
     texts = ["leaf root branch", "stone cloud", "wolf bear deer hare"]
-    offline = Searcher(opened.model, opened.leaves, opened.manifest, reranker=Reranker(spec, scores, beside=0.5))
+    offline = Searcher(opened.model, opened.leaves, opened.manifest, reranker=Reranker(spec, scores, base_weight=0.5))
     beam = None if spec.pool == "all" else 3  # all leaves are visited
     expected = offline.search(texts, k=9, beam=beam, budget=spec.budget)
     given = asyncio.run(engine_of(opened, spec, score).search(texts, 9, 3, None, spec.budget))
@@ -194,9 +194,9 @@ def test_readiness_names_the_cross_encoder(opened):
         raise AssertionError
 
     engine = engine_of(opened, SPECS[0], never)
-    assert asyncio.run(engine.lost()) == []
+    assert asyncio.run(engine.unavailable()) == []
     engine.reranking._scores.there = False
-    assert asyncio.run(engine.lost()) == [RERANKER]
+    assert asyncio.run(engine.unavailable()) == [RERANKER]
 
 
 def test_vectors_and_a_budget_of_nothing_are_not_re_ranked(opened):
@@ -283,7 +283,7 @@ def test_budgets_are_the_specs_unless_the_request_has_one(body, calls):
     asked = []
 
     class Noting(Canned):
-        async def search(self, questions, k, beam, wanted=None, budget=0, mode="dense"):
+        async def search(self, questions, k, beam, where=None, budget=0, mode="dense"):
             asked.append(budget)
             return await super().search(questions, k, beam)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rayhier.search.comparing import Comparing
+from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.shards import ShardGroup
@@ -99,7 +99,9 @@ def test_a_success_between_starts_the_count_again(group):
 def test_a_ping_searches_the_level_where_the_spec_does(group, again, width):
     asked = []
     group._levels = SimpleNamespace(
-        how=Comparing(2, "cosine", again), intact=lambda: True, shortlist=lambda *given: asked.append(given)
+        similarity=LevelSimilarity(2, "cosine", again),
+        intact=lambda: True,
+        shortlist=lambda *given: asked.append(given),
     )
     group._depth = 3
     asyncio.run(group.ping())
@@ -155,8 +157,8 @@ def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatc
     monkeypatch.setattr(group._leaves, "scan", scan)
     most = int(group._rows_L[LEAVES].sum()) * QUERY.shape[1]
     found = []
-    for small, wanted in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
+    for small, where in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
         monkeypatch.setattr("rayhier.serve.shards.SMALL", small)
-        found.append(asyncio.run(group.scan(QUERY, LEAVES, 5, wanted)))
+        found.append(asyncio.run(group.scan(QUERY, LEAVES, 5, where)))
     assert threads == ["MainThread", "scan", "scan"]
     np.testing.assert_array_equal(found[0].score_QK, found[1].score_QK)

@@ -124,8 +124,8 @@ class Here:
     def __init__(self, leaf_map):
         self.leaves, self.shards = range(L), LeafScan.mapped(leaf_map)
 
-    async def scan(self, query_QM, leaves_QB, k, wanted, whole=False):
-        return self.shards.scan(query_QM, leaves_QB, k, wanted)
+    async def scan(self, query_QM, leaves_QB, k, where, with_vectors=False):
+        return self.shards.scan(query_QM, leaves_QB, k, where)
 
     async def answers(self):
         return True

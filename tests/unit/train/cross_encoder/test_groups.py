@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rayhier.dataset.documents import Documents
-from rayhier.search.words import Words
+from rayhier.search.bm25 import Words
 from rayhier.spec.cross_encoder import Groups as GroupsSpec
 from rayhier.train.cross_encoder.groups import Groups
 from rayhier.train.cross_encoder.phase import group_loss

@@ -4,7 +4,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from rayhier.serve.handlers import install
+from rayhier.serve.error_handlers import install
 from rayhier.serve.models import NAME_SHOWN
 
 

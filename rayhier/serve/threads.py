@@ -1,4 +1,4 @@
-"""Work that grows with what a request asks for is done beside the event loop, where it is much."""
+"""Work that grows with the size of a request runs in a thread where it is large, off the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,8 @@ Given = ParamSpec("Given")
 T = TypeVar("T")
 
 
-async def beside(results: int, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
-    """What a function returns for so many results, called in a thread where they are many."""
+async def run_in_thread(results: int, work: Callable[Given, T], *args: Given.args, **kwargs: Given.kwargs) -> T:
+    """Call `work`, which handles `results` results: in a thread from MANY on, else at once; returns its value."""
     if results < MANY:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

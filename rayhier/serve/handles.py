@@ -23,8 +23,8 @@ log = logging.getLogger("ray.serve")
 
 
 @dataclass
-class Remote:
-    """A deployment that is asked.
+class DeploymentClient:
+    """A client of one deployment, by its handle.
 
     What a replica that dies was asked is asked once more. A deployment that fails is lost, and what else it is asked
     ends at once; so it does where a call is late and no replica gives a sign of life. One that is alive and late for

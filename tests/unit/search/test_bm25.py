@@ -4,7 +4,7 @@ import bm25s
 import numpy as np
 import pyarrow as pa
 
-from rayhier.search.words import IndexedWords, Words
+from rayhier.search.bm25 import IndexedWords, Words
 
 TEXTS = ["the quick brown fox", "a lazy dog sleeps", "quick dogs and quick foxes", "", "fox fox dog"]
 

@@ -21,7 +21,7 @@ def _seconds(name: str, what: str, *tags: str) -> Histogram:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Metrics:
     """The metrics of one ingress."""
 
     requests: Histogram = field(

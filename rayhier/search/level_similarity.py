@@ -17,11 +17,11 @@ from rayhier.spec.train.retreever import Comparison
 
 
 @dataclass(frozen=True)
-class Comparing:
+class LevelSimilarity:
     """How a level is searched: what documents are compared by, and what scores the best of them again."""
 
     level: int
-    similarity: Comparison
+    comparison: Comparison
     again: str
     """`none`, `level` (the deepest) or `vectors`."""
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
@@ -37,7 +37,7 @@ class Comparing:
     def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
         """What texts are compared by at a level [n, 2^h], from their leaves' stored probabilities [n, l]."""
         offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
-        return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.similarity, offset_K).numpy())
+        return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
 
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "LevelQuery":
         """Represent queries as documents are, leaves' probabilities stored and all.
