@@ -156,10 +156,10 @@ def outcome(searcher: Searcher, asked: Questions, every: Documents, k: int, shar
     """Search for k results where a share of the documents match."""
     where: Filter | None = None if share == 100 else Bound("part", "lt", share)
     kept_N = every.part_N < share
-    beam = searcher.model.spec.search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
-    searcher.search_encoded(asked.encoded, k, beam, where)  # maps what it reads
+    request = searcher.rules.request(asked.encoded.numpy, k, filter=where)
+    searcher.answer(request, asked.encoded)  # maps what it reads
     began = time.perf_counter()
-    given = searcher.search_encoded(asked.encoded, k, beam, where)
+    given = searcher.answer(request, asked.encoded)
     seconds = time.perf_counter() - began
     exact = every.exact(asked.encoded.numpy, kept_N, k)
     found = np.mean([len(names(one) & set(best)) / len(best) for one, best in zip(given, exact, strict=True)])

@@ -42,8 +42,9 @@ class Asked:
         """Search an index for the queries by vectors and by BM25."""
         self.judge, texts = Judge(queries, (NDCG, RECALL)), list(queries.texts)
         self.dense: Ranking = searcher.rank(texts, K, mode="dense")[0]
-        assert searcher.words is not None
-        self.lexical: Lexical = searcher.words.scan(texts, searcher.model.encode(texts).numpy, K)
+        words = searcher.reader.words
+        assert words is not None
+        self.lexical: Lexical = words.scan(texts, searcher.model.encode(texts).numpy, K)
 
     def by(self, fusion: HybridSpec) -> dict[str, Values]:
         """Measures [q] of both as one."""

@@ -56,7 +56,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
             1 / (SCANNING + visited(spec, leaves, rows) * m / GROUPS / SCANNED),
         ),
     ]
-    if spec.search.rerank.type != "none":
+    if spec.search.reranking is not None:
         found.append(Deployment("reranker", PROCESS + reader, 1 / reranking_seconds(spec, work)))
     return found
 

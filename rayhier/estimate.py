@@ -176,8 +176,8 @@ def _factorising(spec: JobSpec, work: Work) -> float:
 
 def reranking_seconds(spec: JobSpec, work: Work) -> float:
     """Seconds of a process of `evaluate` for the pairs of one re-ranked query; 0 where nothing is re-ranked."""
-    rerank = spec.search.rerank
-    if rerank.type == "none":
+    rerank = spec.search.reranking
+    if rerank is None:
         return 0.0
     one = spec.cluster.evaluate.model_copy(update={"workers": 1})
     return _reading(spec, work, rerank.budget, one)

@@ -68,8 +68,8 @@ def _reading(plan: Plan) -> list[str]:
     found, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.scores is not None:
         found.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
-    rerank = plan.spec.search.rerank
-    if rerank.type != "none":
+    rerank = plan.spec.search.reranking
+    if rerank is not None:
         seconds = reranking_seconds(plan.spec, plan.work)
         found.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
     return found

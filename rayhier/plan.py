@@ -200,7 +200,7 @@ class _Steps:
                 made = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
                 steps.append(factors := self._factors(made, seed))
                 scored[f"factors.{seed}"] = factors.fingerprint
-        if self.spec.search.rerank.type != "none":
+        if self.spec.search.reranking is not None:
             measured |= scored
         return [*steps, self._evaluation(measured)] if self.plan.evaluates else steps
 

@@ -222,7 +222,7 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
             reread: dict[tuple[str, int | None], Artifact] = {
                 (step.kind, step.seed): Artifact.open(step.place.folder)
                 for step in plan.steps
-                if step.kind in ("cross_encoder", "scores", "factors") and spec.search.rerank.type != "none"
+                if step.kind in ("cross_encoder", "scores", "factors") and spec.search.reranking is not None
             }
             return lambda attempt: build_report(spec, opened["corpus"], opened["vectors"], trained, attempt, reread)
 

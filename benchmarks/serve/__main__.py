@@ -42,7 +42,7 @@ from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.app import HA_PROXY
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.version import Version
+from rayhier.serve.backend.version import Version
 from rayhier.storage import columns, current
 
 PREFACE = Path(__file__).parent / "preface.md"

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application
 
-from rayhier.serve.version import Version
+from rayhier.serve.backend.version import Version
 
 app = FastAPI()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.serve.load import error_code
-from rayhier.serve.api import SAID
+from rayhier.serve.http.api import SAID
 
 PATHS = ("/v1/search", "/v1/search:batch", "/v1/route")
 QUESTIONS = ('"query": "oak"', '"queries": ["oak"]')

@@ -161,7 +161,7 @@ def evaluate(
                 folders = {kind: str(one.folder) for (kind, own), one in (read or {}).items() if own in (None, seed)}
                 if spec.search.words:
                     work.searched("bm25", model, index, folders, mode="hybrid", budget=0)
-                if spec.search.rerank.type != "none":
+                if spec.search.reranking is not None:
                     work.searched(spec.search.rerank.type, model, index, folders)
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
@@ -277,8 +277,7 @@ class _Work:
         collection, model = seed_index.collection, seed_index.model
         if self.spec.measured is None:
             return router_system(name, collection, model.search_router, encoded, self.k)
-        widest = self.spec.search.leaves_widened(model.router.n_leaves)
-        return widened_system(name, collection, model.router, model.search_router, encoded, self.k, widest)
+        return widened_system(name, collection, model, encoded, self.k, self.spec.measured)
 
     def _ivf(self, result: SeedResult, name: str, encoded: Encoded, seed_index: SeedIndex) -> None:
         base, leaves = name == "faiss_ivf", LEAVES.get(name, 1)

@@ -46,8 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = None
         if given.filter is not None:
             where = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
-        answer = searcher.search([given.question], given.k, given.beam, given.budget, where, given.mode)[0]
-        mode = searcher.model.spec.search.mode_of(given.mode)
+        request = searcher.rules.request(
+            [given.question], given.k, given.beam, where, given.mode, budget=given.budget, name="question"
+        )
+        answer, mode = searcher.answer(request)[0], request.mode
     except (InputError, OSError, ScorerError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -64,13 +66,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if mode != "dense":
         print(f"compared the words of all {searcher.manifest.documents:,} documents{matching}")
     if where is not None and not answer.enough:
-        every = mode == "bm25" or searcher.levels is not None or len(answer.leaves) == searcher.model.router.n_leaves
+        every = request.beam == 0 or len(answer.leaves) == searcher.rules.leaves
         within = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
         print(f"only {len(answer.hits)} of {given.k} documents match{within}")
     if mode == "bm25":
         return 0
-    if searcher.levels is not None:
-        similarity = searcher.levels.similarity
+    if searcher.reader.levels is not None:
+        similarity = searcher.reader.levels.similarity
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
         level = f"{2**similarity.level} numbers, level {similarity.level} of the tree"
         print(f"compared all {answer.documents:,} documents{matching} by {level}{again}")

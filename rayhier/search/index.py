@@ -3,10 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from rayhier.search.level import LevelScan
-from rayhier.search.model import Model
-from rayhier.search.scan import LeafScan
-from rayhier.spec import InputError, JobSpec
+from rayhier.spec import InputError
 from rayhier.storage import current, pins
 from rayhier.storage.current import Current
 from rayhier.storage.leaf_map import CHANGING, LeafMap
@@ -38,19 +35,3 @@ def _of_model(leaf_map: LeafMap, now: Current) -> LeafMap:
             f"{leaf_map.root}: was built by model {leaf_map.manifest.model}, not {now.artifacts.get('model')}"
         )
     return leaf_map
-
-
-def open_levels(model: Model, leaf_map: LeafMap, leaves: LeafScan) -> LevelScan | None:
-    """A search by a level over the leaves of an opened scan, where the model's spec asks for one.
-
-    InputError where a shard has nothing that this model made to compare by.
-    """
-    if model.level_similarity is None:
-        return None
-    return LevelScan.mapped(model.level_similarity, leaf_map, leaves, model.spec.search.cache_gb * 1e9)
-
-
-def open_leaves(spec: JobSpec, leaf_map: LeafMap, leaves: range | None = None) -> LeafScan:
-    """A scan of a leaf map with the spec's codec and cache: of all leaves, or of a range."""
-    codec, cache_bytes = spec.search.codec, spec.search.cache_gb * 1e9
-    return LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves, cache_bytes)

@@ -59,3 +59,7 @@ class LevelQuery:
 
     level_QK: Floats
     again_QX: Floats | None
+
+    def part(self, rows: slice) -> "LevelQuery":
+        """Some of the queries."""
+        return LevelQuery(self.level_QK[rows], None if self.again_QX is None else self.again_QX[rows])

@@ -18,7 +18,7 @@ from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
 from rayhier.scores.factors import Factors
 from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge
-from rayhier.scores.spending import Asked, Spending, Spent, checked, driven, within
+from rayhier.scores.spending import Asked, ScorerError, Spending, Spent, checked, driven, within
 from rayhier.search.bm25 import IndexedWords
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
@@ -63,7 +63,8 @@ class Reranker:
     """A cross-encoder, and how a spec spends its calls."""
 
     spec: Rnr | AxnRerank | AdacurRerank
-    read: Read
+    read: Read | None
+    """What scores pairs in this process; None where another process does."""
     base_weight: float = 0.0
     """Weight of the base score, which is added to the cross-encoder's."""
     factors: Factors | None = None
@@ -81,8 +82,14 @@ class Reranker:
         outside the pool follow as they were found. `budget` overrides the spec's. ScorerError where the cross-encoder
         fails, or takes longer than `seconds` for a round.
         """
-        asking = self.asking(texts, query_QM, found, k, budget)
-        return driven(asking, lambda pairs: within(self.seconds, lambda: self.read(*pairs)))
+        return driven(self.asking(texts, query_QM, found, k, budget), lambda pairs: self.score(*pairs))
+
+    def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
+        """Scores [n] of pairs; ScorerError where the cross-encoder fails or takes too long."""
+        read = self.read
+        if read is None:
+            raise ScorerError("this re-ranker was opened without its cross-encoder")
+        return within(self.seconds, lambda: read(queries, documents))
 
     def asking(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from rayhier.scores.factors import Factors
 from rayhier.scores.settings import Settings, open_scorer
 from rayhier.search.bm25 import IndexedWords
-from rayhier.search.rerank import Anchors, Read, Reranker
+from rayhier.search.rerank import Anchors, Reranker
 from rayhier.spec import JobSpec
-from rayhier.spec.search import AdacurRerank, NoRerank
+from rayhier.spec.search import AdacurRerank
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import LeafMap
 
@@ -16,23 +16,22 @@ KINDS = ("cross_encoder", "scores", "factors")
 
 
 def open_reranker(
-    spec: JobSpec, found: Mapping[str, Artifact], leaf_map: LeafMap, read: Read | None = None
+    spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
 ) -> Reranker | None:
     """Open what a spec's re-ranking needs among artifacts by kind; None where it asks for none.
 
-    The cross-encoder itself is opened here, unless something else is to `read` pairs.
+    The cross-encoder itself is opened unless `reads` is False, where another process scores pairs.
     InputError where factors were made for another model than the leaf map's.
     """
-    rerank = spec.search.rerank
-    if isinstance(rerank, NoRerank) or spec.cross_encoder is None:
+    rerank = spec.search.reranking
+    if rerank is None or spec.cross_encoder is None:
         return None
-    published = found["cross_encoder"]
-    factors = found.get("factors")
+    cross_encoder, factors = published["cross_encoder"], published.get("factors")
     return Reranker(
         rerank,
-        read or open_scorer(published, spec.cross_encoder),
-        Settings.read(published).beside,
+        open_scorer(cross_encoder, spec.cross_encoder) if reads else None,
+        Settings.read(cross_encoder).beside,
         None if factors is None else Factors.open(factors, leaf_map.manifest.model),
-        Anchors.open(found["scores"]) if isinstance(rerank, AdacurRerank) else None,
+        Anchors.open(published["scores"]) if isinstance(rerank, AdacurRerank) else None,
         IndexedWords.of(leaf_map) if rerank.first in ("bm25", "both") else None,
     )

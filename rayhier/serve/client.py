@@ -25,7 +25,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from rayhier.serve.errors import ApiError
-from rayhier.serve.models import BatchResponse, ErrorBody, IndexResponse, Part, RouteResponse, SearchResponse
+from rayhier.serve.http.models import BatchResponse, ErrorBody, IndexResponse, Part, RouteResponse, SearchResponse
 from rayhier.spec.search import Mode
 
 ANSWER_SHOWN = 200

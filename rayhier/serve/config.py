@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.tokens import Tokens
+from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.paths import locate

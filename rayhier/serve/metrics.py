@@ -1,12 +1,13 @@
-"""What a server shows of itself: metrics through ray.util.metrics, which Ray exports for Prometheus on every node.
+"""Metrics of a server: durations, documents visited, sizes of batches, calls of the cross-encoder, partial answers.
 
-Ray puts `ray_` before the names. jobs/grafana.json draws them.
+An embedded server answers `GET /metrics` with them; under Ray Serve they go through ray.util.metrics, which Ray exports
+for Prometheus on every node with `ray_` before the names. jobs/grafana.json draws them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from ray.util.metrics import Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30]
 """Upper bounds of the buckets of durations."""
@@ -14,78 +15,94 @@ DOCUMENTS = [10, 30, 100, 300, 1_000, 3_000, 10_000, 100_000, 1_000_000]
 """Upper bounds of the buckets of documents visited."""
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 """Upper bounds of the buckets of batch sizes."""
+HISTOGRAMS: dict[str, tuple[str, Sequence[float], tuple[str, ...]]] = {
+    "rayhier_request_seconds": ("Seconds of a request.", SECONDS, ("path", "status")),
+    "rayhier_stage_seconds": ("Seconds of a search by stage.", SECONDS, ("stage",)),
+    "rayhier_visited_documents": ("Documents scored for a query.", DOCUMENTS, ()),
+    "rayhier_batch_size": ("Queries that were encoded or scanned together.", SIZES, ("stage",)),
+}
+"""Name of each histogram -> what it says, upper bounds of its buckets, names of its tags."""
+COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "rayhier_calls": ("Documents that a cross-encoder read.", ()),
+    "rayhier_partial": ("Answers that lack a group, by the group.", ("group",)),
+}
+"""Name of each counter -> what it says, names of its tags."""
+VERSION = "rayhier_version"
+NAMES = (*HISTOGRAMS, *COUNTERS, VERSION)
+"""Names of all metrics, without Ray's prefix."""
 
 
-def _seconds(name: str, what: str, *tags: str) -> Histogram:
-    return Histogram(name, description=what, boundaries=SECONDS, tag_keys=tags)
+class Instruments(Protocol):
+    """What keeps metrics by name, tags and value."""
+
+    def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        """Add a value to a histogram."""
+
+    def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        """Add to a counter."""
+
+    def set(self, name: str, value: float) -> None:
+        """Set a gauge."""
 
 
-@dataclass(frozen=True)
+class Prometheus:
+    """Metrics of this process, for `GET /metrics`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._all: dict[str, Any] = {
+            name: Histogram(name, what, tags, buckets=bounds, registry=self.registry)
+            for name, (what, bounds, tags) in HISTOGRAMS.items()
+        }
+        self._all |= {
+            name: Counter(name, what, tags, registry=self.registry) for name, (what, tags) in COUNTERS.items()
+        }
+        self._all[VERSION] = Gauge(VERSION, "Version of the index that is served.", registry=self.registry)
+
+    def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        """Add a value to a histogram."""
+        self._of(name, tags).observe(value)
+
+    def count(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        """Add to a counter."""
+        self._of(name, tags).inc(value)
+
+    def set(self, name: str, value: float) -> None:
+        """Set a gauge."""
+        self._all[name].set(value)
+
+    def _of(self, name: str, tags: Mapping[str, str]) -> Any:
+        return self._all[name].labels(**tags) if tags else self._all[name]
+
+
 class Metrics:
-    """The metrics of one ingress."""
+    """Notes what a server does."""
 
-    requests: Histogram = field(
-        default_factory=lambda: _seconds("rayhier_request_seconds", "Seconds of a request.", "path", "status")
-    )
-    stages: Histogram = field(
-        default_factory=lambda: _seconds("rayhier_stage_seconds", "Seconds of a search by stage.", "stage")
-    )
-    visited: Histogram = field(
-        default_factory=lambda: Histogram(
-            "rayhier_visited_documents", description="Documents scored for a query.", boundaries=DOCUMENTS
-        )
-    )
-    batches: Histogram = field(
-        default_factory=lambda: Histogram(
-            "rayhier_batch_size",
-            description="Questions that were asked together.",
-            boundaries=SIZES,
-            tag_keys=("stage",),
-        )
-    )
-    calls: Counter = field(
-        default_factory=lambda: Counter("rayhier_calls", description="Documents that a cross-encoder read.")
-    )
-    partial: Counter = field(
-        default_factory=lambda: Counter(
-            "rayhier_partial", description="Answers that lack a group, by the group.", tag_keys=("group",)
-        )
-    )
-    version: Gauge = field(
-        default_factory=lambda: Gauge("rayhier_version", description="Version of the index that is served.")
-    )
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Note an answered request: its path as the API names it, its status, and how long it took."""
-        self.requests.observe(seconds, {"path": path, "status": str(status)})
+        self._instruments.observe("rayhier_request_seconds", seconds, {"path": path, "status": str(status)})
 
-    def searched(self, ms: Mapping[str, float], visited: Sequence[int], lost: Sequence[Sequence[str]]) -> None:
-        """Note a search: milliseconds by stage, documents visited by each query, and the groups that each lacks."""
+    def searched(
+        self, ms: Mapping[str, float], visited: Sequence[int], lost: Sequence[Sequence[str]], calls: int
+    ) -> None:
+        """Note a search: milliseconds by stage, documents that each query visited, groups that each lacks, calls."""
         for stage, value in ms.items():
-            self.stages.observe(value / 1e3, {"stage": stage})
+            self._instruments.observe("rayhier_stage_seconds", value / 1e3, {"stage": stage})
         for documents in visited:
-            self.visited.observe(documents)
+            self._instruments.observe("rayhier_visited_documents", documents, {})
         for groups in lost:
             for group in groups:
-                self.partial.inc(1, {"group": group})
+                self._instruments.count("rayhier_partial", 1, {"group": group})
+        if calls:
+            self._instruments.count("rayhier_calls", calls, {})
 
     def batched(self, stage: str, size: int) -> None:
         """Note the size of a batch of a stage."""
-        self.batches.observe(size, {"stage": stage})
+        self._instruments.observe("rayhier_batch_size", size, {"stage": stage})
 
-    def read(self, calls: int) -> None:
-        """Note documents that a cross-encoder read."""
-        if calls:
-            self.calls.inc(calls)
-
-
-NAMES = (
-    "rayhier_request_seconds",
-    "rayhier_stage_seconds",
-    "rayhier_visited_documents",
-    "rayhier_batch_size",
-    "rayhier_calls",
-    "rayhier_partial",
-    "rayhier_version",
-)
-"""Names of all metrics, without Ray's prefix."""
+    def serves(self, version: int) -> None:
+        """Note the version of the index that is served."""
+        self._instruments.set(VERSION, version)

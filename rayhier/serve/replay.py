@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rayhier.serve.client import Client
 from rayhier.serve.errors import ApiError
-from rayhier.serve.models import IndexResponse, SearchResponse
+from rayhier.serve.http.models import IndexResponse, SearchResponse
 
 KEYS = ("query", "text", "question")
 """Keys of a JSON line that may hold a question."""

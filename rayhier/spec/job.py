@@ -15,7 +15,7 @@ from rayhier.spec.filter import YAML_WORDS, Filter, parse
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
-from rayhier.spec.search import AdacurRerank, AxnRerank, MassBeam, NoRerank, SearchSpec
+from rayhier.spec.search import AdacurRerank, AxnRerank, MassBeam, SearchSpec
 from rayhier.spec.section import Section
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
@@ -141,8 +141,8 @@ class JobSpec(Section):
             raise InputError("scores: got a section, but no cross_encoder, which scores; allowed: with cross_encoder")
         if self.factors is not None and self.scores is None:
             raise InputError("factors: got a section, but no scores, which they are made of; allowed: with scores")
-        rerank = self.search.rerank
-        if isinstance(rerank, NoRerank):
+        rerank = self.search.reranking
+        if rerank is None:
             return
         if self.cross_encoder is None:
             raise InputError(

@@ -214,15 +214,10 @@ class SearchSpec(Section):
         """Modes that a query may ask for."""
         return get_args(Mode) if self.words else ("dense",)
 
-    def mode_of(self, asked: str | None) -> Mode:
-        """The mode of a query that asks for one, or for none; ValueError where there is none such, with the reason."""
-        if asked is None:
-            return self.mode
-        for mode in self.modes:
-            if asked == mode:
-                return mode
-        built = "" if self.words else "; for others the spec needs search.hybrid: BM25 is not built"
-        raise ValueError(f"got {asked!r}; allowed: {', '.join(self.modes)}{built}")
+    @property
+    def reranking(self) -> Rnr | AxnRerank | AdacurRerank | None:
+        """Calls of the cross-encoder and what they may be made for; None where the spec re-ranks nothing."""
+        return None if isinstance(self.rerank, NoRerank) else self.rerank
 
     @property
     def fusion(self) -> HybridSpec:

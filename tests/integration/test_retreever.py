@@ -24,13 +24,13 @@ from rayhier.search.level_similarity import LevelQuery
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
 from rayhier.search.shortlist import Shortlist
-from rayhier.serve.api import api
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import Engine
+from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
+from rayhier.serve.http.api import api
 from rayhier.serve.ingress import describe
-from rayhier.serve.shards import ShardGroup
 from rayhier.spec import InputError
 from rayhier.spec.filter import Filter
 from rayhier.storage import current, files

@@ -18,8 +18,8 @@ from rayhier.search.searcher import Searcher
 from rayhier.serve.client import Client
 from rayhier.serve.config import ServeConfig
 from rayhier.serve.errors import ApiError
+from rayhier.serve.http.models import AnswerBody
 from rayhier.serve.local import deploy, prepare
-from rayhier.serve.models import AnswerBody
 from rayhier.spec import InputError
 from rayhier.storage import current, pins
 

@@ -1,36 +1,42 @@
 """The index itself: a trained router over its leaf map."""
 
 from rayhier.arrays import Ints
-from rayhier.dataset.ranking import Ranking, merge
+from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import System, beams
 from rayhier.evaluate.part import ROUTER, Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, route_all
-from rayhier.search.widen import Goal, Widening
+from rayhier.scores.spending import driven as run_sync
+from rayhier.search.model import Model
+from rayhier.search.request import Request, Rules
+from rayhier.search.retrieve import Reply, Retriever, Scan, Work
+from rayhier.search.routes import find_routes
+from rayhier.spec.filter import Filter
 
 
-def widened_system(
-    name: str, collection: Collection, router: Router, own: Router, queries: Encoded, k: int, widest: int
-) -> System:
+def widened_system(name: str, collection: Collection, model: Model, queries: Encoded, k: int, where: Filter) -> System:
     """A router as searches with a filter use it: queries of which too few documents match visit more leaves.
 
-    `own` routes first; it may have each query spare leaves. Routing costs that of the first leaves.
+    The parts of the collection apply the filter. Routing costs that of the first leaves.
     """
-    dimension, leaves = queries.vectors.shape[1], router.n_leaves
-    rows = int(collection.sizes(ROUTER).sum())
+    router, dimension = model.search_router, queries.vectors.shape[1]
+    rules = Rules(model.spec.search, router.n_leaves, int(collection.sizes(ROUTER).sum()))
+    retriever = Retriever(rules, model.widen)
+
+    def scan(work: list[Work]) -> list[Reply]:
+        scans = [piece for piece in work if isinstance(piece, Scan)]
+        return [
+            Reply(collection.parts.call(Part.scan, ROUTER, scan.query_QM, scan.leaves_QB, scan.k)) for scan in scans
+        ]
 
     def rank(beam: int) -> Ranking:
-        first = route_all(own, queries, beam)[0].numpy()
-        widening = Widening(first, Goal.of(k, beam, leaves, rows, widest))
-        while True:
-            asked = queries[widening.asked_A].numpy
-            widening.add_results(merge(collection.parts.call(Part.scan, ROUTER, asked, widening.leaves, k), k))
-            if widening.done:
-                return widening.ranking
-            widening.visit(route_all(router, queries[widening.asked_A], widening.wider)[0].numpy())
+        request = Request(queries.numpy, k, beam, where=where)
+        return run_sync(retriever(request, find_routes(model, queries, beam)), scan).ranking
 
-    return System(name, collection.matching, beams(leaves), rank, lambda beam: own.multiply_adds(beam) / dimension)
+    return System(
+        name, collection.matching, beams(router.n_leaves), rank, lambda beam: _routing(router, beam, dimension)
+    )
 
 
 def router_system(name: str, collection: Collection, router: Router, queries: Encoded, k: int) -> System:
@@ -40,7 +46,9 @@ def router_system(name: str, collection: Collection, router: Router, queries: En
     def probe(beam: int) -> Ints:
         return route_all(router, queries, beam)[0].numpy()
 
-    def routing(beam: int) -> float:
-        return router.multiply_adds(beam) / dimension
+    return collection.system(name, ROUTER, queries.numpy, k, probe, lambda beam: _routing(router, beam, dimension))
 
-    return collection.system(name, ROUTER, queries.numpy, k, probe, routing)
+
+def _routing(router: Router, beam: int, dimension: int) -> float:
+    """Multiply-adds of routing a query, as dot products."""
+    return router.multiply_adds(beam) / dimension

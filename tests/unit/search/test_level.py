@@ -15,7 +15,7 @@ from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.level import LevelScan
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.search.scan import LeafScan
-from rayhier.serve.engine import Engine
+from rayhier.serve.backend.engine import Engine
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rayhier.serve.admission import STANDING, Admission
+from rayhier.serve.backend.admission import STANDING, Admission
 from rayhier.serve.errors import ApiError
 
 

@@ -14,13 +14,13 @@ from openapi_spec_validator import validate
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
 from rayhier.serve import results
-from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.engine import Answers, Routes
+from rayhier.serve.backend.engine import Answers, Routes
 from rayhier.serve.errors import overloaded
-from rayhier.serve.guard import Guard
-from rayhier.serve.models import IndexResponse
-from rayhier.serve.tokens import Tokens
+from rayhier.serve.http.api import api
+from rayhier.serve.http.guard import Guard
+from rayhier.serve.http.models import IndexResponse
+from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
 LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)

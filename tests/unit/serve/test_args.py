@@ -8,7 +8,7 @@ from ray.serve import Application
 
 from rayhier.serve.app import build, check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.version import Version
+from rayhier.serve.backend.version import Version
 from rayhier.spec import InputError
 from rayhier.spec.search import HybridSpec, Rnr
 

@@ -6,7 +6,7 @@ import contextvars
 import numpy as np
 import pytest
 
-from rayhier.serve.batching import Batches
+from rayhier.serve.backend.batching import Batches
 from rayhier.serve.errors import ApiError
 
 

@@ -8,10 +8,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rayhier.serve import body as module
-from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.body import GoneError, Receiver, most_values
 from rayhier.serve.errors import ApiError
+from rayhier.serve.http.api import api
+from rayhier.serve.http.body import GoneError, Receiver, most_values
 
 from .sockets import connected, listening, status
 from .test_api import INDEX, Canned, error

@@ -9,8 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rayhier.serve import client as client_module
-from rayhier.serve.api import api
 from rayhier.serve.client import Client
+from rayhier.serve.http.api import api
 
 from .test_api import INDEX, LIMITS, Canned
 

@@ -3,9 +3,9 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.tokens import Tokens
+from rayhier.serve.http.api import api
+from rayhier.serve.http.tokens import Tokens
 
 from .test_api import INDEX, Canned, error
 

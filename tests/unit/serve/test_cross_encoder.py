@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayhier.serve import cross_encoder as module
-from rayhier.serve.cross_encoder import CrossEncoderReplica
+from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
 
 
 class Scorer:

@@ -15,10 +15,10 @@ from rayhier.serve import batching
 from rayhier.serve import engine as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import Engine
+from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.shards import ShardGroup
+from rayhier.serve.backend.version import Version, split
 from rayhier.serve.errors import LostError
-from rayhier.serve.shards import ShardGroup
-from rayhier.serve.version import Version, split
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 from rayhier.storage import files

@@ -4,8 +4,8 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from rayhier.serve.error_handlers import install
-from rayhier.serve.models import NAME_SHOWN
+from rayhier.serve.http.error_handlers import install
+from rayhier.serve.http.models import NAME_SHOWN
 
 
 @pytest.fixture

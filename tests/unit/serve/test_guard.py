@@ -5,11 +5,11 @@ import logging
 
 import pytest
 
-from rayhier.serve.api import api
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.errors import overloaded
-from rayhier.serve.guard import Guard
-from rayhier.serve.tokens import Tokens
+from rayhier.serve.http.api import api
+from rayhier.serve.http.guard import Guard
+from rayhier.serve.http.tokens import Tokens
 
 from .sockets import connected, listening, status
 from .test_api import INDEX, Canned

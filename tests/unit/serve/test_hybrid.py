@@ -14,13 +14,13 @@ from rayhier.search.hybrid import WordScan, fused
 from rayhier.search.rerank import Reranker
 from rayhier.search.scan import LeafScan
 from rayhier.search.searcher import Searcher
-from rayhier.serve.api import api
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.engine import Engine
+from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.reranker import Reranking
+from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
-from rayhier.serve.reranking import Reranking
-from rayhier.serve.shards import ShardGroup
+from rayhier.serve.http.api import api
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 from rayhier.spec.search import HybridSpec, Rnr

@@ -12,8 +12,8 @@ from ray.serve.exceptions import BackPressureError
 from rayhier.serve import handles as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.handles import DeploymentClient
 from rayhier.serve.errors import ApiError, LostError
-from rayhier.serve.handles import DeploymentClient
 from rayhier.serve.ingress import HandleGroup, HandleScores, Ingress, ShardRange
 
 QUERY, LEAVES = np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64)

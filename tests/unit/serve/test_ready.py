@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rayhier.serve import ready
-from rayhier.serve.ready import Readiness
+from rayhier.serve.http.ready import Readiness
 
 
 def test_those_who_ask_together_share_a_search(monkeypatch):

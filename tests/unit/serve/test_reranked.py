@@ -8,10 +8,10 @@ from fastapi.testclient import TestClient
 
 from rayhier.search.rerank import Reranker
 from rayhier.search.searcher import Searcher
-from rayhier.serve.api import api
-from rayhier.serve.engine import Engine
+from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.reranker import RERANKER, Reranking
 from rayhier.serve.errors import ApiError, LostError
-from rayhier.serve.reranking import RERANKER, Reranking
+from rayhier.serve.http.api import api
 from rayhier.spec.search import AxnRerank, Rnr
 
 from .test_api import INDEX, LIMITS, Canned, error

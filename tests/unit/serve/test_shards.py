@@ -10,7 +10,7 @@ import pytest
 from rayhier.search.level_similarity import LevelSimilarity
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.shards import ShardGroup
+from rayhier.serve.backend.shards import ShardGroup
 from rayhier.spec.filter import parse
 
 from ..storage.test_cache import overwrite
@@ -158,7 +158,7 @@ def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatc
     most = int(group._rows_L[LEAVES].sum()) * QUERY.shape[1]
     found = []
     for small, where in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
-        monkeypatch.setattr("rayhier.serve.shards.SMALL", small)
+        monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
         found.append(asyncio.run(group.scan(QUERY, LEAVES, 5, where)))
     assert threads == ["MainThread", "scan", "scan"]
     np.testing.assert_array_equal(found[0].score_QK, found[1].score_QK)

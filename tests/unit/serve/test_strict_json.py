@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rayhier.serve import strict_json
 from rayhier.serve.errors import ApiError
-from rayhier.serve.strict_json import DEEPEST, parse
+from rayhier.serve.http.strict_json import DEEPEST, parse
 
 TEXTS = st.text(alphabet=',:[]{}"\\ab\né', max_size=8)
 VALUES = st.recursive(

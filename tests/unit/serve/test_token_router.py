@@ -13,8 +13,8 @@ from rayhier.model.encoded import Encoded
 from rayhier.search.model import Model
 from rayhier.search.scan import LeafScan
 from rayhier.search.searcher import Searcher
-from rayhier.serve.api import api
-from rayhier.serve.engine import Engine
+from rayhier.serve.backend.engine import Engine
+from rayhier.serve.http.api import api
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap

@@ -8,11 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rayhier.serve import tokens as module
-from rayhier.serve.api import api
 from rayhier.serve.app import build
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.errors import ApiError
-from rayhier.serve.tokens import Tokens, read_token
+from rayhier.serve.http.api import api
+from rayhier.serve.http.tokens import Tokens, read_token
 from rayhier.spec import InputError
 
 from .test_api import INDEX, Canned, error

@@ -7,9 +7,9 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from rayhier.serve.error_handlers import respond
 from rayhier.serve.errors import ApiError
-from rayhier.serve.models import NAME_SHOWN
+from rayhier.serve.http.error_handlers import respond
+from rayhier.serve.http.models import NAME_SHOWN
 
 
 class Cors(CORSMiddleware):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rayhier.serve.errors import ApiError, invalid
-from rayhier.serve.models import NAME_SHOWN
+from rayhier.serve.http.models import NAME_SHOWN
 
 DEEPEST = 64
 """Most objects and lists inside one another."""

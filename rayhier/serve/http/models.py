@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from rayhier.search.request import check_text
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.encoder import Similarity
 from rayhier.spec.search import Mode
@@ -17,17 +18,7 @@ NAME_SHOWN = 80
 """Most characters of an unknown name that a message repeats."""
 
 
-def _has_words(text: str) -> str:
-    if not text.strip():
-        raise ValueError("got no words; allowed: text that is not blank")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"got an unpaired surrogate at character {error.start}; allowed: Unicode text") from None
-    return text
-
-
-Query = Annotated[str, AfterValidator(_has_words)]
+Query = Annotated[str, AfterValidator(check_text)]
 Vector = Annotated[
     list[Annotated[float, Field(ge=-BOUND, le=BOUND, allow_inf_nan=False)]],
     Field(

@@ -6,7 +6,7 @@ Serve keeps what is asked of a deployment without a replica waiting for one: tha
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,6 +14,8 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
+from rayhier.arrays import Floats
+from rayhier.search.retrieve import Reading
 from rayhier.serve.errors import LostError, overloaded
 
 AGAIN_SECONDS = 1.0
@@ -125,6 +127,37 @@ class DeploymentClient:
         if self.lost:
             log.warning("%s answers again", self.name)
         self.lost = False
+
+
+@dataclass(frozen=True)
+class ShardHandle:
+    """A shard group's deployment, which answers within some seconds or is lost."""
+
+    client: DeploymentClient
+    seconds: float
+
+    async def read(self, work: Reading) -> Any:
+        """The group's answer to a piece of work; LostError where none comes in time."""
+        return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
+
+    async def answers(self) -> bool:
+        """Return True if a replica of the group answers a search now."""
+        return await self.client.answers()
+
+
+@dataclass(frozen=True)
+class ScorerHandle:
+    """The cross-encoder's deployment."""
+
+    client: DeploymentClient
+
+    async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
+        """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
+        return await self.client.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
+
+    async def answers(self) -> bool:
+        """Return True if a replica scores pairs now."""
+        return await self.client.answers()
 
 
 async def _replies(method: DeploymentHandle, seconds: float) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from rayhier.serve.errors import overloaded
+from rayhier.serve.metrics import Metrics
 
 CANCELLED = "what was asked together with others was cancelled; retry in a second"
 Q = TypeVar("Q")
@@ -37,14 +38,15 @@ class Batches(Generic[Q, A]):
         self,
         ask: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
         most: int,
+        stage: str = "",
+        metrics: Metrics | None = None,
         at_once: int = 1,
-        noted: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Ask with questions of one key, whose sizes add up to at most `most`; `at_once` batches may be at work.
 
-        `noted` is called with the size of each batch.
+        Sizes of batches go to the metrics of a stage.
         """
-        self._ask, self._most, self._at_once, self._noted = ask, most, at_once, noted
+        self._ask, self._most, self._at_once, self._stage, self._metrics = ask, most, at_once, stage, metrics
         self._waiting: deque[_Waiting[Q, A]] = deque()
         self._working: set[asyncio.Task[None]] = set()
         self.sizes: deque[int] = deque(maxlen=1000)
@@ -100,7 +102,8 @@ class Batches(Generic[Q, A]):
         for one in taken:
             one.since = now - one.since
         try:
-            self._noted(sum(one.size for one in taken))
+            if self._metrics is not None:
+                self._metrics.batched(self._stage, sum(call.size for call in taken))
             answers = await self._ask([one.question for one in taken])
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets it
             # A caller whose future were cancelled would be taken for one that has left.

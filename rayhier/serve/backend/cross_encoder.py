@@ -10,8 +10,8 @@ import torch
 
 from rayhier.arrays import Floats
 from rayhier.scores.settings import open_scorer
-from rayhier.serve.batching import Batches
-from rayhier.serve.version import Version
+from rayhier.serve.backend.batching import Batches
+from rayhier.serve.backend.version import Version
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate

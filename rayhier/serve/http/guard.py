@@ -2,22 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.body import GoneError, Receiver
-from rayhier.serve.error_handlers import respond
+from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import ApiError, overloaded
-from rayhier.serve.tokens import Tokens
+from rayhier.serve.http.body import GoneError, Receiver
+from rayhier.serve.http.error_handlers import respond
+from rayhier.serve.http.tokens import Tokens
+from rayhier.serve.metrics import Metrics
 
 OPEN = ("/healthz", "/readyz")
 """Paths that need no token and are answered even under load."""
 PATHS = ("/v1/search", "/v1/search:batch", "/v1/route", "/v1/index", "/v1/documents")
 """Paths that are counted by their names; others are counted together."""
-Answered = Callable[[str, int, float], None]
-"""Path, status and seconds of a request."""
 WRITES = ("PUT", "PATCH", "DELETE")
 """Methods that need the token for writing."""
 
@@ -33,15 +32,15 @@ class Guard:
         app: ASGIApp,
         tokens: Tokens,
         limits: RequestLimits,
-        answered: Answered = lambda *_: None,
-        admit: Callable[[], None] = lambda: None,
+        admission: Admission | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
-        """Check what an application is asked.
+        """Check requests before an application sees them.
 
-        `answered` is called after every request, with status 0 where it left; `admit` before a body is parsed that asks
-        for work, and raises ApiError where there is too much of it.
+        A request with a body is refused before the body is parsed where `admission` refuses further ones. Metrics are
+        told of every request, with status 0 where the client left.
         """
-        self.app, self.limits, self._answered, self._admit = app, limits, answered, admit
+        self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
         self._tokens = tokens
         self._receive = Receiver(limits)
         self._busy = 0
@@ -70,7 +69,8 @@ class Guard:
             raise
         finally:
             path = scope["path"].removeprefix(scope.get("root_path", ""))
-            self._answered(path if path in PATHS else "other", status, time.perf_counter() - began)
+            if self._metrics is not None:
+                self._metrics.answered(path if path in PATHS else "other", status, time.perf_counter() - began)
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         most = self.limits.seconds
@@ -86,8 +86,8 @@ class Guard:
     async def _work(self, scope: Scope, receive: Receive, send: Send, body: bytes) -> None:
         if self._busy >= self.limits.max_requests:
             raise overloaded(f"{self._busy} requests are being answered; allowed: {self.limits.max_requests}")
-        if body:
-            self._admit()  # a refusal costs less before the body is parsed
+        if body and self._admission is not None:
+            self._admission.check()  # a refusal costs less before the body is parsed
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:

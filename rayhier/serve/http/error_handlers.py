@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from rayhier.serve.errors import ApiError, invalid
-from rayhier.serve.models import NAME_SHOWN
+from rayhier.serve.http.models import NAME_SHOWN
 from rayhier.spec import InputError
 
 CODES = {404: "not_found", 405: "method_not_allowed"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rayhier.search.answer import Hit
 from rayhier.serve.errors import ApiError
-from rayhier.serve.models import PARTS, Part, Result
+from rayhier.serve.http.models import PARTS, Part, Result
 
 NUMBERS = 100
 """Bytes of a result besides its id and the parts included, about."""

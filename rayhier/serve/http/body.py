@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope
 
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.errors import ApiError, invalid, overloaded
-from rayhier.serve.models import NAME_SHOWN
-from rayhier.serve.strict_json import parse
+from rayhier.serve.http.models import NAME_SHOWN
+from rayhier.serve.http.strict_json import parse
 
 CHUNKS = 1_000
 """Chunks of a body after which other requests get their turn."""
@@ -82,14 +82,20 @@ def json_route(most: int) -> type[APIRoute]:
     """The kind of route whose bodies are JSON of at most `most` values; large ones are parsed beside the loop."""
     thread = ThreadPoolExecutor(1, "parse")
 
-    async def parsed(request: Request) -> Any:
-        _check_type(request.headers.get("content-type", ""))
-        body = await request.body()
-        if not body:
-            raise invalid("body: got none; allowed: a JSON object")
-        if len(body) < LARGE:
-            return parse(body, most)
-        return await asyncio.get_running_loop().run_in_executor(thread, parse, body, most)
+    class JsonRequest(Request):
+        async def json(self) -> Any:
+            if not hasattr(self, "_json"):
+                self._json = await self._parsed()
+            return self._json
+
+        async def _parsed(self) -> Any:
+            _check_type(self.headers.get("content-type", ""))
+            body = await self.body()
+            if not body:
+                raise invalid("body: got none; allowed: a JSON object")
+            if len(body) < LARGE:
+                return parse(body, most)
+            return await asyncio.get_running_loop().run_in_executor(thread, parse, body, most)
 
     class JsonRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -98,25 +104,13 @@ def json_route(most: int) -> type[APIRoute]:
                 return plain
 
             async def handle(request: Request) -> Response:
-                return await plain(_Parsed(request, await parsed(request)))
+                parsed = JsonRequest(request.scope, request.receive)
+                await parsed.json()  # FastAPI, which reads it next, would give an error here another form
+                return await plain(parsed)
 
             return handle
 
     return JsonRoute
-
-
-class _Parsed(Request):
-    """A request whose JSON is known."""
-
-    def __init__(self, request: Request, value: Any) -> None:
-        super().__init__(request.scope, request.receive)
-        self._value = value
-
-    async def body(self) -> bytes:
-        return b"parsed"
-
-    async def json(self) -> Any:
-        return self._value
 
 
 def _check_type(given: str) -> None:

@@ -1,4 +1,4 @@
-"""The deployment that scans: some of an index's leaves, mapped into memory.
+"""A shard group: some of an index's leaves, mapped into memory, which searches read.
 
 Shapes: Q queries, M embedding size, B leaves probed (beam).
 """
@@ -6,7 +6,7 @@ Shapes: Q queries, M embedding size, B leaves probed (beam).
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -15,13 +15,13 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.ranking import Ranking
-from rayhier.search.hybrid import Lexical, WordScan
-from rayhier.search.index import open_leaves, open_levels
+from rayhier.search.hybrid import Lexical
 from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.reader import Reader
+from rayhier.search.retrieve import Level, Reading, Scan
 from rayhier.search.shortlist import Shortlist
+from rayhier.serve.backend.version import Version
 from rayhier.serve.threads import SMALL
-from rayhier.serve.version import Version
-from rayhier.spec.filter import Filter
 from rayhier.storage.leaf_map import LeafMap
 
 FAILURES = 2
@@ -52,26 +52,9 @@ class ShardGroup:
         """Called by Serve when it stops the replica: release the version, which vacuum may then remove."""
         self._pins.close()
 
-    async def scan(
-        self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
-    ) -> Ranking:
-        """The best k results of each query in those of its leaves that this group holds, and that match the filter."""
-        small = where is None and not with_vectors and self._products(query_QM, leaves_QB) <= SMALL
-        return await self._work(
-            lambda: self._leaves.scan(query_QM, leaves_QB, k, where, with_vectors=with_vectors), small=small
-        )
-
-    async def level(
-        self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
-    ) -> Shortlist:
-        """The shortlist of each query in this group by a level of the tree; it holds `results` results."""
-        return await self._work(lambda: self._shortlist(query, results, where, with_vectors=with_vectors))
-
-    async def words(
-        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
-    ) -> Lexical:
-        """The best k results of each query by BM25 over the documents whose first leaf this group holds."""
-        return await self._work(lambda: self._lexical(texts, query_QM, k, where, with_vectors=with_vectors))
+    async def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
+        """Do a piece of work of a search in the leaves that this group holds."""
+        return await self._work(lambda: self._reader.read(work), small=self._is_small(work))
 
     async def ping(self) -> None:
         """Search once; an answer means that this replica finds what is in its files, and that nobody changed them."""
@@ -82,31 +65,28 @@ class ShardGroup:
 
     async def check_health(self) -> None:
         """Called by Serve every ten seconds: load anew where a mapped file was changed, else answers may be wrong."""
-        if not self._intact():
+        if not self._reader.intact():
             await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
 
     def _load(self) -> None:
-        spec = self._version.now.spec
-        leaves = open_leaves(spec, self._there, self._range)
-        leaves.open()
-        words = WordScan(leaves) if spec.search.words else None
-        levels, depth = None, 0
+        spec, similarity, depth = self._version.now.spec, None, 0
         if spec.search.how == "level":
             model = self._version.model()
-            levels, depth = open_levels(model, self._there, leaves), model.tree.levels
+            similarity, depth = model.level_similarity, model.tree.levels
+        reader = Reader.open(spec, self._there, similarity, self._range)
+        reader.leaves.open()
         # Rows of each leaf that this group holds; the last is none's, -1.
         rows_L = np.append(np.array(self._there.manifest.counts, dtype=np.int64), 0)
         rows_L[: self._range.start] = rows_L[self._range.stop :] = 0
         # All is open before any of it is used: small scans do not wait for the thread that loads.
         self._probed, self._rows_L = _some(self._there, self._range), rows_L
-        self._leaves, self._words, self._levels, self._depth = leaves, words, levels, depth
+        self._reader, self._depth = reader, depth
 
-    def _products(self, query_QM: Floats, leaves_QB: Ints) -> int:
-        """Products of numbers that a scan takes."""
-        return int(self._rows_L[leaves_QB].sum() * query_QM.shape[1])
-
-    def _intact(self) -> bool:
-        return self._leaves.intact() if self._levels is None else self._levels.intact()
+    def _is_small(self, work: Reading) -> bool:
+        """Return True if work takes less time than a thread takes to wake."""
+        if not isinstance(work, Scan) or work.where is not None or work.with_vectors:
+            return False
+        return int(self._rows_L[work.leaves_QB].sum() * work.query_QM.shape[1]) <= SMALL
 
     async def _work(self, work: Callable[[], T], *, small: bool = False) -> T:
         """Do work in the thread; small work at once, and where it fails again in the thread, which counts failures."""
@@ -131,29 +111,17 @@ class ShardGroup:
         self._failed = 0
         return done
 
-    def _shortlist(self, query: LevelQuery, results: int, where: Filter | None, *, with_vectors: bool) -> Shortlist:
-        if self._levels is None:
-            raise ValueError("level: got a query for an index whose spec searches leaves")
-        return self._levels.shortlist(query, results, where, with_vectors=with_vectors)
-
-    def _lexical(
-        self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None, *, with_vectors: bool
-    ) -> Lexical:
-        if self._words is None:
-            raise ValueError("words: got a query for an index whose spec has no BM25")
-        return self._words.scan(texts, query_QM, k, where, with_vectors=with_vectors)
-
     def _probe(self) -> None:
-        if not self._intact():
+        if not self._reader.intact():
             raise OSError("files in the cache of this machine were changed while they were open")
         m = self._there.manifest.dimension
         query_QM = np.full((1, m), m**-0.5, np.float32)
-        if self._levels is None:
-            self._leaves.scan(query_QM, self._probed, 1)
+        levels = self._reader.levels
+        if levels is None:
+            self._reader.read(Scan(query_QM, self._probed, 1))
         else:
-            similarity = self._levels.similarity
-            again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[similarity.again]
-            self._levels.shortlist(LevelQuery(_even(similarity.level), again_QX), 1)
+            again_QX = {"none": None, "vectors": query_QM, "level": _even(self._depth)}[levels.similarity.again]
+            self._reader.read(Level(LevelQuery(_even(levels.similarity.level), again_QX), 1))
 
 
 def _even(level: int) -> Floats:

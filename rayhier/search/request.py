@@ -1,0 +1,293 @@
+"""What a search may ask of an index: one request, every rule about what goes with what, and each rule's message.
+
+Shell, Python, evaluation and HTTP make their requests here, so that they allow and refuse the same.
+Shapes: Q queries, M embedding size.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.spec import InputError
+from rayhier.spec.corpus import FieldType
+from rayhier.spec.filter import Filter, parse
+from rayhier.spec.search import Mode, SearchSpec
+
+Queries = Sequence[str] | Floats
+"""Queries as texts, or as their vectors [q, m]."""
+UNIT_WITHIN = 0.01
+"""How far the length of a vector may be from 1 where similarity is cosine: clients round vectors to few bits."""
+KEYS = {
+    "k": "search.k",
+    "beam": "search.beam",
+    "budget": "search.rerank.budget",
+    "calls": "search.rerank.budget",
+    "pool": "search.rerank.pool",
+}
+"""Keys of the spec that give requests their defaults, by the names of their limits."""
+
+NO_WORDS = "; bm25 and hybrid need search.hybrid in the spec: run it again, only the evaluation is made anew"
+NO_CROSS_ENCODER = (
+    "allowed: none, or a spec with cross_encoder and search.rerank: run it again, model and index stay as they are"
+)
+
+
+class Limits(Protocol):
+    """Largest requests; a server has them, one's own process has none."""
+
+    @property
+    def max_k(self) -> float:
+        """Most results of a query."""
+
+    @property
+    def max_beam(self) -> float:
+        """Most leaves that a query may ask to visit."""
+
+    @property
+    def max_budget(self) -> float:
+        """Most documents that the cross-encoder reads for a query."""
+
+    @property
+    def max_calls(self) -> float:
+        """Most documents that it reads for all queries of a request."""
+
+    @property
+    def max_pool(self) -> float:
+        """Most documents, of all queries of a request, of which it may read some."""
+
+    @property
+    def max_batch(self) -> float:
+        """Most queries of a request."""
+
+    @property
+    def max_query(self) -> float:
+        """Most characters of a query."""
+
+
+@dataclass(frozen=True)
+class Unlimited:
+    """No limits."""
+
+    max_k: float = math.inf
+    max_beam: float = math.inf
+    max_budget: float = math.inf
+    max_calls: float = math.inf
+    max_pool: float = math.inf
+    max_batch: float = math.inf
+    max_query: float = math.inf
+
+
+@dataclass(frozen=True)
+class Request:
+    """Queries and all that decides their results, with every default filled in."""
+
+    queries: Queries
+    k: int
+    """Results of a query."""
+    beam: int
+    """Most leaves that a query visits; 0 where it visits none."""
+    mode: Mode = "dense"
+    where: Filter | None = None
+    """Only documents that this filter lets through are results; None: all."""
+    budget: int = 0
+    """Documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
+    pool: int | None = None
+    """Documents of a query that the cross-encoder may read some of; None: results are not re-ranked."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The queries as texts; ValueError where they are vectors."""
+        if isinstance(self.queries, np.ndarray):
+            raise ValueError("queries: got vectors; allowed: texts")
+        return self.queries
+
+    def part(self, rows: slice) -> "Request":
+        """The same request for some of its queries."""
+        return Request(self.queries[rows], self.k, self.beam, self.mode, self.where, self.budget, self.pool)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What requests to one index may ask, by its spec, its size and the limits of a server."""
+
+    search: SearchSpec
+    leaves: int
+    """Leaves of the index."""
+    rows: int
+    """Rows of the index; a document in two leaves has two."""
+    fields: Mapping[str, FieldType] = field(default_factory=dict)
+    """Declared fields, which filters may name."""
+    dimension: int | None = None
+    """Numbers of a vector; None: any."""
+    is_cosine: bool = False
+    """True where vectors have unit length."""
+    groups: int = 1
+    """Shard groups, each of which lists documents by BM25."""
+    limits: Limits = field(default_factory=Unlimited)
+
+    def request(
+        self,
+        queries: Queries,
+        k: int | None = None,
+        beam: int | None = None,
+        filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
+        mode: str | None = None,
+        rerank: bool | None = None,
+        budget: int | None = None,
+        name: str = "queries",
+    ) -> Request:
+        """Fill in the spec's defaults and check what was given; `name` stands for the queries in messages.
+
+        A budget of 0 is `rerank` False. InputError names what was given and what is allowed.
+        """
+        where = parse(filter, self.fields) if isinstance(filter, Mapping) else filter
+        is_text = not isinstance(queries, np.ndarray)
+        resolved = self._mode(mode, is_text=is_text)
+        questions = len(queries)
+        calls = self._calls(rerank, budget, questions, is_text=is_text)
+        visits = self._visits(beam, resolved, calls)
+        self._check_queries(name, queries)
+        results = _within("k", self.search.k if k is None else k, self.limits.max_k)
+        pool = None
+        if calls and self.search.reranking is not None:
+            pool = max(results, self.search.reranking.pooled(self.rows))
+        return Request(queries, results, visits, resolved, where, calls, pool)
+
+    def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
+        """A request that is only routed: to at most `beam` leaves, by default as many as a search visits."""
+        self._check_queries(name, queries)
+        return Request(queries, self.search.k, _within("beam", beam or self.default_beam, self.limits.max_beam))
+
+    @property
+    def default_beam(self) -> int:
+        """Most leaves that a query visits which gives no beam."""
+        return self.search.leaves_visited(self.leaves, self.rows)
+
+    def check_pool(self, request: Request, held_Q: Ints) -> None:
+        """InputError where more documents may be read than `max_pool`: texts and vectors of all are in memory.
+
+        `held_Q` [q] are the rows of the leaves that each query visits.
+        """
+        documents = self._pooled(request, held_Q)
+        if documents > self.limits.max_pool:
+            raise InputError(
+                f"rerank: got {len(request.queries)} queries, which may read some of {documents} documents together; "
+                f"allowed: {self.limits.max_pool}, limits.max_pool"
+            )
+
+    def check_defaults(self) -> None:
+        """InputError where a request that gives nothing but a query would exceed a limit."""
+        search, reranking = self.search, self.search.reranking
+        budget = 0 if reranking is None else reranking.budget
+        pool = 0
+        if reranking is not None:
+            usual = Request([""], search.k, self.default_beam, search.mode, None, budget, reranking.pooled(self.rows))
+            pool = self._pooled(usual, np.array([self.rows]))
+        defaults = {"k": search.k, "beam": self.default_beam, "budget": budget, "calls": budget, "pool": pool}
+        for name, default in defaults.items():
+            most = getattr(self.limits, f"max_{name}")
+            if default > most:
+                raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
+
+    def _pooled(self, request: Request, held_Q: Ints) -> int:
+        """Documents that may be read for all queries of a request together, at most."""
+        if request.pool is None:
+            return 0
+        listed = {"dense": 0, "bm25": request.pool, "hybrid": self.search.fusion.listed(request.k) * self.groups}
+        near = 0 if request.mode == "bm25" else int(np.minimum(request.pool, held_Q).sum())
+        return near + len(held_Q) * min(listed[request.mode], self.rows)
+
+    def _mode(self, given: str | None, *, is_text: bool) -> Mode:
+        if given is None:
+            return self.search.mode if is_text else "dense"
+        for mode in self.search.modes:
+            if given == mode:
+                break
+        else:
+            allowed = ", ".join(self.search.modes)
+            more = "" if self.search.words else NO_WORDS
+            raise InputError(f"mode: got {given!r}; allowed: {allowed}{more}")
+        if mode != "dense" and not is_text:
+            raise InputError(f"mode: got {mode!r} with a vector, which has no words; allowed: dense, or a text")
+        return mode
+
+    def _calls(self, rerank: bool | None, budget: int | None, questions: int, *, is_text: bool) -> int:
+        """Documents that the cross-encoder reads for each query; 0: not re-ranked."""
+        if rerank is False or budget == 0:
+            if budget:
+                raise InputError(f"budget: got {budget} with rerank false; allowed: none, or rerank true")
+            return 0
+        reranking = self.search.reranking
+        if rerank or budget is not None:
+            name = "rerank" if rerank else "budget"
+            if reranking is None:
+                raise InputError(f"{name}: this index has no cross-encoder; {NO_CROSS_ENCODER}")
+            if not is_text:
+                raise InputError(f"{name}: got a vector, which no cross-encoder reads; allowed: with a text")
+        if not is_text or reranking is None:
+            return 0
+        calls, most = reranking.budget if budget is None else budget, self.limits.max_calls
+        if calls <= self.limits.max_budget and calls * questions > most:
+            raise InputError(f"budget: got {calls} for each of {questions} queries; allowed: {most} in all")
+        return _within("budget", calls, self.limits.max_budget)
+
+    def _visits(self, given: int | None, mode: Mode, calls: int) -> int:
+        """Most leaves that a query visits."""
+        reranking = self.search.reranking
+        reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
+        if given is not None:
+            refused = {
+                "search.how is level, which visits no leaves; allowed: none, or search.how leaves in the spec": (
+                    self.search.how == "level"
+                ),
+                "mode is bm25, which visits no leaves; allowed: none, or mode dense": mode == "bm25",
+                "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
+            }
+            for why in (why for why, holds in refused.items() if holds):
+                raise InputError(f"beam: got {given}, but {why}")
+        if mode == "bm25" or self.search.how == "level":
+            return 0
+        if reads_all:
+            return self.leaves
+        return self.default_beam if given is None else _within("beam", given, self.limits.max_beam)
+
+    def _check_queries(self, name: str, queries: Queries) -> None:
+        if len(queries) > self.limits.max_batch:
+            raise InputError(f"{name}: got {len(queries)}; allowed: 1 to {self.limits.max_batch}")
+        if isinstance(queries, np.ndarray):
+            self._check_vectors(name, queries)
+            return
+        longest = max(map(len, queries), default=0)
+        if longest > self.limits.max_query:
+            raise InputError(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
+
+    def _check_vectors(self, name: str, query_QM: Floats) -> None:
+        if self.dimension is not None and query_QM.shape[1:] != (self.dimension,):
+            numbers = query_QM.shape[-1]
+            raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
+        if self.is_cosine and len(query_QM):
+            length_Q = np.linalg.norm(query_QM, axis=1)
+            worst = length_Q[np.abs(length_Q - 1).argmax()]
+            if not abs(worst - 1) <= UNIT_WITHIN:
+                raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
+
+
+def check_text(text: str) -> str:
+    """A query's text as it was given; ValueError where it is blank or no Unicode text."""
+    if not text.strip():
+        raise ValueError("got no words; allowed: text that is not blank")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"got an unpaired surrogate at character {error.start}; allowed: Unicode text") from None
+    return text
+
+
+def _within(name: str, given: int, most: float) -> int:
+    if not 1 <= given <= most:
+        raise InputError(f"{name}: got {given}; allowed: {f'1 to {most}' if math.isfinite(most) else '1 or more'}")
+    return given

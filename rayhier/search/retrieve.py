@@ -1,0 +1,239 @@
+"""How a search proceeds: which leaves, words or level are read, how results are fused, when a cross-encoder reads them.
+
+`Retriever` decides and computes; it reads nothing itself. It yields rounds of work, all of which may be done side by
+side, and is sent a reply to each:
+
+    [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
+    [Scan, Words]     and BM25 over all documents, where a search is hybrid
+    [Level]           all documents, by a level of the tree
+    [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
+
+Whoever drives it decides where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
+evaluation over parts of a collection. Shapes: Q queries, M embedding size, B leaves visited.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.dataset.ranking import Ranking, compact, merge
+from rayhier.model.encoded import Encoded
+from rayhier.search.hybrid import Lexical, fused
+from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.request import Request, Rules
+from rayhier.search.rerank import Reranker
+from rayhier.search.routes import Routes
+from rayhier.search.segment import DOC_ID, VECTOR
+from rayhier.search.shortlist import Shortlist
+from rayhier.search.widen import Goal, Widening
+from rayhier.spec.filter import Filter
+
+RERANKER = "reranker"
+"""Name of the cross-encoder among what is unavailable."""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Score the documents of some leaves; the answer is a `Ranking`."""
+
+    query_QM: Floats
+    leaves_QB: Ints
+    """Leaves [q, β]; -1: none."""
+    k: int
+    where: Filter | None = None
+    with_vectors: bool = False
+    """True where documents are to have their own `doc_id` and their `vector`."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Score all documents by BM25; the answer is a `Lexical`."""
+
+    texts: Sequence[str]
+    query_QM: Floats
+    """The queries' vectors, by which the documents found are scored too."""
+    k: int
+    where: Filter | None = None
+    with_vectors: bool = False
+
+
+@dataclass(frozen=True)
+class Level:
+    """Compare all documents by a level of the tree; the answer is a `Shortlist`."""
+
+    query: LevelQuery
+    results: int
+    """Results that the shortlist is to hold."""
+    where: Filter | None = None
+    with_vectors: bool = False
+
+
+@dataclass(frozen=True)
+class Score:
+    """Have the cross-encoder score pairs of a query and a document; the answer is an array of scores [n]."""
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+
+
+Reading = Scan | Words | Level
+"""What is read from the index."""
+Work = Reading | Score
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Answers to one piece of work: one from each part of the index, those of unavailable parts left out."""
+
+    parts: Sequence[Any]
+    lost: Sequence[Sequence[str]] = ()
+    """For each query the names of unavailable parts that it needed; empty where every part answered."""
+
+    @property
+    def size(self) -> int:
+        """Rows of documents in the answers of an index's parts."""
+        return sum(getattr(part, "ranking", part).documents.num_rows for part in self.parts)
+
+    def names(self, queries: int) -> list[list[str]]:
+        """For each of `queries` queries the names of unavailable parts."""
+        return [list(names) for names in self.lost] or [[] for _ in range(queries)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found."""
+
+    ranking: Ranking
+    leaves_QB: Ints
+    """Leaves [q, β] that each query visited; -1 where it visited fewer."""
+    lost: list[list[str]]
+    """For each query the names of unavailable parts that it needed."""
+
+
+Retrieval = Generator[list[Work], list[Reply], Found]
+"""Yields rounds of work, is sent a reply to each piece of a round, and returns what was found."""
+
+
+@dataclass(frozen=True)
+class Retriever:
+    """Decides how requests to one index are answered."""
+
+    rules: Rules
+    widen: Callable[[Encoded, int], Ints]
+    """Leaves [q, β] of queries that visit as many more, where too few documents match a filter."""
+    reranker: Reranker | None = None
+
+    def __call__(self, request: Request, routes: Routes, held_Q: Ints | None = None) -> Retrieval:
+        """Answer a request whose queries were encoded and routed.
+
+        `held_Q` [q] are the rows of the leaves that each query visits, where the request's pool has a limit.
+        InputError where the pool exceeds it.
+        """
+        if request.pool is not None and held_Q is not None:
+            self.rules.check_pool(request, held_Q)
+        found = yield from self._retrieved(request, routes)
+        if request.pool is None or self.reranker is None:
+            return found
+        return (yield from self._reranked(self.reranker, request, routes, found))
+
+    def _retrieved(self, request: Request, routes: Routes) -> Retrieval:
+        """The best documents by the request's mode, before any re-ranking."""
+        fetch = request.pool or request.k
+        if request.mode == "dense":
+            return (yield from self._near(request, routes, fetch))
+        fusion, with_vectors = self.rules.search.fusion, request.pool is not None
+        depth = fusion.listed(request.k) if request.mode == "hybrid" else fetch
+        words = Words(request.texts, routes.encoded.numpy, depth, request.where, with_vectors)
+        if request.mode == "bm25":
+            (reply,) = yield [words]
+            parts = [lexical.ranking for lexical in reply.parts]
+            q = len(routes.encoded)
+            return Found(_merged(parts, fetch, q), np.zeros((q, 0), np.int64), reply.names(q))
+        near = self._near(request, routes, max(fetch, depth))
+        *replies, reply = yield [*next(near), words]
+        dense = yield from _resumed(near, replies)
+        lexical: list[Lexical] = list(reply.parts)
+        ranking = fused(dense.ranking, lexical, fetch, fusion, depth)
+        lost = [sorted({*near, *far}) for near, far in zip(dense.lost, reply.names(len(dense.lost)), strict=True)]
+        return Found(ranking, dense.leaves_QB, lost)
+
+    def _near(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
+        """The best `fetch` documents by vectors, in the leaves visited or by a level of the tree."""
+        if routes.level is None:
+            return self._in_leaves(request, routes, fetch)
+        return self._by_level(request, routes, routes.level, fetch)
+
+    def _by_level(self, request: Request, routes: Routes, query: LevelQuery, fetch: int) -> Retrieval:
+        results, q = self.rules.search.shortlisted(fetch), len(routes.encoded)
+        (reply,) = yield [Level(query, results, request.where, request.pool is not None)]
+        shortlists: list[Shortlist] = list(reply.parts)
+        if not shortlists:
+            return Found(Ranking.none(q), routes.leaves_QB, reply.names(q))
+        shortlist = shortlists[0] if len(shortlists) == 1 else Shortlist.merge(shortlists, results)
+        scanned_Q = np.sum([part.scored for part in shortlists], axis=0)  # each part scored its own again
+        return Found(replace(shortlist.finished(fetch), scanned_Q=scanned_Q), routes.leaves_QB, reply.names(q))
+
+    def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
+        """With a filter, queries for which too few documents match visit more leaves; not those that lack a part."""
+        rules, q = self.rules, len(routes.encoded)
+        widest = request.beam if request.where is None else rules.search.leaves_widened(rules.leaves)
+        goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows, widest)
+        widening, lost = Widening(routes.leaves_QB, goal), [list[str]() for _ in range(q)]
+        while True:
+            query_AM = routes.encoded[widening.asked_A].numpy
+            (reply,) = yield [Scan(query_AM, widening.leaves, fetch, request.where, request.pool is not None)]
+            names = reply.names(len(query_AM))
+            for row, unavailable in zip(widening.asked_A.tolist(), names, strict=True):
+                lost[row] = unavailable
+            lacking_A = np.array([len(unavailable) > 0 for unavailable in names], dtype=bool)
+            widening.add_results(_merged(reply.parts, fetch, len(query_AM)), lacking_A)
+            if widening.done:
+                return Found(widening.ranking, widening.leaves_QB, lost)
+            widening.visit(self.widen(routes.encoded[widening.asked_A], widening.wider))
+
+    def _reranked(self, reranker: Reranker, request: Request, routes: Routes, found: Found) -> Retrieval:
+        """Spend the request's calls on what was found; without the cross-encoder the results stay as they are."""
+        query_QM, k = routes.encoded.numpy, request.k
+        rounds = reranker.asking(request.texts, query_QM, found.ranking, k, request.budget)
+        try:
+            pairs = next(rounds)
+            while True:
+                (reply,) = yield [Score(*pairs)]
+                if not reply.parts:
+                    lost = [[*names, RERANKER] for names in found.lost]
+                    return Found(unread(found.ranking, k), found.leaves_QB, lost)
+                pairs = rounds.send(reply.parts[0])
+        except StopIteration as end:
+            return replace(found, ranking=_compacted(end.value))
+
+
+def unread(found: Ranking, k: int) -> Ranking:
+    """The best k of a ranking, without what only re-ranking needs of its documents."""
+    inner = [name for name in (DOC_ID, VECTOR) if name in found.documents.column_names]
+    documents = found.documents.drop_columns(inner)
+    return _compacted(replace(found, score_QK=found.score_QK[:, :k], row_QK=found.row_QK[:, :k], documents=documents))
+
+
+def _compacted(ranking: Ranking) -> Ranking:
+    """A ranking without the documents that are no result."""
+    score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
+    return replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
+
+
+def _merged(parts: Sequence[Ranking], k: int, queries: int) -> Ranking:
+    """The best k results of all parts' rankings."""
+    return parts[0] if len(parts) == 1 else merge([Ranking.none(queries), *parts], k)
+
+
+def _resumed(retrieval: Retrieval, replies: list[Reply]) -> Retrieval:
+    """Go on with a retrieval whose first round was yielded before; `replies` answer it."""
+    try:
+        work = retrieval.send(replies)
+        while True:
+            work = retrieval.send((yield work))
+    except StopIteration as end:
+        found: Found = end.value
+        return found

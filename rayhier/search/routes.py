@@ -1,0 +1,67 @@
+"""Where queries go: their vectors, the leaves that they visit, or what a level of the tree compares documents with."""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rayhier.arrays import Floats, Ints
+from rayhier.model.encoded import Encoded
+from rayhier.search.level_similarity import LevelQuery
+from rayhier.search.model import Model
+from rayhier.search.request import Queries
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Encoded queries, the leaves that they visit, and the milliseconds that encoding and routing took."""
+
+    encoded: Encoded
+    leaves_QB: Ints
+    """Leaves [q, β] in the order of visit; -1 where a query visits fewer."""
+    log_prob_QB: Floats
+    """Log-probabilities [q, β] of these leaves."""
+    log_density_QB: Floats | None = None
+    """Log-densities [q, β], where the router knows the leaves' sizes: it visits the densest leaves first."""
+    level: LevelQuery | None = None
+    """What documents are compared with in a search by a level, which visits no leaf."""
+    encode_ms: float = 0.0
+    route_ms: float = 0.0
+    queue_ms: float = 0.0
+    """Milliseconds that the queries waited for the encoder."""
+
+    def part(self, rows: slice) -> "Routes":
+        """Routes of some of the queries, which took as long as those of all."""
+        density_QB = None if self.log_density_QB is None else self.log_density_QB[rows]
+        return replace(
+            self,
+            encoded=self.encoded[rows],
+            leaves_QB=self.leaves_QB[rows],
+            log_prob_QB=self.log_prob_QB[rows],
+            log_density_QB=density_QB,
+            level=None if self.level is None else self.level.part(rows),
+        )
+
+
+def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
+    """Encode queries and route them to at most `beam` leaves; by a level of the tree where the model's spec says so.
+
+    With a beam of 0 they visit no leaf. InputError where the router reads tokens and queries are vectors.
+    """
+    began = time.perf_counter()
+    encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)
+    routing = time.perf_counter()
+    nowhere = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
+    if model.level_similarity is not None:
+        routes = Routes(encoded, *nowhere, level=model.level_similarity.query(model.tree, encoded))
+    elif not beam:
+        routes = Routes(encoded, *nowhere)
+    else:
+        leaves_QB, log_prob_QB = model.route(encoded, beam)
+        routes = Routes(encoded, leaves_QB, log_prob_QB, model.densities(leaves_QB, log_prob_QB))
+    done = time.perf_counter()
+    return replace(routes, encode_ms=1e3 * (routing - began), route_ms=1e3 * (done - routing))
+
+
+def _encoded(model: Model, queries: Queries) -> Encoded:
+    return Encoded.of(queries) if isinstance(queries, np.ndarray) else model.encode(queries)

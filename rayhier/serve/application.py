@@ -1,0 +1,136 @@
+"""An index opened to be served: the engine over its shard groups, and the HTTP application before it."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from fastapi import FastAPI
+
+from rayhier.search.rerank import Reranker
+from rayhier.search.reranking import KINDS, open_reranker
+from rayhier.search.searcher import rules_of
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.engine import Engine
+from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards
+from rayhier.serve.backend.reranker import PairScores, Reranking
+from rayhier.serve.backend.version import Version, split
+from rayhier.serve.http.api import api
+from rayhier.serve.http.models import IndexResponse
+from rayhier.serve.http.tokens import Tokens
+from rayhier.serve.metrics import Instruments, Metrics
+from rayhier.spec import InputError
+from rayhier.storage import current
+from rayhier.storage.leaf_map import Manifest
+from rayhier.storage.paths import locate
+
+
+def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
+    """The version to serve, its manifest and each group's leaves; InputError where the index or a limit is wrong."""
+    version, manifest = Version.newest(args.workdir)
+    groups = split(manifest.counts, args.shard_groups)
+    replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits).check_defaults()
+    for name, given in (("shard_seconds", args.shard_seconds), ("reranker_seconds", args.reranker_seconds)):
+        if given >= args.limits.seconds:
+            less = f"less than limits.seconds, {args.limits.seconds:g}, so that an answer without it is in time"
+            raise InputError(f"{name}: got {given:g}; allowed: {less}")
+    return version, manifest, groups
+
+
+class ServedIndex:
+    """One version of an index, which vacuum keeps until `close`; its shard groups are here or elsewhere."""
+
+    def __init__(
+        self,
+        args: ServeArgs,
+        version: Version,
+        shards: Sequence[tuple[ShardRange, Shards]],
+        scores: PairScores | None,
+        instruments: Instruments,
+    ) -> None:
+        """Open the model; take what reads each shard group, and the cross-encoder where the spec has one.
+
+        InputError where a file is not as published, or the token's file holds none.
+        """
+        self._args, self._pins = args, contextlib.ExitStack()
+        torch.set_num_threads(args.encoder_threads)
+        self._tokens, self._metrics = Tokens(args.token_file, args.write_token_file), Metrics(instruments)
+        manifest = self._pins.enter_context(version.reading()).manifest
+        model = version.model(args.encoder_precision).load()
+        _ = model.search_router
+        at_once = AT_ONCE if args.together > 1 else args.limits.max_requests
+        groups = [Group(part, opened, args.together, at_once, self._metrics) for part, opened in shards]
+        self._rules = replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits)
+        self._engine = Engine(
+            model,
+            groups,
+            self._rules,
+            manifest.documents,
+            manifest.counts,
+            None if scores is None else open_versions_reranker(version),
+            None if scores is None else Reranking(scores, args.reranker_seconds),
+            self._metrics,
+            args.limits.queue_seconds,
+            args.together,
+        )
+        precision = str(model.text_encoder.dtype).removeprefix("torch.")
+        self._index = describe(version, manifest, args, [group.name for group in groups], precision)
+        self._metrics.serves(version.number)
+
+    def close(self) -> None:
+        """Release the version, which vacuum may then remove."""
+        self._pins.close()
+
+    def app(self) -> FastAPI:
+        """The HTTP application."""
+        args = self._args
+        return api(
+            self._engine,
+            self._index,
+            self._rules,
+            args.limits,
+            self._tokens,
+            origins=args.cors_origins,
+            log_queries=args.log_queries,
+            metrics=self._metrics,
+        )
+
+
+def open_versions_reranker(version: Version) -> Reranker | None:
+    """What decides which pairs of a version's searches are scored, every file verified; None where none are."""
+    workdir, now = locate(version.workdir), version.now
+    published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
+    for artifact in published.values():
+        artifact.verify()
+    with version.reading() as leaf_map:
+        return open_reranker(now.spec, published, leaf_map, reads=False)
+
+
+def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
+    """The answer to `GET /v1/index`."""
+    spec, reranking = version.now.spec, version.now.spec.search.reranking
+    return IndexResponse(
+        name=spec.name,
+        version=version.number,
+        index=version.now.artifacts["index"],
+        model=manifest.model,
+        router=spec.router.type,
+        documents=manifest.documents,
+        leaves=len(manifest.counts),
+        leaves_per_document=manifest.leaves_per_document,
+        shards=len(manifest.shards),
+        groups=groups,
+        dimension=manifest.dimension,
+        similarity=spec.encoder.similarity,
+        precision=precision,
+        fields=dict(spec.corpus.field_types),
+        k=spec.search.k,
+        rerank=spec.search.rerank.type,
+        budget=0 if reranking is None else reranking.budget,
+        pool=None if reranking is None else reranking.pool,
+        how=spec.search.how,
+        mode=spec.search.mode,
+        modes=list(spec.search.modes),
+        beam=spec.search.leaves_visited(len(manifest.counts), sum(manifest.counts)),
+        limits=args.limits.model_dump(),
+    )

@@ -1,0 +1,1 @@
+"""What answers requests: the engine, shard groups and the cross-encoder, here or behind deployments."""

@@ -1,0 +1,212 @@
+"""From a request to its answers, over shard groups in this process or behind deployments.
+
+`search.retrieve` decides what is read; the engine has it read: it encodes and routes queries of several requests
+together, asks the groups that hold their leaves, and merges what these answer. Shapes: Q queries, B leaves visited.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from rayhier.arrays import Bools, Ints
+from rayhier.search.answer import Answer, answers
+from rayhier.search.model import Model
+from rayhier.search.request import Queries, Request, Rules
+from rayhier.search.rerank import Reranker
+from rayhier.search.retrieve import (
+    RERANKER,
+    Found,
+    Level,
+    Reading,
+    Reply,
+    Retrieval,
+    Retriever,
+    Scan,
+    Score,
+    Words,
+    Work,
+)
+from rayhier.search.routes import Routes, find_routes
+from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.batching import Batches
+from rayhier.serve.backend.groups import Group
+from rayhier.serve.backend.reranker import Reranking
+from rayhier.serve.errors import LostError
+from rayhier.serve.metrics import Metrics
+from rayhier.serve.threads import MANY, SMALL, run_in_thread
+
+TOGETHER = 64
+"""Queries of several requests that are encoded and routed together, at most, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """An answer for each query, the names of the lost groups that it needed, and milliseconds by step."""
+
+    answers: list[Answer]
+    lost: list[list[str]]
+    ms: dict[str, float]
+    routes: Routes | None = None
+    """How the queries were routed, before any of them visited more leaves."""
+    rows: Sequence[int] = ()
+    """Rows in the leaves that each query visited, those too that no filter lets through."""
+
+
+class Engine:
+    """Answers requests by a model in this process and shard groups."""
+
+    def __init__(
+        self,
+        model: Model,
+        groups: Sequence[Group],
+        rules: Rules,
+        documents: int,
+        counts: Sequence[int],
+        reranker: Reranker | None = None,
+        reranking: Reranking | None = None,
+        metrics: Metrics | None = None,
+        queue_seconds: float = float("inf"),
+        together: int = TOGETHER,
+    ) -> None:
+        """Take groups that hold `documents` documents together, and so many rows in each leaf.
+
+        Queries that would wait for longer than `queue_seconds`, where a line has stood for a while, are refused. At
+        most `together` queries of several requests are encoded together.
+        """
+        self.model, self.groups, self.rules, self.reranking = model, groups, rules, reranking
+        self._documents, self._counts = documents, np.array(counts, dtype=np.int64)
+        self._retriever = Retriever(rules, self.model.widen, reranker)
+        self._batches: Batches[tuple[Queries, int], Routes] = Batches(self._routed, together, "encode", metrics)
+        self.admission = Admission(queue_seconds)
+        # torch stays off the event loop; one call at a time, so that its threads do not crowd one another.
+        self._thread = ThreadPoolExecutor(1, "encode")
+
+    async def search(self, request: Request) -> Answers:
+        """Answer each query of a request; an answer names the groups, or the cross-encoder, that it lacks."""
+        began = perf_counter()
+        calls = len(request.queries) * request.budget
+        if self.reranking is not None and calls:
+            self.reranking.admission.check()
+        with self.admission(len(request.queries)):
+            routes = await self._routes(request)
+            routed = perf_counter()
+            held_Q = self._held(routes.leaves_QB) if routes.level is None else np.full(len(routes.encoded), len(self))
+            retrieval = self._retriever(request, routes, held_Q)
+            step: list[Work] | Found = next(retrieval)
+            while not isinstance(step, Found) and not isinstance(step[0], Score):
+                replies = await asyncio.gather(*(self._read(work, len(routes.encoded)) for work in step))
+                weight = MANY if request.where is not None else sum(reply.size for reply in replies)
+                step = await run_in_thread(weight, _next, retrieval, replies)
+        scanned = perf_counter()
+        ms = {"queue": routes.queue_ms, "encode": routes.encode_ms, "route": routes.route_ms}
+        ms["scan"] = 1e3 * (scanned - routed)
+        if self.reranking is not None and not isinstance(step, Found):
+            with self.reranking.calls(calls) as score:
+                while not isinstance(step, Found):
+                    step = await asyncio.to_thread(_next, retrieval, [await score(step[0])])
+            ms["rerank"] = 1e3 * (perf_counter() - scanned)
+        if not isinstance(step, Found):
+            raise TypeError("search: got pairs to score, but no cross-encoder")
+        size = max(step.ranking.row_QK.size, step.ranking.documents.num_rows)
+        found = await run_in_thread(size, answers, step.ranking, step.leaves_QB, self._documents, request.k)
+        ms["total"] = 1e3 * (perf_counter() - began)
+        rows = self._held(step.leaves_QB).tolist()
+        return Answers(found, step.lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows)
+
+    def __len__(self) -> int:
+        """Rows of the index."""
+        return int(self._counts.sum())
+
+    async def route(self, request: Request) -> Routes:
+        """The leaves of each query, at most `beam`; InputError where the router reads tokens but got vectors."""
+        with self.admission(len(request.queries)):
+            return await self._routes(request)
+
+    async def unavailable(self) -> list[str]:
+        """Names of the shard groups that do not answer now, and of the cross-encoder."""
+        asked = {group.name: group.answers() for group in self.groups}
+        if self.reranking is not None:
+            asked[RERANKER] = self.reranking.answers()
+        there = await asyncio.gather(*asked.values())
+        return [name for name, answering in zip(asked, there, strict=True) if not answering]
+
+    def _held(self, leaves_QB: Ints) -> Ints:
+        """Rows [q] in the leaves [q, β] of each query."""
+        return np.asarray(np.where(leaves_QB >= 0, self._counts[leaves_QB], 0).sum(axis=1))
+
+    async def _routes(self, request: Request) -> Routes:
+        """Where a request's queries go, encoded and routed with those of other requests."""
+        key = isinstance(request.queries, np.ndarray), request.beam
+        routes, waited = await self._batches((request.queries, request.beam), len(request.queries), key)
+        return replace(routes, queue_ms=1e3 * waited)
+
+    async def _routed(self, asked: Sequence[tuple[Queries, int]]) -> list[Routes]:
+        """Routes of several requests' queries of one kind and beam, encoded and routed together."""
+        parts, beam = [queries for queries, _ in asked], asked[0][1]
+        every: Queries = parts[0]
+        if len(parts) > 1:
+            texts = [text for part in parts for text in part]
+            every = np.concatenate(parts) if isinstance(parts[0], np.ndarray) else texts
+        if isinstance(every, np.ndarray) and every.size * self.model.router.n_leaves <= SMALL:
+            routes = find_routes(self.model, every, beam)
+        else:
+            loop = asyncio.get_running_loop()
+            routes = await loop.run_in_executor(self._thread, find_routes, self.model, every, beam)
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
+
+    async def _read(self, work: Work, queries: int) -> Reply:
+        """Have the groups that a piece of work concerns do it, and name those that are lost for each query."""
+        pieces: list[Reading]
+        match work:
+            case Scan():
+                queries = len(work.query_QM)
+                needs = [_within(work.leaves_QB, group.leaves) for group in self.groups]
+                pieces = [_queries(work, need_Q) for need_Q in needs]
+            case Words() | Level():
+                needs = [np.ones(queries, dtype=bool)] * len(self.groups)
+                pieces = [work] * len(self.groups)
+            case Score():
+                raise TypeError("read: got pairs to score; allowed: what shard groups do")
+        asked = [number for number, need_Q in enumerate(needs) if need_Q.any()]
+        given = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number]) for number in asked))
+        parts, lost = [], [list[str]() for _ in range(queries)]
+        for number, part in zip(asked, given, strict=True):
+            if part is not None:
+                parts.append(part.among(needs[number]) if isinstance(work, Scan) else part)
+                continue
+            for row in np.flatnonzero(needs[number]).tolist():
+                lost[row].append(self.groups[number].name)
+        return Reply(parts, lost)
+
+
+def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:
+    """The next round of a retrieval, or what it found; a future cannot be told of StopIteration."""
+    try:
+        return retrieval.send(replies)
+    except StopIteration as end:
+        found: Found = end.value
+        return found
+
+
+async def _or_lost(group: Group, work: Reading) -> Any:
+    """A group's answer; None where the group is lost."""
+    try:
+        return await group.read(work)
+    except LostError:
+        return None
+
+
+def _queries(work: Scan, need_Q: Bools) -> Scan:
+    """The same work for the queries in a mask [q]."""
+    return work if need_Q.all() else replace(work, query_QM=work.query_QM[need_Q], leaves_QB=work.leaves_QB[need_Q])
+
+
+def _within(leaves_QB: Ints, leaves: range) -> Bools:
+    """True [q] for queries that visit a leaf of a range."""
+    return np.asarray(((leaves_QB >= leaves.start) & (leaves_QB < leaves.stop)).any(axis=1))

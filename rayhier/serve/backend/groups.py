@@ -1,0 +1,73 @@
+"""A shard group as the engine uses it: scans of several requests that arrive together are read together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from rayhier.dataset.ranking import Ranking, split
+from rayhier.search.retrieve import Reading, Scan
+from rayhier.serve.backend.batching import Batches
+from rayhier.serve.metrics import Metrics
+
+AT_ONCE = 2
+"""Calls of a group that are on their way at once, where requests are read together."""
+
+
+@dataclass(frozen=True)
+class ShardRange:
+    """Name and leaves of a shard group."""
+
+    name: str
+    leaves: range
+
+
+class Shards(Protocol):
+    """The shards of a group, in this process or behind a deployment."""
+
+    async def read(self, work: Reading) -> Any:
+        """Do a piece of work of a search; LostError where no answer comes in time."""
+
+    async def answers(self) -> bool:
+        """Return True if the shards answer a search now."""
+
+
+class Group:
+    """A range of leaves and what reads them."""
+
+    def __init__(
+        self,
+        part: ShardRange,
+        shards: Shards,
+        together: int = 64,
+        at_once: int = AT_ONCE,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """Read scans of at most `together` queries together, `at_once` such scans at a time."""
+        self.name, self.leaves, self._shards = part.name, part.leaves, shards
+        self._batches: Batches[Scan, Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
+
+    async def read(self, work: Reading) -> Any:
+        """The group's answer to a piece of work; LostError where none comes in time.
+
+        Scans that arrive while others are read are read together, where they want as many results of as many leaves.
+        """
+        if not isinstance(work, Scan):
+            return await self._shards.read(work)
+        # A filter goes alone: two that are equal are rare, and seldom come together.
+        key = work.k, work.leaves_QB.shape[1], work.with_vectors, None if work.where is None else object()
+        ranking, _ = await self._batches(work, len(work.query_QM), key)
+        return ranking
+
+    async def answers(self) -> bool:
+        """Return True if the group answers a search now."""
+        return await self._shards.answers()
+
+    async def _scanned(self, scans: Sequence[Scan]) -> list[Ranking]:
+        """Rankings of several requests' queries, read at once."""
+        query_QM, leaves_QB = (
+            np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")
+        )
+        ranking: Ranking = await self._shards.read(replace(scans[0], query_QM=query_QM, leaves_QB=leaves_QB))
+        return split(ranking, [len(scan.query_QM) for scan in scans])

@@ -1,0 +1,67 @@
+"""The cross-encoder of a served index: its calls are counted, limited in time, and may be unavailable."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from rayhier.arrays import Floats
+from rayhier.scores.spending import ScorerError, checked
+from rayhier.search.retrieve import Reply, Score, Work
+from rayhier.serve.backend.admission import Admission
+from rayhier.serve.errors import LostError
+
+WAITING = 0.5
+"""Share of a request's time for calls that it may wait for those of others, before it is refused."""
+log = logging.getLogger("ray.serve")
+
+
+class PairScores(Protocol):
+    """What scores pairs: a cross-encoder in this process or behind a deployment."""
+
+    async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
+        """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
+
+    async def answers(self) -> bool:
+        """Return True if it answers now."""
+
+
+class Reranking:
+    """Has pairs scored for requests, whose calls take a limited time each."""
+
+    def __init__(self, scores: PairScores, seconds: float = 60.0) -> None:
+        """The calls of a request may take some seconds, all rounds together."""
+        self._scores, self._seconds = scores, seconds
+        self.admission = Admission(WAITING * seconds)
+        """Counts the calls that wait; ApiError 503 where further ones would wait for too long."""
+
+    async def answers(self) -> bool:
+        """Return True if the cross-encoder answers now."""
+        return await self._scores.answers()
+
+    @contextmanager
+    def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
+        """Count a request's calls while the block runs; yields what has its pairs scored.
+
+        The reply has no part where the cross-encoder fails or the request's seconds have passed.
+        """
+        loop, is_lost = asyncio.get_running_loop(), False
+        until = loop.time() + self._seconds
+        with self.admission.counting(count) as answered:
+
+            async def score(work: Work) -> Reply:
+                nonlocal is_lost
+                if not isinstance(work, Score):
+                    raise TypeError(f"score: got {type(work).__name__}; allowed: pairs")
+                try:
+                    score_N = await self._scores.score(work.queries, work.documents, until - loop.time())
+                    return Reply([checked(score_N, len(work.queries))])
+                except (LostError, ScorerError) as error:
+                    log.warning("not re-ranked: %s", error)
+                    is_lost = True
+                    return Reply([])
+
+            yield score
+            if not is_lost or loop.time() >= until:  # calls that were late tell how fast they are made
+                answered()

@@ -1,0 +1,1 @@
+"""HTTP: paths, bodies, limits, tokens and errors of a served index."""

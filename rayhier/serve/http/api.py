@@ -1,0 +1,268 @@
+"""The HTTP interface of a served index: paths, limits of requests, responses. Any `Backend` can answer behind it."""
+
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
+from starlette.middleware import Middleware
+
+from rayhier.arrays import Floats
+from rayhier.search.answer import Answer
+from rayhier.search.request import Queries, Request, Rules
+from rayhier.search.routes import Routes
+from rayhier.serve.args import RequestLimits
+from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.engine import Answers
+from rayhier.serve.errors import RETRY, ApiError
+from rayhier.serve.http.body import json_route, most_values
+from rayhier.serve.http.cors import cross_origin
+from rayhier.serve.http.error_handlers import install
+from rayhier.serve.http.guard import Guard
+from rayhier.serve.http.models import (
+    AnswerBody,
+    BatchRequest,
+    BatchResponse,
+    ErrorBody,
+    Explanation,
+    Health,
+    IndexResponse,
+    RoutedLeaf,
+    RouteRequest,
+    RouteResponse,
+    SearchRequest,
+    SearchResponse,
+    Visits,
+)
+from rayhier.serve.http.ready import Readiness
+from rayhier.serve.http.results import ResultWriter
+from rayhier.serve.http.tokens import Tokens
+from rayhier.serve.metrics import Metrics
+from rayhier.serve.threads import run_in_thread
+from rayhier.spec import InputError
+
+log = logging.getLogger("ray.serve")
+LEAF_BYTES, ROUTED_BYTES = 8, 100
+"""Bytes of a leaf's number in an answer, and of what `explain` says of a leaf, about."""
+SAID = {
+    400: "The body is not UTF-8 text.",
+    401: "Missing or wrong token.",
+    403: "The token only reads.",
+    404: "No such path.",
+    405: "Wrong method for this path; the header Allow lists the right ones.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large, or holds too many values.",
+    415: "The body is not application/json in UTF-8.",
+    422: "The request is invalid; the message says where, and what is allowed.",
+    500: "A defect in the server; its log has the error.",
+    503: "Too many requests at once, or a deployment did not answer a `strict` request; Retry-After: seconds to wait.",
+    504: "No answer within limits.seconds.",
+}
+
+
+class Backend(Protocol):
+    """What answers requests behind the HTTP interface."""
+
+    @property
+    def admission(self) -> Admission:
+        """Counts the queries that are there, and refuses more of them."""
+
+    def search(self, request: Request) -> Awaitable[Answers]:
+        """Answer each query of a request."""
+
+    def route(self, request: Request) -> Awaitable[Routes]:
+        """The leaves that each query of a request visits, in the order of visit."""
+
+    def unavailable(self) -> Awaitable[list[str]]:
+        """Names of the shard groups that do not answer now, and `reranker` where the cross-encoder does not."""
+
+
+def api(
+    engine: Backend,
+    index: IndexResponse,
+    rules: Rules,
+    limits: RequestLimits,
+    tokens: Tokens | None = None,
+    *,
+    origins: Sequence[str] = (),
+    log_queries: bool = False,
+    metrics: Metrics | None = None,
+) -> FastAPI:
+    """The HTTP application that serves one index, to pages of some origins too; metrics note what it does."""
+    tokens = tokens or Tokens(None)
+    guard = Middleware(Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics)
+    app = FastAPI(
+        title="rayhier",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        middleware=[*cross_origin(origins), guard],
+        responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
+    )
+    app.router.route_class = json_route(most_values(limits, index.dimension))
+    install(app)
+    _health(app, engine)
+    _searches(app, engine, _Asked(rules, log_queries=log_queries), index, limits.max_answer_bytes, metrics)
+    if tokens.required:
+        _say_token(app)
+    return app
+
+
+class _Asked:
+    """Converts bodies to requests; InputError, answered 422, where one asks for what is not allowed."""
+
+    def __init__(self, rules: Rules, *, log_queries: bool) -> None:
+        self._rules, self._log_queries = rules, log_queries
+
+    def search(self, body: SearchRequest | BatchRequest) -> Request:
+        name, queries = self._queries(body)
+        return self._rules.request(
+            queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name
+        )
+
+    def route(self, body: RouteRequest) -> Request:
+        name, queries = self._queries(body)
+        return self._rules.route(queries, body.beam, name)
+
+    def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
+        """The field that has the queries, and these as the engine takes them."""
+        if isinstance(body, BatchRequest):
+            name, given = ("queries", body.queries) if body.queries is not None else ("vectors", body.vectors)
+            queries: Sequence[object] = given or []
+        else:
+            name, one = ("query", body.query) if body.query is not None else ("vector", body.vector)
+            queries = [one]
+        if name in ("vector", "vectors"):
+            return name, self._matrix(name, queries)
+        texts = [str(text) for text in queries]
+        for text in texts if self._log_queries else ():
+            log.info("%s: %r", name, text)
+        return name, texts
+
+    def _matrix(self, name: str, vectors: Sequence[Any]) -> Floats:
+        sizes = {len(vector) for vector in vectors}
+        if len(sizes) > 1:
+            raise InputError(f"{name}: got vectors of {min(sizes)} and of {max(sizes)} numbers; allowed: of one size")
+        return np.array(vectors, dtype=np.float32)
+
+
+def _health(app: FastAPI, engine: Backend) -> None:
+    ready = Readiness(engine.unavailable)
+
+    @app.get("/healthz", summary="Check that the server is up", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get(
+        "/readyz",
+        summary="Check that every shard group answers a search, and the cross-encoder",
+        response_model=Health,
+        responses={503: {"model": Health, "description": "Some deployments do not answer; `lost` names them."}},
+        tags=["health"],
+    )
+    async def readyz() -> JSONResponse:
+        lost = await ready()
+        return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
+
+
+def _searches(
+    app: FastAPI, engine: Backend, asked: _Asked, index: IndexResponse, most_bytes: int, metrics: Metrics | None
+) -> None:
+    async def answered(body: SearchRequest | BatchRequest, request: Request) -> tuple[Answers, list[AnswerBody]]:
+        given = await engine.search(request)
+        if metrics is not None:
+            calls = sum(answer.calls or 0 for answer in given.answers)
+            metrics.searched(given.ms, [answer.documents for answer in given.answers], given.lost, calls)
+        writer = ResultWriter(body.include, most_bytes)
+        return given, await _bodies(given, writer, strict=body.strict, explain=body.explain)
+
+    @app.post("/v1/search", summary="Find documents", tags=["search"])
+    async def search(body: SearchRequest) -> SearchResponse:
+        request = asked.search(body)
+        given, (answer,) = await answered(body, request)
+        return SearchResponse(**dict(answer), mode=request.mode, version=index.version, ms=given.ms)
+
+    @app.post("/v1/search:batch", summary="Find documents for several questions", tags=["search"])
+    async def batch(body: BatchRequest) -> BatchResponse:
+        request = asked.search(body)
+        given, answers = await answered(body, request)
+        return BatchResponse(answers=answers, mode=request.mode, version=index.version, ms=given.ms)
+
+    @app.post(
+        "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
+    )
+    async def route(body: RouteRequest) -> RouteResponse:
+        return _routed(await engine.route(asked.route(body)), index.version)
+
+    @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
+    async def the_index() -> IndexResponse:
+        return index
+
+
+def _routed(routes: Routes, version: int) -> RouteResponse:
+    """The leaves of the one question that was routed."""
+    order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
+    return RouteResponse(leaves=_leaves(routes, 0), order=order, version=version)
+
+
+def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
+    """The leaves of a question, in the order of visit."""
+    leaves, density_QB = routes.leaves_QB[row].tolist(), routes.log_density_QB
+    densities = [None] * len(leaves) if density_QB is None else density_QB[row].tolist()
+    return [
+        RoutedLeaf(leaf=leaf, log_prob=log_prob, log_density=log_density)
+        for leaf, log_prob, log_density in zip(leaves, routes.log_prob_QB[row].tolist(), densities, strict=True)
+        if leaf >= 0
+    ]
+
+
+async def _bodies(given: Answers, writer: ResultWriter, *, strict: bool, explain: bool) -> list[AnswerBody]:
+    """Response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
+    names = sorted({name for lost in given.lost for name in lost})
+    if strict and names:
+        raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)
+    parts = sum(len(answer.hits) + len(answer.leaves) for answer in given.answers)
+    return await run_in_thread(parts, _all, given, writer, explain=explain)
+
+
+def _all(given: Answers, writer: ResultWriter, *, explain: bool) -> list[AnswerBody]:
+    return [
+        _one(answer, lost, writer, _explained(answer, given, row, writer) if explain else None)
+        for row, (answer, lost) in enumerate(zip(given.answers, given.lost, strict=True))
+    ]
+
+
+def _explained(answer: Answer, given: Answers, row: int, writer: ResultWriter) -> Explanation:
+    routed = [] if given.routes is None else _leaves(given.routes, row)
+    writer.spend(ROUTED_BYTES * len(routed))
+    widened, rows = max(0, len(answer.leaves) - len(routed)), given.rows[row] if given.rows else 0
+    return Explanation(leaves=routed, scanned=answer.scored, widened=widened, rows=rows)
+
+
+def _one(answer: Answer, lost: list[str], writer: ResultWriter, explain: Explanation | None) -> AnswerBody:
+    writer.spend(LEAF_BYTES * len(answer.leaves))
+    results = [writer(hit) for hit in answer.hits]
+    visited = Visits(leaves=answer.leaves, documents=answer.documents, fraction=answer.fraction, enough=answer.enough)
+    return AnswerBody(
+        results=results, visited=visited, partial=bool(lost), lost=lost, calls=answer.calls, explain=explain
+    )
+
+
+def _say_token(app: FastAPI) -> None:
+    """Declare the token in the OpenAPI schema: FastAPI does not know of it, since the guard checks it, not a route."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = plain()
+        schemes = schema.setdefault("components", {}).setdefault("securitySchemes", {})
+        schemes["token"] = {"type": HTTPBearer().model.type_.value, "scheme": "bearer"}
+        schema["security"] = [{"token": []}]
+        for path in ("/healthz", "/readyz"):
+            schema["paths"][path]["get"]["security"] = []
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
