@@ -162,6 +162,11 @@ class Rules:
         self._check_queries(name, queries)
         return Request(queries, self.search.k, _within("beam", beam or self.default_beam, self.limits.max_beam))
 
+    def check_dimension(self, name: str, numbers: int) -> None:
+        """InputError where a vector has another number of numbers than the index's."""
+        if self.dimension is not None and numbers != self.dimension:
+            raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
+
     @property
     def default_beam(self) -> int:
         """Most leaves that a query visits which gives no beam."""
@@ -266,9 +271,7 @@ class Rules:
             raise InputError(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
 
     def _check_vectors(self, name: str, query_QM: Floats) -> None:
-        if self.dimension is not None and query_QM.shape[1:] != (self.dimension,):
-            numbers = query_QM.shape[-1]
-            raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
+        self.check_dimension(name, query_QM.shape[-1])
         if self.is_cosine and len(query_QM):
             length_Q = np.linalg.norm(query_QM, axis=1)
             worst = length_Q[np.abs(length_Q - 1).argmax()]

@@ -42,7 +42,6 @@ from rayhier.serve.http.results import ResultWriter
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.metrics import Metrics
 from rayhier.serve.threads import run_in_thread
-from rayhier.spec import InputError
 
 log = logging.getLogger("ray.serve")
 LEAF_BYTES, ROUTED_BYTES = 8, 100
@@ -144,9 +143,8 @@ class _Asked:
         return name, texts
 
     def _matrix(self, name: str, vectors: Sequence[Any]) -> Floats:
-        sizes = {len(vector) for vector in vectors}
-        if len(sizes) > 1:
-            raise InputError(f"{name}: got vectors of {min(sizes)} and of {max(sizes)} numbers; allowed: of one size")
+        for vector in vectors:
+            self._rules.check_dimension(name, len(vector))
         return np.array(vectors, dtype=np.float32)
 
 

@@ -13,10 +13,10 @@ from openapi_spec_validator import validate
 
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
-from rayhier.serve import results
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.engine import Answers, Routes
 from rayhier.serve.errors import overloaded
+from rayhier.serve.http import results
 from rayhier.serve.http.api import api
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.models import IndexResponse

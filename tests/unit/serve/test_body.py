@@ -7,9 +7,9 @@ import threading
 import pytest
 from fastapi.testclient import TestClient
 
-from rayhier.serve import body as module
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.errors import ApiError
+from rayhier.serve.http import body as module
 from rayhier.serve.http.api import api
 from rayhier.serve.http.body import GoneError, Receiver, most_values
 

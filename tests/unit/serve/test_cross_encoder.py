@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rayhier.serve import cross_encoder as module
+from rayhier.serve.backend import cross_encoder as module
 from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
 
 

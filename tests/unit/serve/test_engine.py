@@ -11,10 +11,10 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
-from rayhier.serve import batching
-from rayhier.serve import engine as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend import batching
+from rayhier.serve.backend import engine as module
 from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version, split

@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
-from rayhier.serve import handles as module
 from rayhier.serve.app import check
 from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend import handles as module
 from rayhier.serve.backend.handles import DeploymentClient
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.serve.ingress import HandleGroup, HandleScores, Ingress, ShardRange

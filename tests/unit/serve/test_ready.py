@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rayhier.serve import ready
+from rayhier.serve.http import ready
 from rayhier.serve.http.ready import Readiness
 
 

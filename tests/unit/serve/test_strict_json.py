@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayhier.serve import strict_json
 from rayhier.serve.errors import ApiError
+from rayhier.serve.http import strict_json
 from rayhier.serve.http.strict_json import DEEPEST, parse
 
 TEXTS = st.text(alphabet=',:[]{}"\\ab\né', max_size=8)

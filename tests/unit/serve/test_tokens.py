@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from rayhier.serve import tokens as module
 from rayhier.serve.app import build
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.errors import ApiError
+from rayhier.serve.http import tokens as module
 from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens, read_token
 from rayhier.spec import InputError
