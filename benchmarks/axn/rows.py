@@ -16,9 +16,9 @@ from benchmarks.axn.world import World
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.queries import Queries
 from rayhier.model.encoder import ResidualHead
+from rayhier.scores.call_budget import Asked, Spending
+from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge, Tour
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
-from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge, Tour
-from rayhier.scores.spending import Asked, Spending
 from rayhier.search.rerank import LEXICAL
 from rayhier.spec.cross_encoder import FactorsSpec
 
@@ -136,11 +136,11 @@ class Setting:
             case "exact":
                 # The query vector that explains the scores of all documents: no budget's fit can know more.
                 every = np.arange(len(pool))
-                first_P = Beside(LeastSquares(vector_PM), known_P).estimate(every, self.score_QN[query, pool])
+                first_P = PlusBase(LeastSquares(vector_PM), known_P).estimate(every, self.score_QN[query, pool])
                 fit = Fixed(first_P)
             case "lstsq":
                 fit = LeastSquares(vector_PM, own_M.astype(np.float64), row.lam, learned.matching)
-                fit = Beside(fit, known_P)
+                fit = PlusBase(fit, known_P)
             case "ridge":
                 prior_P = both_P if row.first == "both" else base_P
                 if row.bias:
@@ -148,7 +148,7 @@ class Setting:
                 fit = Ridge(prior_P, vector_PM, row.mu)
             case "tour-kl" | "tour-mse":
                 loss: Literal["kl", "mse"] = "kl" if row.fit == "tour-kl" else "mse"
-                fit = Beside(Tour(vector_PM, own_M.astype(np.float64), row.rate, loss, learned.matching), known_P)
+                fit = PlusBase(Tour(vector_PM, own_M.astype(np.float64), row.rate, loss, learned.matching), known_P)
         return Asked(first_P, fit)
 
     def learned(self, row: Row, query: int) -> "Learned":

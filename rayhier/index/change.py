@@ -57,7 +57,7 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
 def rollback(root: Location, version: int) -> LeafMap:
     """Publish an older version again, as the newest."""
     with pinned(root, version):
-        return leaf_map.again(root, version)
+        return leaf_map.republish(root, version)
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:

@@ -1,8 +1,8 @@
 """Re-rank what a search found with a cross-encoder, within a budget of calls a query.
 
 The search's pool of documents is what may be read, in its order; the base is the inner product of the query's and the
-documents' vectors. `rnr` reads the best, `axn` and `adacur` spend the calls in rounds (see scores.fits and
-scores.spending).
+documents' vectors. `rnr` reads the best, `axn` and `adacur` spend the calls in rounds (see scores.estimators and
+scores.call_budget).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -16,9 +16,9 @@ from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
+from rayhier.scores.call_budget import Asked, Spending, Spent, checked, run_sync, within
+from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factors import Factors
-from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge
-from rayhier.scores.spending import Asked, Spending, Spent, checked, driven, within
 from rayhier.search.bm25 import IndexedWords
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
@@ -82,7 +82,7 @@ class Reranker:
         fails, or takes longer than `seconds` for a round.
         """
         asking = self.asking(texts, query_QM, found, k, budget)
-        return driven(asking, lambda pairs: within(self.seconds, lambda: self.read(*pairs)))
+        return run_sync(asking, lambda pairs: within(self.seconds, lambda: self.read(*pairs)))
 
     def asking(
         self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
@@ -145,7 +145,7 @@ class Reranker:
             case AdacurRerank():
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
-                return Beside(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
+                return PlusBase(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
         prior_P, matching = first_P if self.spec.first == "both" else base_P, Matching(0.0, 1.0)
         if (factors := self.factors) is not None:
             rows = factors.rows(ids)
@@ -155,7 +155,7 @@ class Reranker:
         if self.spec.fit == "ridge":
             return Ridge(prior_P, vector_PM, self.spec.mu)
         fit = LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
-        return Beside(fit, self.base_weight * base_P)
+        return PlusBase(fit, self.base_weight * base_P)
 
 
 def below(score_P: Values, calls: int) -> Values:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from rayhier.arrays import Floats
 from rayhier.dataset.ranking import Ranking, compact
-from rayhier.scores.spending import ScorerError
+from rayhier.scores.call_budget import ScorerError
 from rayhier.search.rerank import Asking, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.serve.admission import Admission
