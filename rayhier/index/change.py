@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.index.assign import IDS_SHOWN, Assigner
-from rayhier.index.filling import Filling
+from rayhier.index.assign_additions import Filling
 from rayhier.index.find import find, per_leaf, unknown
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
