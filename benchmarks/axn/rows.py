@@ -62,11 +62,11 @@ class Row:
 
 @dataclass
 class Setting:
-    """Queries to be measured, with all that systems may know of them; scores are those of the truth + beside · base."""
+    """Queries to be measured, with all that systems may know of them; scores are those of the truth + base_weight · base."""
 
     world: World
     queries: Queries
-    beside: float
+    base_weight: float
     leave_one_out: bool
     """Whether the queries are the held-out ones, each of which is left out of what is learned for it."""
     pool: Callable[[int], Ints] | None = None
@@ -85,7 +85,7 @@ class Setting:
             self.lessons = {} if self.black_box else self.world.lessons
         self.base_QN = self.world.base(self.queries).astype(np.float64)
         score_QN = self._truth(self.queries) if self.scores is None else self.scores
-        self.score_QN = score_QN + self.beside * self.base_QN
+        self.score_QN = score_QN + self.base_weight * self.base_QN
         self.words_QN = np.stack([self.world.words.scores(text) for text in self.queries.texts]).astype(np.float64)
 
     def _truth(self, queries: Queries) -> Floats:
@@ -124,7 +124,7 @@ class Setting:
         both_P = base_P + LEXICAL * words_P / max(float(words_P.max(initial=0)), 1e-9)
         chance_P = np.random.default_rng(query).random(len(pool))
         first_P = {"base": base_P, "bm25": words_P, "both": both_P, "random": chance_P}[row.first]
-        learned, known_P = self.learned(row, query), self.beside * base_P
+        learned, known_P = self.learned(row, query), self.base_weight * base_P
         vector_PM = learned.vector_NM[pool]
         own_M = learned.query(self.queries.vector_QM[query])
         if row.vectors != "base" and row.fit == "none":

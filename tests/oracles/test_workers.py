@@ -160,7 +160,7 @@ def router_phase(micro_batch):
 
 
 def tall(micro_batch):
-    """The router a tree of two levels, without a screen."""
+    """The router over a tree of two levels, without a screen."""
     return taught(micro_batch, {"type": "learned_ivf", "branching": 3, "height": 2})
 
 
