@@ -25,7 +25,7 @@ from benchmarks.collection import ROOT, RUNS
 from benchmarks.machine import THREADS, set_threads, timed
 from rayhier.arrays import Floats
 from rayhier.index.describe import describe
-from rayhier.index.shown import ShownTree
+from rayhier.index.display import DisplayTree
 from rayhier.inspect.nodes import Inspection
 from rayhier.inspect.page import MOST_NODES, write_page
 from rayhier.model.learned_ivf import LearnedIvfRouter
@@ -104,7 +104,7 @@ def publish(root: Path, kind: Kind, fill: Callable[[Path], object]) -> None:
 def described(root: Path) -> dict[str, float]:
     """Describe every node of the tree, and write it."""
     now = current.read(root)
-    tree = ShownTree.of(load_router(current.artifact(root, now, "model").local("router")))
+    tree = DisplayTree.of(load_router(current.artifact(root, now, "model").local("router")))
     with reading_leaf_map(root, now) as there:
         found = describe(there, tree)
         files.write_parquet(there.root, LEAVES, [found], schemas.LEAVES)

@@ -48,7 +48,7 @@ from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.train.learned_ivf.settle import make_router, settle
+from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 SAMPLE = 1_000_000
 BATCH = 64

@@ -20,7 +20,7 @@ from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.search import Codec
 from rayhier.storage import schemas
-from rayhier.train.learned_ivf.settle import make_router, settle
+from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 SHARDS = 4
 

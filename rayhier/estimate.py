@@ -318,11 +318,11 @@ def _teaching(spec: JobSpec, work: Work) -> float:
     """FLOPs of teaching the router: k-means, exact neighbours of its training texts, and the training itself."""
     routing, leaves = _router(spec, work, work.document_bytes), spec.leaves(work.documents)
     m, work = work.dimension, _sample(spec, work)
-    lessons = spec.router.lessons(work.pairs, work.documents)
+    targets = spec.router.targets(work.pairs, work.documents)
     clustered = 2 * (ITERATIONS + SETTLING) * min(work.documents, SAMPLE_A_LEAF * leaves) * leaves * m
-    near = 2 * lessons * work.documents * m
+    near = 2 * targets * work.documents * m
     epochs = sum(spec.router.phases(supervised=True).values())
-    return clustered + near + 3 * 2 * epochs * lessons * routing
+    return clustered + near + 3 * 2 * epochs * targets * routing
 
 
 def _refresh(hard: Mining, pairs: int, epochs: int, batch: int) -> float:

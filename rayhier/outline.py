@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 
-from rayhier.capacity import BUSY, RATE, deployments
 from rayhier.estimate import reranking_seconds
 from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, size_of
+from rayhier.serving_size import BUSY, RATE, deployments
 from rayhier.storage.model_folder import weight_files
 
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rayhier.corpus import fits
+from rayhier.corpus import requirements
 from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
@@ -149,7 +149,7 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
             else:
                 artifact.verify()
             if step.kind == "corpus":
-                fits.check(plan.spec, artifact.record.counts)
+                requirements.check(plan.spec, artifact.record.counts)
         elif any(step.fingerprint in other.inputs.values() for other in to_make):
             missing.append(step)
     if missing:

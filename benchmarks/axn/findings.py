@@ -127,18 +127,18 @@ class Findings:
 def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[list[Found], list[Found]]:
     """Every row for the cross-encoder alone, and beside the base score."""
     both = []
-    for beside in (0.0, weight):
-        held = Setting(world, world.chooses, beside, leave_one_out=True)
-        tested = Setting(world, world.tested, beside, leave_one_out=False)
+    for base_weight in (0.0, weight):
+        held = Setting(world, world.chooses, base_weight, leave_one_out=True)
+        tested = Setting(world, world.tested, base_weight, leave_one_out=False)
         found = [exhaustive(tested)]
         for row in (*FIXED, *OURS, *LAST):
             found.append(measured(tested, row))
-            report(f"beside {beside:g}: {row.name}")
+            report(f"beside {base_weight:g}: {row.name}")
         for row, sign, tried in _tried():
             chosen = tuned(held, tried)
             named_row = replace(row, name=f"{row.name}, {sign} {' / '.join(_value(own, sign) for own in chosen)}")
             found.append(measured_each(tested, named_row, chosen))
-            report(f"beside {beside:g}: {named_row.name}")
+            report(f"beside {base_weight:g}: {named_row.name}")
         both.append(found)
     return both[0], both[1]
 

@@ -16,9 +16,9 @@ from benchmarks.axn.world import World
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.queries import Queries
 from rayhier.model.encoder import ResidualHead
+from rayhier.scores.call_budget import Asked, Spending
+from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge, Tour
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
-from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge, Tour
-from rayhier.scores.spending import Asked, Spending
 from rayhier.search.rerank import LEXICAL
 from rayhier.spec.cross_encoder import FactorsSpec
 
@@ -62,11 +62,11 @@ class Row:
 
 @dataclass
 class Setting:
-    """Queries to be measured, with all that systems may know of them; scores are those of the truth + beside · base."""
+    """Queries to be measured and what systems may know of them; scores are those of the truth + base_weight · base."""
 
     world: World
     queries: Queries
-    beside: float
+    base_weight: float
     leave_one_out: bool
     """Whether the queries are the held-out ones, each of which is left out of what is learned for it."""
     pool: Callable[[int], Ints] | None = None
@@ -85,7 +85,7 @@ class Setting:
             self.lessons = {} if self.black_box else self.world.lessons
         self.base_QN = self.world.base(self.queries).astype(np.float64)
         score_QN = self._truth(self.queries) if self.scores is None else self.scores
-        self.score_QN = score_QN + self.beside * self.base_QN
+        self.score_QN = score_QN + self.base_weight * self.base_QN
         self.words_QN = np.stack([self.world.words.scores(text) for text in self.queries.texts]).astype(np.float64)
 
     def _truth(self, queries: Queries) -> Floats:
@@ -124,7 +124,7 @@ class Setting:
         both_P = base_P + LEXICAL * words_P / max(float(words_P.max(initial=0)), 1e-9)
         chance_P = np.random.default_rng(query).random(len(pool))
         first_P = {"base": base_P, "bm25": words_P, "both": both_P, "random": chance_P}[row.first]
-        learned, known_P = self.learned(row, query), self.beside * base_P
+        learned, known_P = self.learned(row, query), self.base_weight * base_P
         vector_PM = learned.vector_NM[pool]
         own_M = learned.query(self.queries.vector_QM[query])
         if row.vectors != "base" and row.fit == "none":
@@ -136,11 +136,11 @@ class Setting:
             case "exact":
                 # The query vector that explains the scores of all documents: no budget's fit can know more.
                 every = np.arange(len(pool))
-                first_P = Beside(LeastSquares(vector_PM), known_P).estimate(every, self.score_QN[query, pool])
+                first_P = PlusBase(LeastSquares(vector_PM), known_P).estimate(every, self.score_QN[query, pool])
                 fit = Fixed(first_P)
             case "lstsq":
                 fit = LeastSquares(vector_PM, own_M.astype(np.float64), row.lam, learned.matching)
-                fit = Beside(fit, known_P)
+                fit = PlusBase(fit, known_P)
             case "ridge":
                 prior_P = both_P if row.first == "both" else base_P
                 if row.bias:
@@ -148,7 +148,7 @@ class Setting:
                 fit = Ridge(prior_P, vector_PM, row.mu)
             case "tour-kl" | "tour-mse":
                 loss: Literal["kl", "mse"] = "kl" if row.fit == "tour-kl" else "mse"
-                fit = Beside(Tour(vector_PM, own_M.astype(np.float64), row.rate, loss, learned.matching), known_P)
+                fit = PlusBase(Tour(vector_PM, own_M.astype(np.float64), row.rate, loss, learned.matching), known_P)
         return Asked(first_P, fit)
 
     def learned(self, row: Row, query: int) -> "Learned":

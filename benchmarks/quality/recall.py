@@ -14,7 +14,7 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.curve import Point
-from rayhier.train.learned_ivf.settle import leaf_sizes
+from rayhier.train.learned_ivf.kmeans_start import leaf_sizes
 
 DEPTH = 100
 

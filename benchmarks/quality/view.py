@@ -1,4 +1,4 @@
-"""A collection under an encoder, and what is trained and built on its vectors: routers, centroids, lessons."""
+"""A collection under an encoder, and what is trained and built on its vectors: routers, centroids, targets."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ from rayhier.train.ehi.joint import Joint
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
-from rayhier.train.learned_ivf.lessons import Lessons
-from rayhier.train.learned_ivf.settle import empty_router, make_router, settle
-from rayhier.train.learned_ivf.teacher import Teacher
+from rayhier.train.learned_ivf.kmeans_start import empty_router, make_router, settle
+from rayhier.train.learned_ivf.router_phase import RouterPhase
+from rayhier.train.learned_ivf.targets import Targets
 
 
 def folds(collection: Collection, count: int) -> Iterator[tuple[Examples, Questions]]:
@@ -114,14 +114,14 @@ class View:
         return self._centroids[leaves]
 
     @cached_property
-    def lessons(self) -> tuple[Lessons, Lessons]:
-        """Lessons that teach routers, and the dev queries' answers."""
+    def targets(self) -> tuple[Targets, Targets]:
+        """Targets that teach routers, and the dev queries' answers."""
         query_QM, dev_QM = (self.encoder.pairs.side(side) for side in ("query", "dev"))
         pairs = judged_pairs(self.collection.dev, self.collection.documents).pair_P2
         router = self.collection.spec.router
         assert isinstance(router, LearnedIvfRouting)
-        lessons = Lessons.of(self.examples, query_QM, self.vectors, router.teaching, self.seed)
-        return lessons, Lessons.judged(dev_QM, pairs)
+        targets = Targets.of(self.examples, query_QM, self.vectors, router.teaching, self.seed)
+        return targets, Targets.judged(dev_QM, pairs)
 
     def index(self, spec: JobSpec) -> Index:
         """The router of a spec, taught where there are judged queries, and where it puts documents."""
@@ -133,7 +133,7 @@ class View:
             router = make_router(own.model_copy(update=bend), self.vectors, self.seed)
             leaf_NR = settle(router, self.vectors, spec, self.seed)
             if not self.examples.same:
-                train(Teacher(router, leaf_NR, *self.lessons, own.teaching, self.seed))
+                train(RouterPhase(router, leaf_NR, *self.targets, own.teaching, self.seed))
             self._indexes[key] = Index(router, leaf_NR)
         return self._indexes[key]
 

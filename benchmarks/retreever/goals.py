@@ -107,11 +107,11 @@ def speeds(found: Findings) -> Iterator[Goal]:
     """How many times as fast few numbers are; inner products by what is faster, faiss or a matrix product."""
     if found.times is None:
         return
-    for how, ms, least in (("batches of 64", found.times.batched, 20.0), ("alone", found.times.alone, 15.0)):
+    for batch, ms, least in (("batches of 64", found.times.batched, 20.0), ("alone", found.times.alone, 15.0)):
         few = ms["L1, 32"]
-        yield f"L1 of 32 over L1 of 1,024 numbers, {how}, times as fast", ms["L1, 1024"] / few, least
+        yield f"L1 of 32 over L1 of 1,024 numbers, {batch}, times as fast", ms["L1, 1024"] / few, least
         vectors = min(value for name, value in ms.items() if "encoder" in name)
-        yield f"L1 of 32 numbers over the encoder's inner products, {how}", vectors / few, 5
+        yield f"L1 of 32 numbers over the encoder's inner products, {batch}", vectors / few, 5
 
 
 def attention(found: Findings) -> Iterator[Goal]:

@@ -213,12 +213,12 @@ def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goa
         for start in range(0, len(questions), 50):
             asked = json.dumps({plural: questions[start : start + 50], "k": K}).encode()
             batched += json.loads(_answers("/together/v1/search:batch", [asked])[0])["answers"]
-        for how, served in (("alone", alone), ("in batches", batched)):
+        for mode, served in (("alone", alone), ("in batches", batched)):
             right = [
                 same(_served(answer), _offline(wanted), K, WITHIN[key])
                 for answer, wanted in zip(served, offline, strict=True)
             ]
-            yield Goal(f"1,000 {name} {how}: share answered as offline", float(np.mean(right)), 1.0, "least")
+            yield Goal(f"1,000 {name} {mode}: share answered as offline", float(np.mean(right)), 1.0, "least")
 
 
 def _served(answer: dict[str, Any]) -> Results:

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rayhier.corpus import fits, ids, lines, parts, python_docs, questions, sources, tables
+from rayhier.corpus import ids, lines, parts, python_docs, questions, requirements, sources, tables
 from rayhier.corpus.check import Judgement
 from rayhier.corpus.parts import CheckedParts, PartFile
 from rayhier.corpus.passages import DocumentLayout
@@ -58,7 +58,7 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
     judgements = tables.splits(found.judgements)
     counts = found.counts | tables.stored(attempt.root, found.documents, layout.fields)
     counts |= {"splits": tables.describe(judgements)}
-    fits.check(spec, counts)
+    requirements.check(spec, counts)
     for line in tables.lines(counts):
         say(line)
     if any(table.num_rows for table in found.rejected):
@@ -73,7 +73,7 @@ def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
     checked = parts.settle(root, _parts(reader, spans, layout, workers, root), layout)
     for name in checked.misshapen():
         path = next(span.path for span in spans if span.source == name)
-        raise lines.refusal(Path(path), fits.allowed(spec))
+        raise lines.refusal(Path(path), requirements.allowed(spec))
     return _contents(reader, checked)
 
 

@@ -1,4 +1,4 @@
-"""Choose the reader for a spec's source; storage/source.py says what its files are, fits.py what it lacks."""
+"""Choose the reader for a spec's source; storage/source.py says what its files are, requirements.py what it lacks."""
 
 from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet
 from rayhier.corpus.rows import RangeReader, StreamReader

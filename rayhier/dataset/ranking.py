@@ -126,7 +126,7 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
     score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
     number_N = by_name(documents[ID])
     order = ordered(score_QF, row_QF, number_N)
-    score_QK, row_QK = once(at(score_QF, order), at(row_QF, order), number_N, k)
+    score_QK, row_QK = once(take(score_QF, order), take(row_QF, order), number_N, k)
     visited_Q, scanned_Q = (
         np.sum([getattr(part, name) for part in parts], axis=0) for name in ("visited_Q", "scanned_Q")
     )
@@ -192,23 +192,23 @@ def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats
     result_QF = np.where(row_QF >= 0, result_N[row_QF], -1) if len(result_N) else row_QF
     dropped = (row_QF < 0) | repeated(result_QF)
     kept = np.argsort(dropped, axis=1, kind="stable")[:, :k]
-    gone = at(dropped, kept)
-    rows = np.where(gone, -1, at(row_QF, kept))
-    scores = np.where(gone, -np.inf, at(score_QF, kept))
+    gone = take(dropped, kept)
+    rows = np.where(gone, -1, take(row_QF, kept))
+    scores = np.where(gone, -np.inf, take(score_QF, kept))
     return scores.astype(np.float32), rows
 
 
 def repeated(value_QF: Ints) -> Bools:
     """Mark [q, f] each value that an earlier column of its row holds too."""
     order = np.argsort(value_QF, axis=1, kind="stable")
-    ranked = at(value_QF, order)
+    ranked = take(value_QF, order)
     query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
     again = np.zeros(value_QF.shape, dtype=bool)
     again[query, order[query, place + 1]] = True
     return again
 
 
-def at(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
+def take(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
     """Take values along the second axis like `np.take_along_axis`; for one query in a third of the time."""
     return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])
 

@@ -22,7 +22,7 @@ def closing(spec: JobSpec, workdir: Location, root: Location) -> str:
     header, rows = tables.reached(report, measure)
     if rows:
         lines += ["", *_aligned(header, rows), "", COST]
-    header, rows = tables.searched(report, spec.evaluate.measures)
+    header, rows = tables.served_path(report, spec.evaluate.measures)
     if rows:
         lines += ["", *_aligned(header, rows)]
     plots = [here(path) for path in sorted((root / PLOTS).glob("*.png"), key=str)]

@@ -22,7 +22,7 @@ from rayhier.evaluate.systems.ivf import faiss_ivf, tuned_lists
 from rayhier.evaluate.systems.level import level_system
 from rayhier.evaluate.systems.router import router_system, widened_system
 from rayhier.evaluate.systems.scann import ScannTree
-from rayhier.evaluate.systems.searched import Searched
+from rayhier.evaluate.systems.served_path import ServedPath
 from rayhier.evaluate.workers import LocalWorkers, Parts, Workers
 from rayhier.model.encoded import Encoded
 from rayhier.progress import Bar, say
@@ -59,7 +59,7 @@ class SeedResult:
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     """Metrics that each phase of the training recorded."""
     seconds: dict[str, float] = field(default_factory=dict)
-    searched: dict[str, dict[str, float]] = field(default_factory=dict)
+    served_path: dict[str, dict[str, float]] = field(default_factory=dict)
     """Measures and costs of the index with BM25, and re-ranked, as they are served: visited, leaves, calls, ms."""
 
 
@@ -160,9 +160,9 @@ def evaluate(
                 work.add(seed, load_index(spec, model, index, workers))
                 folders = {kind: str(one.folder) for (kind, own), one in (read or {}).items() if own in (None, seed)}
                 if spec.search.words:
-                    work.searched("bm25", model, index, folders, mode="hybrid", budget=0)
+                    work.served_path("bm25", model, index, folders, mode="hybrid", budget=0)
                 if spec.search.reranking is not None:
-                    work.searched(spec.search.rerank.type, model, index, folders)
+                    work.served_path(spec.search.rerank.type, model, index, folders)
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
     found = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, work.level)
@@ -239,7 +239,7 @@ class _Work:
         collection.parts.close()
         self.results.append(result)
 
-    def searched(
+    def served_path(
         self,
         what: str,
         model: Artifact,
@@ -257,13 +257,13 @@ class _Work:
         began = time.perf_counter()
         opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), found
         own = shares(self.queries.texts, self.workers.count)
-        parts = self.workers.start(Searched.open, [opened] * len(own))
+        parts = self.workers.start(ServedPath.open, [opened] * len(own))
         asked = [([self.queries.texts[row] for row in rows], self.k, mode, budget) for rows in own]
-        answers = parts.each(Searched.rank, asked)
+        answers = parts.each(ServedPath.rank, asked)
         parts.close()
         ranking, taken = stacked([one for one, _ in answers]), sum(seconds for _, seconds in answers)
         calls_Q = np.zeros(0) if ranking.calls_Q is None else ranking.calls_Q
-        result.searched[name] = {
+        result.served_path[name] = {
             **self.judge.mean(ranking),
             "visited": float(ranking.visited_Q.mean()) / self.base.matching,
             "leaves": float(ranking.leaves_Q.mean()),

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
-from rayhier.evaluate.tables import cell, encoders, reached, searched, table
+from rayhier.evaluate.tables import cell, encoders, reached, served_path, table
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
@@ -65,7 +65,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
     ]
     learned = encoders(report, spec.evaluate.measures)
     deepest = spec.evaluate.deepest_recall
-    prices, read = reached(report, deepest), searched(report, spec.evaluate.measures)
+    prices, read = reached(report, deepest), served_path(report, spec.evaluate.measures)
     lines = [
         f"# {report.name}",
         "",

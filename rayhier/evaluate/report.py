@@ -199,8 +199,8 @@ class Report(BaseModel):
 def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
     rows = []
     for result in seeds:
-        if name in result.searched:
-            rows.append(result.searched[name])
+        if name in result.served_path:
+            rows.append(result.served_path[name])
         elif name in result.points:
             point = result.points[name]
             where = {"visited": point.visited_mean, "beam": float(point.beam), "leaves": point.leaves_mean}

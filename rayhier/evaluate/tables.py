@@ -37,7 +37,7 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
     return header, rows
 
 
-def searched(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the index with BM25 and re-ranked, beside itself: measures, calls and milliseconds a query.
 
     No rows where it is searched by its vectors alone.

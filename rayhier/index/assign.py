@@ -35,7 +35,7 @@ class Assigner:
         Raises InputError where a vector holds NaN or infinity, or the router reads tokens and there are none.
         """
         vector_NM = encoded.numpy
-        if self.router.reader is not None and encoded.scores is None:
+        if self.router.reader is not None and encoded.token_scores is None:
             raise InputError("vector: the router reads tokens, and only vectors are given; allowed: documents as texts")
         check_numbers(documents["doc_id"], vector_NM, self.precision)
         leaf_NR, log_prob_NR = place(self.router, encoded, self.leaves, self.spill)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.index.assign import IDS_SHOWN, Assigner
-from rayhier.index.filling import Filling
+from rayhier.index.assign_additions import Filling
 from rayhier.index.find import find, per_leaf, unknown
 from rayhier.index.shards import write_rows
 from rayhier.model.encoded import Encoded
@@ -57,7 +57,7 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
 def rollback(root: Location, version: int) -> LeafMap:
     """Publish an older version again, as the newest."""
     with pinned(root, version):
-        return leaf_map.again(root, version)
+        return leaf_map.republish(root, version)
 
 
 def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float, *, replace: bool) -> LeafMap:

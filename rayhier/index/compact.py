@@ -7,7 +7,7 @@ from rayhier.storage import leaf_map
 from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
 
 
-def instead(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
+def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
     """The change that replaces all files of an older version by new shards.
 
     What was added or removed since stays. InputError where another compaction or a rollback took some of the older

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayhier.arrays import Ints
-from rayhier.index.shown import ShownTree
-from rayhier.index.words import COUNTS, counted, keywords
+from rayhier.index.display import DisplayTree
+from rayhier.index.leaf_keywords import COUNTS, counted, keywords
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
@@ -73,7 +73,7 @@ def buckets(size_L: Sequence[int] | Ints) -> int:
     return max(1, -(-int(sum(size_L)) // ROWS_A_BUCKET))
 
 
-def describe(there: LeafMap, tree: ShownTree) -> pa.Table:
+def describe(there: LeafMap, tree: DisplayTree) -> pa.Table:
     """Describe a version's nodes by its documents, shard by shard; rows as schemas.LEAVES has them."""
     size_L, shards = np.array(there.manifest.counts), range(len(there.manifest.shards))
     with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
@@ -90,7 +90,7 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
     return rows.take(pa.array(kept))
 
 
-def table(tree: ShownTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
+def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
     """Rows of every node of every level, top down, from what was written about parts of the documents."""
     path_LT, held = tree.paths(), pa.concat_tables([part.best for part in parts])
     totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))

@@ -15,13 +15,13 @@ from rayhier.embed.clock import Clock, Utilisation
 from rayhier.embed.precision import agreed, as_embedded
 from rayhier.embed.ray import tokenisers
 from rayhier.embed.tokeniser import unpacked
-from rayhier.index import cap
+from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_counts, read_part
-from rayhier.index.compact import instead
+from rayhier.index.compact import replace_shards
 from rayhier.index.describe import DescribeShard, table, written_part
+from rayhier.index.display import DisplayTree
 from rayhier.index.gather import GatherShard, RoutedParts, RowSource, VersionRows
 from rayhier.index.shards import ranges, shard_count
-from rayhier.index.shown import ShownTree
 from rayhier.model.precision import resolve_device
 from rayhier.model.router import load_router
 from rayhier.progress import Bar, say
@@ -119,7 +119,7 @@ def compact(spec: JobSpec, root: Location) -> LeafMap:
         for file in base.files:  # checked once here, as gathering reads each file for many shards
             check(root, file, MEND)
         shards = _gather(spec, root, VersionRows(there), base.counts, size, name, root / "work" / name)
-        made = leaf_map.commit(root, instead(base, shards))
+        made = leaf_map.commit(root, replace_shards(base, shards))
     files.remove(root / "work" / name)
     return made
 
@@ -162,17 +162,17 @@ def _cap(
 ) -> tuple[RoutedParts, list[int], int]:
     """Move rows out of over-full leaves; returns the parts, the rows of every leaf, and how many rows moved."""
     size_L = np.array(counts)
-    most = cap.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
+    most = leaf_limit.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
     if size_L.max(initial=0) <= most:
         return parts, list(counts), 0
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
     read = (files.read_table(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
     made = RoutedParts(list(parts.paths), list(parts.digests))
-    gone = cap.excess(read, size_L, np.full_like(size_L, most))
+    gone = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
     for number, rows in enumerate(gone):
         if len(rows):
             path = parts.paths[number]
-            table = cap.move(router, files.read_table(path), rows, room_L)
+            table = leaf_limit.move(router, files.read_table(path), rows, room_L)
             file = files.write_parquet(attempt.scratch / CAPPED, path.name, sliced(table), table.schema)
             made.paths[number], made.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     after = np.zeros_like(size_L)
@@ -211,7 +211,7 @@ def _gather(
 def _describe(spec: JobSpec, there: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
     """Write sizes, keywords and representative documents of every node of the tree that people look at."""
     scratch, shards = attempt.scratch / "described", there.manifest.shards
-    tree = ShownTree.of(load_router(model.local("router")))
+    tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", there.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
         without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)

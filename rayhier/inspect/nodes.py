@@ -13,7 +13,7 @@ import torch
 
 from rayhier.arrays import Floats, Ints
 from rayhier.index.describe import describe
-from rayhier.index.shown import ShownTree
+from rayhier.index.display import DisplayTree
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import place_all, route_all
@@ -69,7 +69,7 @@ class Inspection:
 
     def __init__(self, workdir: Location, now: Current, there: LeafMap, model: Model) -> None:
         self.workdir, self.now, self.there, self.model = workdir, now, there, model
-        self.tree = ShownTree.of(model.router)
+        self.tree = DisplayTree.of(model.router)
         self.levels = _nodes(self._table())
 
     @classmethod

@@ -20,7 +20,7 @@ class Encoded:
 
     vectors: Tensor
     """Vectors [n, m]."""
-    scores: Tensor | None = None
+    token_scores: Tensor | None = None
     """Scores [n, w] that the router's reader gives the texts' tokens, for routers that read tokens."""
 
     @classmethod
@@ -38,10 +38,10 @@ class Encoded:
 
     def __getitem__(self, rows: slice | Ints | Tensor) -> "Encoded":
         place = rows if isinstance(rows, slice) else torch.as_tensor(rows)
-        return Encoded(self.vectors[place], None if self.scores is None else self.scores[place])
+        return Encoded(self.vectors[place], None if self.token_scores is None else self.token_scores[place])
 
     def to(self, device: torch.device) -> "Encoded":
         """Copy to a device; float16 vectors become float32."""
         vectors = self.vectors.to(device)
-        scores = None if self.scores is None else self.scores.to(device)
-        return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, scores)
+        token_scores = None if self.token_scores is None else self.token_scores.to(device)
+        return Encoded(vectors.float() if vectors.dtype == torch.float16 else vectors, token_scores)

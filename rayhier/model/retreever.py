@@ -442,7 +442,7 @@ class RetreeverRouter(nn.Module):
 
     def nodes(self, encoded: Encoded) -> list[Tensor]:
         """Log-probabilities [N, 2^h] of the nodes of levels 1 to D."""
-        score_NS = self.splits(encoded.vectors) if encoded.scores is None else encoded.scores
+        score_NS = self.splits(encoded.vectors) if encoded.token_scores is None else encoded.token_scores
         return self.representations.tree.levels(score_NS)
 
     @torch.inference_mode()

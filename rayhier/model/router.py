@@ -30,7 +30,7 @@ class Router(Protocol):
 
     @property
     def reader(self) -> Reader | None:
-        """What scores the tokens of a text, for `Encoded.scores`; None where the router reads a text's vector."""
+        """What scores the tokens of a text, for `Encoded.token_scores`; None where the router reads a text's vector."""
 
     @property
     def device(self) -> torch.device:
@@ -116,7 +116,7 @@ def place_all(router: Router, encoded: Encoded, count: int) -> tuple[Tensor, Ten
 def _batched(
     router: Router, way: Callable[[Encoded, int], tuple[Tensor, Tensor]], encoded: Encoded, count: int, width: int
 ) -> tuple[Tensor, Tensor]:
-    if router.reader is not None and encoded.scores is None:
+    if router.reader is not None and encoded.token_scores is None:
         raise ValueError(UNREAD)
     rows = max(1, min(8192, FLOATS_AT_ONCE // width))
     parts = [

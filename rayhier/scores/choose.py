@@ -13,7 +13,7 @@ from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids, held_queries
 from rayhier.dataset.queries import load_queries
-from rayhier.dataset.ranking import at
+from rayhier.dataset.ranking import take
 from rayhier.spec import InputError
 from rayhier.spec.cross_encoder import ScoresSpec
 from rayhier.storage import columns
@@ -131,7 +131,7 @@ def _of_queries(files: Sequence[str], count: int, draw: str, query_QM: Floats, v
         file_QK = np.concatenate([file_QK, np.full(own_QN.shape, number)], axis=1)
         row_QK = np.concatenate([row_QK, np.broadcast_to(np.arange(own_QN.shape[1]), own_QN.shape)], axis=1)
         best_QK = np.argsort(-key_QK, axis=1, kind="stable")[:, :count]
-        key_QK, file_QK, row_QK = at(key_QK, best_QK), at(file_QK, best_QK), at(row_QK, best_QK)
+        key_QK, file_QK, row_QK = take(key_QK, best_QK), take(file_QK, best_QK), take(row_QK, best_QK)
     for number, name in enumerate(files):
         query_P, place_P = np.nonzero(file_QK == number)
         yield Chosen(name, query_P, row_QK[query_P, place_P])

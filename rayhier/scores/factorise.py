@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.scores.fits import Matching
+from rayhier.scores.estimators import Matching
 from rayhier.spec.cross_encoder import FactorsSpec
 
 SHRINK = 0.5

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.torch import load_file, save_file
 
 from rayhier.arrays import Floats, Ints, Values
+from rayhier.scores.estimators import Matching
 from rayhier.scores.factorise import Inductive, mapped
-from rayhier.scores.fits import Matching
 from rayhier.spec import InputError
 from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mode", help="dense, bm25 or hybrid: what orders results (default: the spec's)")
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
     given = parser.parse_args(arguments)
-    from rayhier.scores.spending import ScorerError
+    from rayhier.scores.call_budget import ScorerError
 
     try:
         from rayhier.corpus.check import encodes

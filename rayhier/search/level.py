@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Ranking, at, by_name
+from rayhier.dataset.ranking import ID, Ranking, by_name, take
 from rayhier.search.flat import flat
 from rayhier.search.level_similarity import LevelQuery, LevelSimilarity
 from rayhier.search.scan import LeafScan, RankedRows
@@ -155,7 +155,7 @@ class LevelScan:
             fetch *= 2  # several rows belong to one result
         listed = rows.first(place_QT.shape[1])
         order_QT, gone_QT = leading(listed.score_QT, place_QT, by_name(documents[ID]), results)
-        listed, place_QT = listed.at(order_QT).without(gone_QT), np.where(gone_QT, -1, at(place_QT, order_QT))
+        listed, place_QT = listed.take(order_QT).without(gone_QT), np.where(gone_QT, -1, take(place_QT, order_QT))
         again_QT = None if query.again_QX is None else self._again(query.again_QX, listed)
         compared = sum(self._compared(number, mask_N) for number, mask_N in masks.items())
         return Shortlist(listed.score_QT, place_QT, documents, compared, again_QT)
@@ -219,7 +219,9 @@ def _mapped(
     """Map what a shard's rows in a range of leaves are compared by; made once, and cached by its files' checksums."""
     files = f"{shard.file.sha256} {beside.file.sha256} {beside.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {similarity} {files} {leaves}"
-    lease = cache.made("levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit)
+    lease = cache.get_or_build(
+        "levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit
+    )
     level_NK, row_N = (np.load(lease.folder / f"{name}.npy", mmap_mode="r") for name in ("level", "rows"))
     again = (
         None

@@ -44,7 +44,7 @@ class LevelSimilarity:
 
         InputError where the router reads tokens and only vectors are known.
         """
-        if router.reader is not None and encoded.scores is None:
+        if router.reader is not None and encoded.token_scores is None:
             raise InputError(f"vector: {UNREAD}")
         stored_QL = router.leaves(encoded)
         again_QX = encoded.numpy if self.again == "vectors" else None

@@ -15,7 +15,7 @@ import numpy as np
 from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.library import faiss
 from rayhier.dataset.documents import Copies
-from rayhier.dataset.ranking import at, once
+from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs
 
 COUNTED = 4_000_000
@@ -147,7 +147,7 @@ class LeafLists:
         if list_QB.shape[1] > len(self.sizes):
             # faiss takes no more columns than lists: put the lists that exist first.
             order_QB = np.argsort(list_QB < 0, axis=1, kind="stable")[:, : len(self.sizes)]
-            list_QB = at(list_QB, order_QB)
+            list_QB = take(list_QB, order_QB)
         if self._chosen is not None:
             list_QB = np.where(self.sizes[list_QB] == 0, -1, list_QB)  # -1 reads the last size, and stays
         queries = np.ascontiguousarray(query_QM, dtype=np.float32)

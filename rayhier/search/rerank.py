@@ -1,8 +1,8 @@
 """Re-rank what a search found with a cross-encoder, within a budget of calls a query.
 
 The search's pool of documents is what may be read, in its order; the base is the inner product of the query's and the
-documents' vectors. `rnr` reads the best, `axn` and `adacur` spend the calls in rounds (see scores.fits and
-scores.spending).
+documents' vectors. `rnr` reads the best, `axn` and `adacur` spend the calls in rounds (see scores.estimators and
+scores.call_budget).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -16,9 +16,9 @@ from rayhier.arrays import Floats, Values
 from rayhier.dataset.documents import document_texts
 from rayhier.dataset.holdout import hash_ids
 from rayhier.dataset.ranking import Ranking
+from rayhier.scores.call_budget import Asked, ScorerError, Spending, Spent, checked, run_sync, within
+from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factors import Factors
-from rayhier.scores.fits import Beside, Fit, Fixed, LeastSquares, Matching, Ridge
-from rayhier.scores.spending import Asked, ScorerError, Spending, Spent, checked, driven, within
 from rayhier.search.bm25 import IndexedWords
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AdacurRerank, AxnRerank, Rnr
@@ -82,7 +82,7 @@ class Reranker:
         outside the pool follow as they were found. `budget` overrides the spec's. ScorerError where the cross-encoder
         fails, or takes longer than `seconds` for a round.
         """
-        return driven(self.asking(texts, query_QM, found, k, budget), lambda pairs: self.score(*pairs))
+        return run_sync(self.asking(texts, query_QM, found, k, budget), lambda pairs: self.score(*pairs))
 
     def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
         """Scores [n] of pairs; ScorerError where the cross-encoder fails or takes too long."""
@@ -152,7 +152,7 @@ class Reranker:
             case AdacurRerank():
                 if self.anchors is None:
                     raise ValueError("adacur: got no anchors; allowed: a re-ranker opened with scores of all documents")
-                return Beside(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
+                return PlusBase(LeastSquares(self.anchors.vectors(ids)), self.base_weight * base_P)
         prior_P, matching = first_P if self.spec.first == "both" else base_P, Matching(0.0, 1.0)
         if (factors := self.factors) is not None:
             rows = factors.rows(ids)
@@ -162,7 +162,7 @@ class Reranker:
         if self.spec.fit == "ridge":
             return Ridge(prior_P, vector_PM, self.spec.mu)
         fit = LeastSquares(vector_PM, query_M.astype(np.float64), self.spec.lam, matching)
-        return Beside(fit, self.base_weight * base_P)
+        return PlusBase(fit, self.base_weight * base_P)
 
 
 def below(score_P: Values, calls: int) -> Values:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Ranking, at, by_name, once, padded, repeated
+from rayhier.dataset.ranking import ID, Ranking, by_name, once, padded, repeated, take
 from rayhier.search import codecs
 from rayhier.search.lists import Places
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
@@ -145,9 +145,9 @@ class LeafScan:
             result_QT[query_A, place_A] = before + (row_A if copies is None else copies.result_N[row_A])
             before += segment.lists.rows
         order_QT = np.argsort(-score_QT, axis=1, kind="stable")
-        dropped_QT = repeated(at(result_QT, order_QT))
-        exact = RankedRows(score_QT, rows.segment_QT, rows.row_QT).at(order_QT).without(dropped_QT)
-        return exact.at(np.argsort(dropped_QT, axis=1, kind="stable"))
+        dropped_QT = repeated(take(result_QT, order_QT))
+        exact = RankedRows(score_QT, rows.segment_QT, rows.row_QT).take(order_QT).without(dropped_QT)
+        return exact.take(np.argsort(dropped_QT, axis=1, kind="stable"))
 
     def documents(self) -> Iterator[tuple[int, Ints, pa.Table]]:
         """Documents whose first leaf is here, each once, by segment: its number, their rows [n], and their texts.
@@ -175,7 +175,7 @@ class LeafScan:
             number_N = by_name(table[ID])
             # The appended number is the one that row -1 looks up.
             order = np.lexsort((np.append(number_N, len(number_N))[place_QT], -some.score_QT), axis=1)
-            score_QK, place_QK = once(at(some.score_QT, order), at(place_QT, order), number_N, k)
+            score_QK, place_QK = once(take(some.score_QT, order), take(place_QT, order), number_N, k)
             # A result may lie in several segments.
             if not (_lacks(place_QK, k) & (many_Q > taken)).any():
                 return score_QK, place_QK, table, place_QT
@@ -237,7 +237,7 @@ class RankedRows:
             np.concatenate([getattr(part, name) for part in parts], axis=1)
             for name in ("score_QT", "segment_QT", "row_QT")
         )
-        return cls(score_QT, segment_QT, row_QT).at(np.argsort(-score_QT, axis=1, kind="stable"))
+        return cls(score_QT, segment_QT, row_QT).take(np.argsort(-score_QT, axis=1, kind="stable"))
 
     def among(self, q: int, ask_A: Ints) -> "RankedRows":
         """Spread these rows, of the queries `ask_A`, over all q queries; the others have none."""
@@ -249,9 +249,9 @@ class RankedRows:
         )
         return every
 
-    def at(self, place_QK: Ints) -> "RankedRows":
+    def take(self, place_QK: Ints) -> "RankedRows":
         """Rows at the given places [q, k]."""
-        return RankedRows(at(self.score_QT, place_QK), at(self.segment_QT, place_QK), at(self.row_QT, place_QK))
+        return RankedRows(take(self.score_QT, place_QK), take(self.segment_QT, place_QK), take(self.row_QT, place_QK))
 
     def first(self, count: int) -> "RankedRows":
         """The first `count` rows of every query."""

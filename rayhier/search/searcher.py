@@ -10,7 +10,7 @@ import numpy as np
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.ranking import Ranking, padded, stacked
 from rayhier.model.encoded import Encoded
-from rayhier.scores.spending import driven as run_sync
+from rayhier.scores.call_budget import run_sync
 from rayhier.search.answer import Answer, answers
 from rayhier.search.index import reading_leaf_map
 from rayhier.search.model import Model

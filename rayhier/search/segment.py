@@ -156,7 +156,9 @@ class MappedSegment:
         """
         void_V = leaf_map.void(shard)
         made_of = f"mapped {FORMAT} {codec} {shard.file.sha256} {void_V.tolist()}"
-        return cls(cache.made("lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec), limit))
+        return cls(
+            cache.get_or_build("lists", made_of, lambda place: _write(place, leaf_map.read(shard), codec), limit)
+        )
 
     @property
     def folder(self) -> Path:

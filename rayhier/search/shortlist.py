@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.ranking import ID, Ranking, at, by_name, compact, joined, once, ordered, repeated
+from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, once, ordered, repeated, take
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,17 @@ class Shortlist:
         documents, row_QF = joined([(part.documents, part.row_QT) for part in parts])
         score_QF = np.concatenate([part.score_QT for part in parts], axis=1)
         place_QT, gone_QT = leading(score_QF, row_QF, by_name(documents[ID]), results)
-        score_QT = np.where(gone_QT, -np.inf, at(score_QF, place_QT))
-        row_QT = np.where(gone_QT, -1, at(row_QF, place_QT))
+        score_QT = np.where(gone_QT, -np.inf, take(score_QF, place_QT))
+        row_QT = np.where(gone_QT, -1, take(row_QF, place_QT))
         again = [part.again_QT for part in parts if part.again_QT is not None]
-        again_QT = np.where(gone_QT, -np.inf, at(np.concatenate(again, axis=1), place_QT)) if again else None
+        again_QT = np.where(gone_QT, -np.inf, take(np.concatenate(again, axis=1), place_QT)) if again else None
         return cls(score_QT, row_QT, documents, sum(part.compared for part in parts), again_QT)
 
     def finished(self, k: int) -> Ranking:
         """The best k results, each by its best row, ties by id."""
         score_QT, number_N = self.score_QT if self.again_QT is None else self.again_QT, by_name(self.documents[ID])
         order_QT = ordered(score_QT, self.row_QT, number_N)
-        best = once(at(score_QT, order_QT), at(self.row_QT, order_QT), number_N, k)
+        best = once(take(score_QT, order_QT), take(self.row_QT, order_QT), number_N, k)
         zero_Q = np.zeros(len(self.row_QT), dtype=np.int64)
         return Ranking(*compact(*best, self.documents), zero_Q + self.compared, self.scored, zero_Q)
 
@@ -67,7 +67,7 @@ def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tup
     (array([[1, 3, 2]]), array([[False, False, False]]))
     """
     order_QF = ordered(score_QF, row_QF, number_N)
-    result_QF = np.append(number_N, -1)[at(row_QF, order_QF)]
+    result_QF = np.append(number_N, -1)[take(row_QF, order_QF)]
     new_QF = (result_QF >= 0) & ~repeated(result_QF)
     kept_QF = (result_QF >= 0) & (np.cumsum(new_QF, axis=1) - new_QF < results)
     most = int(kept_QF.sum(axis=1).max(initial=0))

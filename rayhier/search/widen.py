@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayhier.arrays import Bools, Ints
-from rayhier.dataset.ranking import Ranking, at, compact, padded, repeated
+from rayhier.dataset.ranking import Ranking, compact, padded, repeated, take
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Widening:
         self.beam = self.wider
         every_AB = np.concatenate([self.leaves, leaves_AB], axis=1)
         every_AB = np.where(repeated(every_AB), -1, every_AB)
-        every_AB = at(every_AB, np.argsort(every_AB < 0, axis=1, kind="stable"))
+        every_AB = take(every_AB, np.argsort(every_AB < 0, axis=1, kind="stable"))
         every_AB = every_AB[:, : int((every_AB >= 0).sum(axis=1).max(initial=0))]
         self.leaves_QB = padded(self.leaves_QB, every_AB.shape[1], -1)
         self.leaves_QB[self.asked_A, : every_AB.shape[1]] = every_AB

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from rayhier.spec.section import Section
+from rayhier.spec.base import Section
 
 
 class CpuWorkers(Section):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rayhier.spec.section import Section
+from rayhier.spec.base import Section
 
 Text = Annotated[str, Field(min_length=1)]
 FieldType = Literal["int", "float", "string", "bool"]

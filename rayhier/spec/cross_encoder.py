@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.encoder import Device, Precision
-from rayhier.spec.section import Rate, Section, Weight
 
 Head = Literal["cls", "emb"]
 Count = Annotated[int, Field(ge=1, le=100_000)]

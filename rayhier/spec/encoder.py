@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rayhier.spec.section import Section
+from rayhier.spec.base import Section
 
 Similarity = Literal["cosine", "dot"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from rayhier.spec.section import Section
+from rayhier.spec.base import Section
 
 MeasureName = Annotated[str, Field(pattern=r"^(nDCG|RR|AP|P|R|Success)@[1-9][0-9]{0,3}$")]
 Fraction = Annotated[float, Field(gt=0, le=1)]

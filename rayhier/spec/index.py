@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rayhier.spec.section import Section
+from rayhier.spec.base import Section
 
 
 class IndexSpec(Section):

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from rayhier.spec.base import Section
 from rayhier.spec.cluster import ClusterSpec
 from rayhier.spec.corpus import CorpusSpec
 from rayhier.spec.cross_encoder import CrossEncoderSpec, FactorsSpec, ScoresSpec
@@ -16,7 +17,6 @@ from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, HceRouting, LearnedIvfRouting, RetreeverRouting, RouterSpec
 from rayhier.spec.router.tree import TreeSpec
 from rayhier.spec.search import AdacurRerank, AxnRerank, MassBeam, SearchSpec
-from rayhier.spec.section import Section
 from rayhier.spec.train import ContrastTraining, HceTraining, RetreeverTraining, TrainSpec
 from rayhier.spec.train.retreever import STARTS
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from rayhier.spec.base import UnusedKeysError
 from rayhier.spec.errors import InputError
 from rayhier.spec.job import JobSpec, with_partner
-from rayhier.spec.section import UnusedKeysError
 
 MAX_BYTES = 1_000_000
 """Largest spec file."""

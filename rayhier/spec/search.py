@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
-from rayhier.spec.section import Section, UnusedKeysError
+from rayhier.spec.base import Section, UnusedKeysError
 
 ROWS_A_RESULT = 10
 """Rows that the leaves of an automatic beam hold for each result."""

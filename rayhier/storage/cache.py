@@ -58,7 +58,7 @@ class Lease:
         return _stamps(self.folder) == self._files
 
 
-def made(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
+def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
     """Lease the folder that `fill` wrote for the key `made_of`, filled now if needed.
 
     A folder with a file that is missing or is not as it was filled is filled again as a whole. After a folder is

@@ -285,7 +285,7 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
             return LeafMap(root, made)
 
 
-def again(root: Location, version: int) -> LeafMap:
+def republish(root: Location, version: int) -> LeafMap:
     """Publish an older version as the newest (rollback). The present newest is not read, so it may be damaged."""
     while True:
         older, there = LeafMap.open(root, version).manifest, versions(root)

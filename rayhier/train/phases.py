@@ -30,7 +30,7 @@ from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
 from rayhier.train.hce.pseudo import pseudo_pairs
 from rayhier.train.hce.whiten import start_whitened
-from rayhier.train.learned_ivf.teacher import build_teacher
+from rayhier.train.learned_ivf.router_phase import build_router_phase
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.dev import SizesMeasure
 from rayhier.train.retreever.grow import grow
@@ -69,9 +69,9 @@ def train(
 
     def learned_ivf(trained: EncoderPhase, router: LearnedIvfRouting) -> TrainedRouter:
         dev_P2 = judged_pairs(dev, documents).pair_P2
-        teacher = build_teacher(spec, router, trained, examples, dev_P2, sampled=material.sampled)
-        run("router", teacher)
-        return teacher.router
+        router_phase = build_router_phase(spec, router, trained, examples, dev_P2, sampled=material.sampled)
+        run("router", router_phase)
+        return router_phase.router
 
     match spec.train, spec.router:
         case EhiTraining() as training, EhiRouting() as router:

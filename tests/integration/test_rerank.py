@@ -94,10 +94,10 @@ def test_a_run_on_ray_re_ranks_what_it_searches_and_serves(
     assert [hit.estimated for hit in answer.hits] == [False] * 12 + [True] * (len(answer.hits) - 12)
     read = [hit for hit in answer.hits if not hit.estimated]
     found = scorer([question] * 12, [f"{hit.title} {hit.text}".strip() for hit in read])
-    beside = Settings.read(published).beside
+    base_weight = Settings.read(published).beside
     (plain,) = searcher.search([question], k=240, budget=0)
     base = {hit.id: hit.score for hit in plain.hits}
-    expected = [score + beside * base[hit.id] for hit, score in zip(read, found, strict=True)]
+    expected = [score + base_weight * base[hit.id] for hit, score in zip(read, found, strict=True)]
     np.testing.assert_allclose([hit.score for hit in read], expected, atol=1e-4)
     assert [hit.score for hit in answer.hits] == sorted((hit.score for hit in answer.hits), reverse=True)
     assert shell.main([str(work), question, "-k", "15"]) == 0

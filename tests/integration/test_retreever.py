@@ -250,13 +250,13 @@ BESIDE = {
 }
 
 
-def spoil(work: Path, how: str) -> None:
+def spoil(work: Path, damage: str) -> None:
     """Spoil the sidecar of an index's last shard."""
     there = leaf_map_of(work)
     *others, shard = there.manifest.shards
     beside = shard.sidecars["nodes"]
     path = there.root / beside.file.name
-    match how:
+    match damage:
         case "changed":
             data = bytearray(path.read_bytes())
             data[len(data) // 2] ^= 1
@@ -264,15 +264,15 @@ def spoil(work: Path, how: str) -> None:
         case "missing":
             path.unlink()
         case _:
-            made = {} if how == "none" else {"nodes": beside.model_copy(update={"maker": "0123456789ab"})}
+            made = {} if damage == "none" else {"nodes": beside.model_copy(update={"maker": "0123456789ab"})}
             forged = [*others, shard.model_copy(update={"sidecars": made})]
             manifest = there.manifest.model_copy(update={"shards": forged})
             files.replace(there.root / "manifests" / "v000001.json", seal(manifest.model_dump(mode="json")))
 
 
-@pytest.mark.parametrize("how", BESIDE)
+@pytest.mark.parametrize("damage", BESIDE)
 def test_a_spoilt_sidecar_is_named(
-    how: str,
+    damage: str,
     tree: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -283,7 +283,7 @@ def test_a_spoilt_sidecar_is_named(
     here("evaluate")
     monkeypatch.setenv("RAYHIER_CACHE", str(tmp_path / "cache"))
     work = shutil.copytree(tree / "work", tmp_path / "work")
-    spoil(work, how)
+    spoil(work, damage)
 
     def refused(command: Callable[[list[str]], int], *given: object) -> str:
         assert command([str(one) for one in given]) == 2
@@ -293,15 +293,15 @@ def test_a_spoilt_sidecar_is_named(
     said = [
         refused(search.main, work, "oak"),
         refused(run.main, tree / "spec.yaml", "--stage", "evaluate", "--set", f"workdir={work}"),
-        *([] if how == "none" else [refused(index.main, "verify", work)]),
+        *([] if damage == "none" else [refused(index.main, "verify", work)]),
     ]
     assert not list(work.glob("evaluate/*/record.json"))
     version, _, ranges = check(ServeArgs(workdir=str(work), shard_groups=2))
     with pytest.raises(InputError) as caught:
         ShardGroup(version, ranges[1])
     for line in (*said, str(caught.value)):
-        assert re.search(BESIDE[how], line)
-    unread = r"nodes\.parquet: cannot be read: " if how in ("changed", "missing") else BESIDE[how]
+        assert re.search(BESIDE[damage], line)
+    unread = r"nodes\.parquet: cannot be read: " if damage in ("changed", "missing") else BESIDE[damage]
     assert re.search(unread, refused(inspect.main, work, "--document", "d0"))
 
 

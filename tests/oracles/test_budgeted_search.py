@@ -6,8 +6,8 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.scores.fits import Fixed, LeastSquares, Matching, Ridge, Tour
-from rayhier.scores.spending import Asked, Spending
+from rayhier.scores.call_budget import Asked, Spending
+from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge, Tour
 
 SEEDS = st.integers(0, 10_000)
 

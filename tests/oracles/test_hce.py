@@ -197,7 +197,7 @@ def test_siblings_lie_below_the_same_node_and_answer_nothing(levels):
     for epoch in range(3):
         next(hce.steps(epoch))
         found = hce.below[0].siblings(answers[:, 0], answers[:, 1], hce.pairs.known, 6)
-        node = hce.planted.path_NT[:, levels - 1].numpy() if levels else np.zeros(200, np.int64)
+        node = hce.training_tree.path_NT[:, levels - 1].numpy() if levels else np.zeros(200, np.int64)
         for (query, row), own in zip(answers.tolist(), found.tolist(), strict=True):
             own = [one for one in own if one >= 0]
             seen += len(own)

@@ -12,7 +12,7 @@ from rayhier.model.router import load_router, save_router
 from rayhier.model.spill import CANDIDATES, WEIGHT
 from rayhier.spec import JobSpec
 from rayhier.storage import schemas
-from rayhier.train.learned_ivf.settle import make_router, settle
+from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 N, M = 500, 12
 IDS = [f"d{row:03d}" for row in range(N)]

@@ -17,7 +17,14 @@ FORKED.set_forkserver_preload(
     ["rayhier", "torch.distributed", "torch._dynamo", "safetensors.torch"]
     + [
         f"rayhier.train.{name}"
-        for name in ("contrast.contrast", "learned_ivf.teacher", "tower", "ehi.joint", "hce.hce", "retreever.matching")
+        for name in (
+            "contrast.contrast",
+            "learned_ivf.router_phase",
+            "tower",
+            "ehi.joint",
+            "hce.hce",
+            "retreever.matching",
+        )
     ]
 )
 """What each worker would import for seconds is imported once, by the process that they are forks of."""
@@ -147,13 +154,13 @@ def tree(micro_batch, settings):
     return loop
 
 
-def teacher(micro_batch):
-    """The teacher after a contrast of two epochs, over a flat screened router; every worker has its own draws."""
+def router_phase(micro_batch):
+    """The router after a contrast of two epochs, over a flat screened router; every worker has its own draws."""
     return taught(micro_batch, {"type": "learned_ivf", "branching": 9, "screen": 3})
 
 
 def tall(micro_batch):
-    """The teacher over a tree of two levels, without a screen."""
+    """The router over a tree of two levels, without a screen."""
     return taught(micro_batch, {"type": "learned_ivf", "branching": 3, "height": 2})
 
 
@@ -161,7 +168,7 @@ def taught(micro_batch, router):
     import numpy as np
 
     from rayhier.train.contrast.contrast import Contrast
-    from rayhier.train.learned_ivf.teacher import build_teacher
+    from rayhier.train.learned_ivf.router_phase import build_router_phase
 
     examples, asked = problem(), spec(micro_batch, router)
     before = Contrast(tower(examples), examples, asked.train, 0, first_number)
@@ -169,7 +176,7 @@ def taught(micro_batch, router):
     while not first.ended:
         first.run_epoch()
     first.restore_best()
-    made = build_teacher(asked, asked.router, before, examples, np.stack([np.arange(5)] * 2, axis=1))
+    made = build_router_phase(asked, asked.router, before, examples, np.stack([np.arange(5)] * 2, axis=1))
     loop = begin(made)
     made.step(np.arange(ROWS))
     return loop
@@ -307,7 +314,8 @@ def run(kind: str, folder: Path, size: int, micro_batch: int | None = None) -> l
 
 
 @pytest.fixture(
-    scope="module", params=["joint", "contrast", "hce", "paper", "variation", "cosine", "reading", "teacher", "tall"]
+    scope="module",
+    params=["joint", "contrast", "hce", "paper", "variation", "cosine", "reading", "router_phase", "tall"],
 )
 def alone(request, tmp_path_factory):
     """A kind of training, and what one process makes of it."""
@@ -319,7 +327,7 @@ def test_workers_together_are_one(alone, tmp_path, size, micro_batch):
     kind, one = alone
     together = run(kind, tmp_path / "together", size, micro_batch)
     for name, wanted in one.items():
-        if name.startswith("gradient.") and kind not in ("teacher", "tall", "variation", "reading"):
+        if name.startswith("gradient.") and kind not in ("router_phase", "tall", "variation", "reading"):
             assert wanted.abs().max() > 0
         if not name.startswith("history."):
             for found in together:

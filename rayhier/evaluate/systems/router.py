@@ -7,7 +7,7 @@ from rayhier.evaluate.curve import System, beams
 from rayhier.evaluate.part import ROUTER, Part
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import Router, route_all
-from rayhier.scores.spending import driven as run_sync
+from rayhier.scores.call_budget import run_sync
 from rayhier.search.model import Model
 from rayhier.search.request import Request, Rules
 from rayhier.search.retrieve import Reply, Retriever, Scan, Work

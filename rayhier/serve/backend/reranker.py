@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rayhier.arrays import Floats
-from rayhier.scores.spending import ScorerError, checked
+from rayhier.scores.call_budget import ScorerError, checked
 from rayhier.search.retrieve import Reply, Score, Work
 from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import LostError

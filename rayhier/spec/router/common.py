@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import Literal, Self
 
-from rayhier.spec.section import Section
+from rayhier.spec.base import Section
 
 Reads = Literal["vectors", "tokens"]
 """Part of an encoded text that routing needs: its vector only, or its vector and its tokens' vectors."""
@@ -41,7 +41,7 @@ class Routing(Section):
         """Phases in which only the router trains, name -> epochs: none, it trains together with the encoder."""
         return {}
 
-    def lessons(self, queries: int, documents: int) -> int:  # noqa: ARG002  some routers are taught by both
+    def targets(self, queries: int, documents: int) -> int:  # noqa: ARG002  some routers are taught by both
         """Number of texts that teach the router after the encoder has trained: none."""
         return 0
 

@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.router.tree import TreeSpec
-from rayhier.spec.section import Rate, Section, Weight
 
 FEWEST_SCREENED = 256
 """Least leaves where an automatic `screen` is used."""
@@ -86,7 +86,7 @@ class LearnedIvfRouting(TreeSpec):
         """Phases in which only the router trains, name -> epochs; 0 without judged queries (docs/LOG.md)."""
         return {"router": self.teaching.epochs if supervised else 0}
 
-    def lessons(self, queries: int, documents: int) -> int:
+    def targets(self, queries: int, documents: int) -> int:
         """Number of texts that teach the router, about, with `queries` judged queries."""
         return queries + min(documents, self.teaching.most, DOCUMENTS_A_QUERY * queries)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rayhier.spec.section import Rate, Section, Weight
+from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.train.generated import GeneratedSpec
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rayhier.spec.section import Rate, Section, Weight
+from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.train.common import Mining, Training
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rayhier.spec.section import Section
+from rayhier.spec.base import Section
 
 
 class PairFile(Section):

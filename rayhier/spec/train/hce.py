@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rayhier.spec.base import Section, Weight
 from rayhier.spec.errors import InputError
-from rayhier.spec.section import Section, Weight
 from rayhier.spec.train.common import InfoNce
 from rayhier.spec.train.generated import GeneratedSpec
 from rayhier.spec.train.pseudo_queries import PseudoQueries

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from rayhier.spec.base import Rate, Weight
 from rayhier.spec.router.retreever import Splits
-from rayhier.spec.section import Rate, Weight
 from rayhier.spec.train.common import MEASUREMENTS, Training
 from rayhier.spec.train.contrast import ContrastTraining
 

@@ -38,10 +38,10 @@ class Rerank:
         score_QK[self.asked_X, self.place_X] = read(self.pairs)
         return score_QK
 
-    def measured(self, score_QK: Floats, beside: float = 0.0) -> float:
-        """NDCG@10 of the order by scores [q, k], plus `beside` times the base score."""
+    def measured(self, score_QK: Floats, base_weight: float = 0.0) -> float:
+        """NDCG@10 of the order by scores [q, k], plus `base_weight` times the base score."""
         total_QK = np.where(
-            np.isfinite(score_QK), score_QK + beside * np.nan_to_num(self.base.score_QK, neginf=0), -np.inf
+            np.isfinite(score_QK), score_QK + base_weight * np.nan_to_num(self.base.score_QK, neginf=0), -np.inf
         )
         order_QK = np.argsort(-total_QK, axis=1, kind="stable")
         ranked = Ranking(

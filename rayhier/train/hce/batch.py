@@ -8,7 +8,7 @@ from torch import Tensor
 from rayhier.arrays import Ints
 from rayhier.train.caching import Ask
 from rayhier.train.contrast.batch import PairBatch
-from rayhier.train.hce.planted import Planted
+from rayhier.train.hce.training_tree import TrainingTree
 
 
 class TreeBatch:
@@ -20,7 +20,7 @@ class TreeBatch:
     def __init__(
         self,
         pairs: PairBatch,
-        planted: Planted,
+        training_tree: TrainingTree,
         sibling_TNS: Sequence[Ints],
         hierarchy: float,
         weight: float = 1.0,
@@ -32,7 +32,7 @@ class TreeBatch:
         `hierarchy` weighs the cross-entropy among siblings of nodes, `weight` all of the loss; with `both`, documents
         pick their queries too.
         """
-        self.pairs, self.planted, self.both = pairs, planted, both
+        self.pairs, self.training_tree, self.both = pairs, training_tree, both
         self.hierarchy, self.weight = hierarchy, weight
         self.sibling_TNS = [own_NS[pairs.own] for own_NS in sibling_TNS]
 
@@ -50,9 +50,11 @@ class TreeBatch:
             total = total + self.pairs.queries_pick(query_NM, column_CM, scores(query_NM, sibling_XM, sibling_NS))
             if self.both:
                 total = total + self.pairs.documents_pick(column_CM, query_QM)
-        if self.hierarchy and len(self.planted.hierarchy):
-            path_NT = self.planted.path_NT[self.pairs.document_N[self.pairs.own]].to(query_NM.device)
-            total = total + self.hierarchy * self.planted.hierarchy.loss(query_NM, path_NT, self.pairs.temperature)
+        if self.hierarchy and len(self.training_tree.hierarchy):
+            path_NT = self.training_tree.path_NT[self.pairs.document_N[self.pairs.own]].to(query_NM.device)
+            total = total + self.hierarchy * self.training_tree.hierarchy.loss(
+                query_NM, path_NT, self.pairs.temperature
+            )
         return self.weight * total / len(self.pairs.query_N)
 
     def _gathered(self, query_NM: Tensor, own_CM: Tensor) -> tuple[Tensor, Tensor]:

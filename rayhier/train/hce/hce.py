@@ -15,8 +15,8 @@ from rayhier.train.encoder import Draw, EncoderPhase, Measure
 from rayhier.train.examples import Examples, batches
 from rayhier.train.group import WorkerGroup
 from rayhier.train.hce.batch import TreeBatch
-from rayhier.train.hce.planted import Planted
 from rayhier.train.hce.pseudo import PseudoPairs, own_answers
+from rayhier.train.hce.training_tree import TrainingTree
 from rayhier.train.loop import Descent, Learner
 from rayhier.train.tower import Tower
 
@@ -44,7 +44,7 @@ class Hce(EncoderPhase):
         units = len(examples.pair_P2) if self.judged or pseudo is None else len(pseudo.rows)
         super().__init__(tower, examples, spec, spec.passes(units), seed, measure, learner)
         self.own = own_answers(n, examples.copies)
-        self.planted = Planted(learner, self.hierarchy, counts, n)
+        self.training_tree = TrainingTree(learner, self.hierarchy, counts, n)
 
     @property
     def patience(self) -> int | None:
@@ -55,14 +55,14 @@ class Hce(EncoderPhase):
     def levels(self) -> list[int]:
         """Level whose nodes siblings lie below, for each term of the contrast: one, or one a level below M (Eq. 7)."""
         lowest = len(self.hierarchy)
-        return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.planted.counts) + 1))
+        return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
     def steps(self, epoch: int) -> Iterator[Draw]:
         """Steps of a pass over the judged pairs, or where there are none over the documents with pseudo-queries."""
-        if not self.planted.version:
+        if not self.training_tree.version:
             self.plant()
         generator = np.random.default_rng([self.seed, epoch, 2])
-        self.below = [self.planted.below(level, generator) for level in self.levels]
+        self.below = [self.training_tree.below(level, generator) for level in self.levels]
         return self.pairs.steps(epoch, self.search) if self.judged else self._pseudo_steps(epoch)
 
     def _pseudo_steps(self, epoch: int) -> Iterator[Draw]:
@@ -106,20 +106,20 @@ class Hce(EncoderPhase):
         siblings = [below.siblings(pairs.query_N, pairs.document_N, pairs.known, spec.siblings) for below in self.below]
         paper = spec.form == "paper"
         hierarchy, both = (1.0, True) if paper else (spec.hierarchy, spec.directions == "both")
-        return TreeBatch(pairs, self.planted, siblings, hierarchy, weight, both=both)
+        return TreeBatch(pairs, self.training_tree, siblings, hierarchy, weight, both=both)
 
     def measure(self) -> dict[str, float]:
         """Dev measures of an exact search; then the tree is grown, the first time and where it is due."""
         before = self.learner.kept["top"]
         measures = super().measure()
         recluster, improved = self.spec.tree.recluster, self.learner.kept["top"] is not before
-        if not self.planted.version or recluster == "every" or (recluster == "improved" and improved):
+        if not self.training_tree.version or recluster == "every" or (recluster == "improved" and improved):
             self.plant()
         return measures
 
     def plant(self) -> None:
         """Grow the tree from the documents as they are encoded now."""
-        self.planted.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
+        self.training_tree.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
 
 
 def _some(row_D: Ints, count: int, generator: np.random.Generator) -> Ints:

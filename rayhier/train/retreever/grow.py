@@ -17,8 +17,8 @@ from rayhier.train.examples import Examples
 from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.adapter import Adapter
-from rayhier.train.retreever.asked import asking, reading, with_asked
 from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.retreever.document_queries import asking, reading, with_asked
 from rayhier.train.retreever.matching import AT_ONCE, Matching, Read, from_tower
 from rayhier.train.retreever.start import principal, sizes, start_at_directions, start_at_random, start_between_halves
 from rayhier.train.tower import Tower, encode_side

@@ -1,6 +1,6 @@
 """What the tests of changed leaf maps share: new documents, a compaction without Ray, and what a version holds."""
 
-from rayhier.index.compact import instead
+from rayhier.index.compact import replace_shards
 from rayhier.index.gather import VersionRows
 from rayhier.index.shards import ranges, write_shard
 from rayhier.model.encoded import Encoded
@@ -19,7 +19,7 @@ def batch(ids, seed=9):
 def compacted(root, shards=2):
     """Do what the Ray adapter does, without Ray."""
     base, made = gathered(root, shards)
-    return leaf_map.commit(root, instead(base.manifest, made))
+    return leaf_map.commit(root, replace_shards(base.manifest, made))
 
 
 def gathered(root, shards=2):

@@ -3,7 +3,7 @@
 import pytest
 
 from rayhier.index import change
-from rayhier.index.compact import instead
+from rayhier.index.compact import replace_shards
 from rayhier.index.shards import ranges, write_shard
 from rayhier.index.verify import verify
 from rayhier.spec import InputError
@@ -49,11 +49,11 @@ def test_what_lands_during_a_compaction_stays(made, first):
         shards.append(
             write_shard(made.root, f"data/late-{first}.parquet", tables, range(first, last), base.manifest.counts)
         )
-    after = leaf_map.commit(made.root, instead(base.manifest, shards))
+    after = leaf_map.commit(made.root, replace_shards(base.manifest, shards))
     assert content(after) == now
     verify(made.root)
     with pytest.raises(InputError, match=r"compact: version 4 \(compact\) no longer has all files of version"):
-        leaf_map.commit(made.root, instead(base.manifest, shards))
+        leaf_map.commit(made.root, replace_shards(base.manifest, shards))
 
 
 def test_what_a_rollback_removes_again_is_not_brought_back_by_a_compaction(made):
@@ -62,7 +62,7 @@ def test_what_a_rollback_removes_again_is_not_brought_back_by_a_compaction(made)
     base, shards = gathered(made.root)
     change.rollback(made.root, 2)
     with pytest.raises(InputError, match=r"compact: version 4 \(rollback\) no longer has all files of version"):
-        leaf_map.commit(made.root, instead(base.manifest, shards))
+        leaf_map.commit(made.root, replace_shards(base.manifest, shards))
     assert ("d007", 0) not in content(LeafMap.open(made.root))
     verify(made.root)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from rayhier.scores.estimators import Matching
 from rayhier.scores.factorise import (
     Inductive,
     Matrix,
@@ -14,7 +15,6 @@ from rayhier.scores.factorise import (
     residual_bias,
     transductive,
 )
-from rayhier.scores.fits import Matching
 from rayhier.spec.cross_encoder import FactorsSpec
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rayhier.scores.call_budget import ScorerError
 from rayhier.scores.factorise import Matrix, inductive, mapped
 from rayhier.scores.factors import CONFIG, ITEMS, Factors, Learned, save_maps
-from rayhier.scores.spending import ScorerError
 from rayhier.search.bm25 import IndexedWords
 from rayhier.search.rerank import Anchors, Reranker
 from rayhier.search.scan import LeafScan

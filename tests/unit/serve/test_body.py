@@ -64,8 +64,8 @@ def test_of_many_wrong_values_the_first_is_said(client):
     assert "vectors.0: " in error(client.post("/v1/search:batch", json={"vectors": [1, 2]}))[2]
 
 
-@pytest.mark.parametrize(("letters", "beside"), [(100, False), (40_000, True)])
-def test_large_bodies_are_parsed_beside_the_loop(client, monkeypatch, letters, beside):
+@pytest.mark.parametrize(("letters", "in_thread"), [(100, False), (40_000, True)])
+def test_large_bodies_are_parsed_in_a_thread(client, monkeypatch, letters, in_thread):
     parse, threads = module.parse, []
 
     def noting(body, most):
@@ -74,9 +74,9 @@ def test_large_bodies_are_parsed_beside_the_loop(client, monkeypatch, letters, b
 
     monkeypatch.setattr(module, "parse", noting)
     response = client.post("/v1/search", json={"query": "x" * letters})
-    assert response.status_code == (422 if beside else 200)
+    assert response.status_code == (422 if in_thread else 200)
     (thread,) = threads
-    assert thread.startswith("parse") is beside
+    assert thread.startswith("parse") is in_thread
 
 
 TYPES = {
@@ -121,9 +121,9 @@ def test_two_hundred_thousand_chunks_leave_others_their_turn():
             left -= 1
             return {"type": "http.request", "body": b"x", "more_body": left > 0}
 
-        left, beside = 200_000, asyncio.create_task(other())
+        left, running = 200_000, asyncio.create_task(other())
         body = await Receiver(RequestLimits())(SCOPE, receive)
-        beside.cancel()
+        running.cancel()
         assert body == b"x" * 200_000
         assert turns >= 100
 

@@ -41,7 +41,7 @@ class LateRouter:
         return near_NTL.masked_fill(mask_NT[:, :, None] == 0, -torch.inf).amax(dim=1)
 
     def route(self, encoded, beam):
-        log_p_NL, leaf_NL = encoded.scores.log_softmax(dim=1).sort(dim=1, descending=True)
+        log_p_NL, leaf_NL = encoded.token_scores.log_softmax(dim=1).sort(dim=1, descending=True)
         return leaf_NL[:, :beam], log_p_NL[:, :beam]
 
     place = route
@@ -88,7 +88,7 @@ def spec(tiny_model):
 
 def tokens_of(encoder, text):
     """Vectors of a text's tokens."""
-    return encoder.encode_for(lambda token_NTM, _: token_NTM, [text]).scores[0]
+    return encoder.encode_for(lambda token_NTM, _: token_NTM, [text]).token_scores[0]
 
 
 def by_hand(encoder, router, text):

@@ -80,7 +80,7 @@ def write(name):
 
 def make(name, limit=ROOM * 100):
     """Open a folder of a name; its lease."""
-    return cache.made("kind", name, write(name), limit)
+    return cache.get_or_build("kind", name, write(name), limit)
 
 
 def names(home):
@@ -96,7 +96,7 @@ def used(lease, when):
 
 def test_a_folder_is_made_once(monkeypatch):
     folder = make("a").folder
-    assert cache.made("kind", "a", pytest.fail).folder == folder
+    assert cache.get_or_build("kind", "a", pytest.fail).folder == folder
     assert make("b").folder != folder
 
 
@@ -147,7 +147,7 @@ def test_what_was_touched_is_read_once(monkeypatch):
     digest, read = cache.files.digest, []
     monkeypatch.setattr(cache.files, "digest", lambda path: read.append(path.name) or digest(path))
     for _ in range(3):
-        assert cache.made("kind", "a", pytest.fail).intact()
+        assert cache.get_or_build("kind", "a", pytest.fail).intact()
     assert read == ["data"]
 
 
@@ -179,7 +179,7 @@ def test_opening_again_counts_as_use(home):
 
 
 def test_another_kind_is_left_alone(home):
-    cache.made("other", "a", write("a")).release()
+    cache.get_or_build("other", "a", write("a")).release()
     make("b", 1)
     assert len(list((home / "other").iterdir())) == 1
 
@@ -206,7 +206,7 @@ def test_a_lease_holds_until_it_is_forgotten(home):
 
 
 def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
-    for when, name in enumerate((cache.made("kind", "x", write("x")).folder.name, ".gone.tmp", "z")):
+    for when, name in enumerate((cache.get_or_build("kind", "x", write("x")).folder.name, ".gone.tmp", "z")):
         folder = home / "kind" / name
         folder.mkdir(exist_ok=True)
         (folder / "data").write_bytes(b"x" * BYTES)
@@ -221,7 +221,7 @@ def test_folders_of_older_versions_and_of_the_dead_count_and_go(home):
 def test_a_folder_of_an_older_version_is_used(home):
     folder = make("a").folder
     (folder / cache.LOCK).unlink()
-    lease = cache.made("kind", "a", pytest.fail)
+    lease = cache.get_or_build("kind", "a", pytest.fail)
     make("b", 1)
     assert names(home) == set("ab")
     lease.release()
@@ -233,7 +233,7 @@ def test_a_folder_that_cannot_be_filled_leaves_nothing(home):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(InputError, match="No space left"):
-        cache.made("kind", "a", fail)
+        cache.get_or_build("kind", "a", fail)
     assert not list((home / "kind").iterdir())
 
 
@@ -245,7 +245,7 @@ def test_one_that_is_being_filled_is_not_removed(home):
         make("b", 1).release()
         assert (folder / "data").exists()
 
-    assert cache.made("kind", "a", fill, 1).folder.exists()
+    assert cache.get_or_build("kind", "a", fill, 1).folder.exists()
     assert names(home) == set("a")
 
 
@@ -255,7 +255,7 @@ def test_of_two_that_make_the_same_the_first_counts(home):
         first.append(make("a"))
 
     first = []
-    second = cache.made("kind", "a", fill)
+    second = cache.get_or_build("kind", "a", fill)
     assert second.folder == first[0].folder
     assert len(list((home / "kind").iterdir())) == 1
 
@@ -263,7 +263,7 @@ def test_of_two_that_make_the_same_the_first_counts(home):
 HOLD = """
 import sys
 from rayhier.storage import cache
-lease = cache.made("kind", "a", lambda folder: (folder / "data").write_bytes(b"a" * 1000))
+lease = cache.get_or_build("kind", "a", lambda folder: (folder / "data").write_bytes(b"a" * 1000))
 print(lease.folder, flush=True)
 sys.stdin.read()
 print((lease.folder / "data").read_text() == "a" * 1000)
@@ -295,7 +295,7 @@ def fill(name):
     return write
 for _ in range(150):
     name = draw.choice("abcd")
-    lease = cache.made("kind", name, fill(name), 4000)
+    lease = cache.get_or_build("kind", name, fill(name), 4000)
     for number in range(3):
         assert (lease.folder / str(number)).read_text() == name * 1000
     lease.release()

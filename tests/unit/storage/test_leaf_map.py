@@ -7,7 +7,7 @@ import pytest
 
 from rayhier.spec import InputError
 from rayhier.storage import files, schemas
-from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, again, check_built, publish, versions
+from rayhier.storage.leaf_map import LeafMap, Manifest, Removal, Shard, check_built, publish, republish, versions
 from rayhier.storage.seal import seal
 
 ROWS = {
@@ -113,7 +113,7 @@ def test_a_version_whose_file_is_gone_or_cut_is_not_published_again(folder, cut)
     if cut:
         files.replace(path, data[:-1])
     with pytest.raises(InputError, match=r"0\.parquet: .*nothing was published; take another version"):
-        again(folder, 1)
+        republish(folder, 1)
     assert versions(folder) == [1]
 
 

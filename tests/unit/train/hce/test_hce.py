@@ -126,10 +126,10 @@ def test_when_the_tree_grows_anew(problem, recluster, versions):
     devs = [0.1, 0.4, 0.3, 0.5, 0.5, 0.2]
     hce = build(problem, spec(epochs=5, tree={"recluster": recluster}), measure=told(devs))
     hce.start()
-    seen = [hce.planted.version]
+    seen = [hce.training_tree.version]
     while not hce.ended:
         hce.run_epoch()
-        seen.append(hce.planted.version)
+        seen.append(hce.training_tree.version)
     assert seen == versions
 
 
@@ -153,7 +153,7 @@ def test_a_new_tree_is_that_of_the_vectors_just_measured_and_its_centroids_start
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, stop, judged, optimizer):
     train = spec(tree={"recluster": "improved"}, optimizer=optimizer, patience=3)
     whole = run(build(problem, train, judged=judged))
-    assert whole.planted.version > 1
+    assert whole.training_tree.version > 1
     run(build(problem, train, judged=judged), stop).save(tmp_path / "encoder.safetensors")
     resumed = build(problem, train, judged=judged)
     resumed.load(tmp_path / "encoder.safetensors")

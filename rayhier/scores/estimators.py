@@ -40,7 +40,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Beside:
+class PlusBase:
     """A fit of scores to which a known part was added: it explains what the scorer itself gave."""
 
     fit: Fit

@@ -17,9 +17,9 @@ from rayhier.spec import JobSpec
 from rayhier.spec.router import LearnedIvfRouting
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import document_pairs
-from rayhier.train.learned_ivf.lessons import Lessons
-from rayhier.train.learned_ivf.settle import DEAREST, make_router, settle
-from rayhier.train.learned_ivf.teacher import Teacher, build_teacher
+from rayhier.train.learned_ivf.kmeans_start import DEAREST, make_router, settle
+from rayhier.train.learned_ivf.router_phase import RouterPhase, build_router_phase
+from rayhier.train.learned_ivf.targets import Targets
 from rayhier.train.tower import HeadTower
 
 from ..driver import Driver, run
@@ -41,7 +41,7 @@ def job(router=FLAT, epochs=4, **index):
 def asked(problem):
     """Dev: every query with its document."""
     pairs = np.stack([np.arange(len(problem.dev)), problem.dev], axis=1)
-    return Lessons.judged(problem.queries[problem.dev], pairs)
+    return Targets.judged(problem.queries[problem.dev], pairs)
 
 
 def build(problem, router=FLAT, epochs=4, **index):
@@ -49,12 +49,12 @@ def build(problem, router=FLAT, epochs=4, **index):
     made = make_router(router, problem.documents, 0)
     leaf_NR = settle(made, problem.documents, spec, 0)
     examples = problem.examples()
-    lessons = Lessons.of(examples, examples.query_QM, problem.documents, spec.router.teaching, 0)
-    return Driver(Teacher(made, leaf_NR, lessons, asked(problem), spec.router.teaching, 0))
+    targets = Targets.of(examples, examples.query_QM, problem.documents, spec.router.teaching, 0)
+    return Driver(RouterPhase(made, leaf_NR, targets, asked(problem), spec.router.teaching, 0))
 
 
-def state(teacher):
-    return {name: tensor.clone() for name, tensor in teacher.router.state_dict().items()}
+def state(router_phase):
+    return {name: tensor.clone() for name, tensor in router_phase.router.state_dict().items()}
 
 
 def same(first, second):
@@ -215,29 +215,29 @@ def test_the_next_best_leaf_is_the_second_nearest(problem):
     assert place(made, Encoded.of(problem.documents), 2, "next_best")[0].tolist() == near[:, :2].tolist()
 
 
-# Lessons
+# Targets
 
 
 @KINDS
 def test_it_learns(problem, router):
-    teacher = run(build(problem, router, epochs=6))
-    first, *_, last = teacher.history
+    router_phase = run(build(problem, router, epochs=6))
+    first, *_, last = router_phase.history
     assert last["dev"] > 1.2 * first["dev"]
-    assert last["loss_total"] < 0.95 * teacher.history[1]["loss_total"]
+    assert last["loss_total"] < 0.95 * router_phase.history[1]["loss_total"]
     assert {"imbalance", "empty", "leaves"} <= last.keys()
 
 
 def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
     """Queries whose document lies in one of their first three leaves, of those taught and of dev."""
-    teacher = build(problem, epochs=20)
-    leaf_NR = place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0]
+    router_phase = build(problem, epochs=20)
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
 
     def found(asked):
-        leaves = route_all(teacher.router, Encoded.of(problem.queries[asked]), 3)[0].numpy()
+        leaves = route_all(router_phase.router, Encoded.of(problem.queries[asked]), 3)[0].numpy()
         return np.mean([bool(set(own) & set(leaf_NR[row])) for own, row in zip(leaves, asked, strict=True)])
 
     before = [found(asked) for asked in (problem.train, problem.dev)]
-    run(teacher).restore_best()
+    run(router_phase).restore_best()
     assert found(problem.train) > before[0] + 0.05
     assert found(problem.dev) > before[1] + 0.03
 
@@ -245,25 +245,25 @@ def test_a_taught_router_finds_more_answers_in_as_few_leaves(problem):
 @pytest.mark.parametrize("leaves", [1, 2])
 @KINDS
 def test_dev_is_the_mean_chance_that_an_answer_is_reached(problem, router, leaves):
-    teacher = build(problem, router, leaves_per_document=leaves)
-    p = teacher.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1].exp().detach().numpy()
-    leaf_NR = place(teacher.router, Encoded.of(problem.documents), leaves, "soar")[0]
+    router_phase = build(problem, router, leaves_per_document=leaves)
+    p = router_phase.router.log_probs(torch.from_numpy(problem.queries[problem.dev]))[-1].exp().detach().numpy()
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), leaves, "soar")[0]
     reached = [sum(own[list(set(leaf_NR[row]))]) for own, row in zip(p, problem.dev, strict=True)]
-    assert teacher.start()["dev"] == pytest.approx(np.exp(np.mean(np.log(reached))), rel=1e-5)
+    assert router_phase.start()["dev"] == pytest.approx(np.exp(np.mean(np.log(reached))), rel=1e-5)
 
 
 def test_a_step_is_the_weighted_mean_over_its_answers(problem):
-    teacher = build(problem)
+    router_phase = build(problem)
     rows = np.array([7, 3, 150, 0])
-    log_p = teacher.router.log_probs(teacher.vector_TM)[-1].detach().numpy()
-    lessons = Lessons.of(problem.examples(), problem.queries[problem.train], problem.documents, teacher.spec, 0)
-    leaf_NR = place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0]
+    log_p = router_phase.router.log_probs(router_phase.vector_TM)[-1].detach().numpy()
+    targets = Targets.of(problem.examples(), problem.queries[problem.train], problem.documents, router_phase.spec, 0)
+    leaf_NR = place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
     total = weight = 0.0
-    for (lesson, document), own in zip(lessons.pair_P2, lessons.weight_P, strict=True):
-        if lesson in rows:
-            total -= own * np.logaddexp.reduce(log_p[lesson, sorted(set(leaf_NR[document]))])
+    for (target, document), own in zip(targets.pair_P2, targets.weight_P, strict=True):
+        if target in rows:
+            total -= own * np.logaddexp.reduce(log_p[target, sorted(set(leaf_NR[document]))])
             weight += own
-    assert teacher.step(rows).item() == pytest.approx(total / weight, rel=1e-5)
+    assert router_phase.step(rows).item() == pytest.approx(total / weight, rel=1e-5)
 
 
 @KINDS
@@ -276,25 +276,25 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(problem, tmp_path, ro
     torch.rand(3)
     run(resumed)
     assert resumed.history == whole.history
-    for teacher in (resumed, whole):
-        teacher.restore_best()
+    for router_phase in (resumed, whole):
+        router_phase.restore_best()
     assert same(state(resumed), state(whole))
 
 
 def test_the_best_epoch_is_restored_with_its_screen(problem, monkeypatch):
-    teacher = build(problem, SCREENED)
+    router_phase = build(problem, SCREENED)
     devs = iter([0.1, 0.4, 0.9, 0.3, 0.9])
-    monkeypatch.setattr(teacher.phase, "measure", lambda: {"dev": next(devs)})
-    teacher.start()
+    monkeypatch.setattr(router_phase.phase, "measure", lambda: {"dev": next(devs)})
+    router_phase.start()
     seen = []
-    while not teacher.ended:
-        teacher.run_epoch()
-        seen.append([weight.detach().clone() for weight in teacher.router.parameters()])
-    teacher.restore_best()
-    for found, wanted, last in zip(teacher.router.parameters(), *(seen[n] for n in (1, 3)), strict=True):
+    while not router_phase.ended:
+        router_phase.run_epoch()
+        seen.append([weight.detach().clone() for weight in router_phase.router.parameters()])
+    router_phase.restore_best()
+    for found, wanted, last in zip(router_phase.router.parameters(), *(seen[n] for n in (1, 3)), strict=True):
         assert torch.equal(found, wanted)
         assert not torch.equal(found, last)
-    router = teacher.router
+    router = router_phase.router
     torch.testing.assert_close(router.screened_LP, router.W[0] @ router.screen_PM.T)
     W = router.W[0].detach().double()
     rest = W - W @ router.screen_PM.double().T @ router.screen_PM.double()
@@ -302,28 +302,28 @@ def test_the_best_epoch_is_restored_with_its_screen(problem, monkeypatch):
 
 
 def test_where_documents_lie_is_not_taught(problem):
-    teacher = build(problem)
+    router_phase = build(problem)
     made = ("screen_PM", "screened_LP", "reach_T")  # of what was taught
-    fixed = [name for name, _ in teacher.router.named_buffers() if name not in made]
-    before, leaves = state(teacher), place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0]
-    run(teacher).restore_best()
-    after = state(teacher)
+    fixed = [name for name, _ in router_phase.router.named_buffers() if name not in made]
+    before, leaves = state(router_phase), place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0]
+    run(router_phase).restore_best()
+    after = state(router_phase)
     assert all(torch.equal(before[name], after[name]) for name in fixed)
-    assert np.array_equal(place(teacher.router, Encoded.of(problem.documents), 2, "soar")[0], leaves)
+    assert np.array_equal(place(router_phase.router, Encoded.of(problem.documents), 2, "soar")[0], leaves)
 
 
 def test_the_learning_rate_falls_to_zero(problem, monkeypatch):
-    teacher = build(problem, epochs=2)
-    rates, step = [], teacher.phase.step
+    router_phase = build(problem, epochs=2)
+    rates, step = [], router_phase.phase.step
 
     def noting(*given):
         loss = step(*given)
-        rates.append(teacher.optimizer.param_groups[0]["lr"])
+        rates.append(router_phase.optimizer.param_groups[0]["lr"])
         return loss
 
-    monkeypatch.setattr(teacher.phase, "step", noting)
-    run(teacher)
-    assert len(rates) == 2 * -(-len(teacher.vector_TM) // 32)
+    monkeypatch.setattr(router_phase.phase, "step", noting)
+    run(router_phase)
+    assert len(rates) == 2 * -(-len(router_phase.vector_TM) // 32)
     assert rates == pytest.approx([RATE * (1 - number / len(rates)) for number in range(len(rates))])
 
 
@@ -347,13 +347,13 @@ def test_the_teacher_reads_trained_vectors(problem):
     while not first.ended:
         first.run_epoch()
     first.restore_best()
-    teacher = Driver(build_teacher(spec, spec.router, first.phase, first.examples, dev_pairs(problem)))
-    np.testing.assert_array_equal(teacher.vector_TM[: len(problem.train)].numpy(), first.side("query"))
-    assert np.array_equal(teacher.dev.vector_TM, first.side("dev"))
+    router_phase = Driver(build_router_phase(spec, spec.router, first.phase, first.examples, dev_pairs(problem)))
+    np.testing.assert_array_equal(router_phase.vector_TM[: len(problem.train)].numpy(), first.side("query"))
+    assert np.array_equal(router_phase.dev.vector_TM, first.side("dev"))
     centroids = spherical_kmeans(first.documents(), LEAVES, 0)
-    assert sorted(teacher.router.cells.centroid_LM.tolist()) == sorted(centroids.tolist())
-    assert teacher.leaf_PR.shape[1] == 2
-    assert run(teacher).history[-1]["dev"] > teacher.history[0]["dev"]
+    assert sorted(router_phase.router.cells.centroid_LM.tolist()) == sorted(centroids.tolist())
+    assert router_phase.leaf_PR.shape[1] == 2
+    assert run(router_phase).history[-1]["dev"] > router_phase.history[0]["dev"]
 
 
 @pytest.mark.parametrize("leaves", [1, 2])
@@ -361,20 +361,20 @@ def test_documents_alone_teach_nothing(problem, tmp_path, leaves):
     """Nothing is judged: the encoder stays as it came, and queries visit leaves as in k-means IVF."""
     spec = job(leaves_per_document=leaves)
     examples = document_pairs(Documents(problem.ids, problem.documents))
-    teacher = Driver(
-        build_teacher(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
+    router_phase = Driver(
+        build_router_phase(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
     )
-    assert teacher.leaf_PR.shape[1] == teacher.dev_PR.shape[1] == leaves
-    assert [row["epoch"] for row in run(teacher).history] == [0]
-    teacher.save(tmp_path / "router.safetensors")
+    assert router_phase.leaf_PR.shape[1] == router_phase.dev_PR.shape[1] == leaves
+    assert [row["epoch"] for row in run(router_phase).history] == [0]
+    router_phase.save(tmp_path / "router.safetensors")
     again = Driver(
-        build_teacher(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
+        build_router_phase(spec, spec.router, contrast(problem, spec, examples).phase, examples, dev_pairs(problem))
     )
     again.load(tmp_path / "router.safetensors")
     assert again.ended
-    for one in (teacher, again):
+    for one in (router_phase, again):
         one.restore_best()
         nearest = torch.from_numpy(problem.queries) @ one.router.cells.centroid_LM.T
         found = route_all(one.router, Encoded.of(problem.queries), LEAVES)[0]
         assert found.tolist() == nearest.argsort(dim=1, descending=True).tolist()
-    assert same(state(again), state(teacher))
+    assert same(state(again), state(router_phase))

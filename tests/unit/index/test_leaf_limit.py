@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayhier.index import cap
+from rayhier.index import leaf_limit
 from rayhier.index.assign import leaf_counts
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all
@@ -34,17 +34,17 @@ def sizes(table):
 
 def capped(assign, tables, most):
     size = sum(sizes(table) for table in tables)
-    gone = cap.excess(tables, size, np.full(L, most))
+    gone = leaf_limit.excess(tables, size, np.full(L, most))
     room = np.maximum(most - size, 0)
     return gone, [
-        cap.move(assign.router, table, rows, room) for table, rows in zip(tables, gone, strict=False)
+        leaf_limit.move(assign.router, table, rows, room) for table, rows in zip(tables, gone, strict=False)
     ] + tables[len(gone) :]
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.3, 3.0])
 def test_no_leaf_is_fuller_than_the_cap_and_no_row_is_lost(assign, factor):
     table = crowded(assign, 300)
-    most = cap.most_rows(table.num_rows, L, factor)
+    most = leaf_limit.most_rows(table.num_rows, L, factor)
     assert sizes(table).max() > most
     gone, (after,) = capped(assign, [table], most)
     assert sizes(after).max() <= most
@@ -59,7 +59,7 @@ def test_no_leaf_is_fuller_than_the_cap_and_no_row_is_lost(assign, factor):
 
 def test_the_likeliest_stay(assign):
     table = crowded(assign, 300)
-    most = cap.most_rows(table.num_rows, L, 1.5)
+    most = leaf_limit.most_rows(table.num_rows, L, 1.5)
     _, (after,) = capped(assign, [table], most)
     for leaf in np.flatnonzero(sizes(table) > most):
         rows = [row for row in table.to_pylist() if row["leaf"] == leaf]
@@ -98,7 +98,7 @@ def test_of_equal_rows_the_first_ids_stay_in_whatever_part():
         pa.table({"doc_id": names, "leaf": [1] * len(names), "rank": [0] * len(names), "log_prob": [-0.5] * len(names)})
         for names in (["c", "a"], ["d", "b"])
     ]
-    gone = cap.excess(parts, np.array([0, 4]), np.array([0, 2]))
+    gone = leaf_limit.excess(parts, np.array([0, 4]), np.array([0, 2]))
     assert [rows.tolist() for rows in gone] == [[0], [0]]
 
 
@@ -120,8 +120,8 @@ def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
     bounds = np.linspace(0, table.num_rows, parts + 1).astype(int)
     tables = [table.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
     size = sizes(table)
-    whole = cap.excess([table], size, np.full(L, 20))
-    cut = cap.excess(tables, size, np.full(L, 20))
+    whole = leaf_limit.excess([table], size, np.full(L, 20))
+    cut = leaf_limit.excess(tables, size, np.full(L, 20))
     names = [(row["doc_id"], row["rank"]) for row in table.take(whole[0]).to_pylist()]
     found = [
         (row["doc_id"], row["rank"])
@@ -134,7 +134,7 @@ def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
 def test_copies_are_spread_over_many_leaves(assign):
     vectors = np.tile(unit(5, 1, M), (90, 1))
     table = assign(documents([f"d{row:02d}" for row in range(90)]), Encoded.of(vectors))
-    most = cap.most_rows(table.num_rows, L, 1.2)
+    most = leaf_limit.most_rows(table.num_rows, L, 1.2)
     assert sizes(table).max() == 90
     _, (after,) = capped(assign, [table], most)
     assert sizes(after).max() == most
@@ -144,4 +144,4 @@ def test_copies_are_spread_over_many_leaves(assign):
 def test_no_room_at_all_is_an_error(assign):
     table = crowded(assign, 30)
     with pytest.raises(InputError, match="no leaf has room for"):
-        cap.move(assign.router, table, np.arange(3), np.zeros(L, int))
+        leaf_limit.move(assign.router, table, np.arange(3), np.zeros(L, int))

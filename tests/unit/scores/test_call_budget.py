@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayhier.scores.fits import Fixed, Matching, Ridge
-from rayhier.scores.spending import Asked, ScorerError, Spending
+from rayhier.scores.call_budget import Asked, ScorerError, Spending
+from rayhier.scores.estimators import Fixed, Matching, Ridge
 
 
 def asked(documents, queries=2, seed=0):

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from rayhier.index import cap
+from rayhier.index import leaf_limit
 from rayhier.index.assign import Assigner, leaf_counts
 from rayhier.index.find import find, per_leaf
 from rayhier.model.encoded import Encoded
@@ -37,9 +37,9 @@ class Filling:
         room_L = self._room(count_L)
         over_L = count_L > room_L
         if over_L.any():
-            (rows,) = cap.excess([table], count_L, room_L)
+            (rows,) = leaf_limit.excess([table], count_L, room_L)
             # Over-full leaves are filled by their own rows; only the others have room for moved rows.
-            table = cap.move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
+            table = leaf_limit.move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
             count_L, self.moved = self._counts(table), self.moved + len(rows)
         self._size_L += count_L
         if not self._doubtful:
@@ -52,7 +52,7 @@ class Filling:
     def _room(self, count_L: np.ndarray) -> np.ndarray:
         """Rows of a batch that each leaf may take; `count_L` are the rows that the batch has for it."""
         rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
-        return np.asarray(np.maximum(cap.most_rows(rows, len(self._size_L), self._factor) - self._size_L, 0))
+        return np.asarray(np.maximum(leaf_limit.most_rows(rows, len(self._size_L), self._factor) - self._size_L, 0))
 
     def _look_up(self) -> None:
         found = find(self._base, pa.concat_arrays(self._doubtful))

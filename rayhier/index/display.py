@@ -17,7 +17,7 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class ShownTree:
+class DisplayTree:
     """Nodes of levels 1..T, top down: the parent of each by its number in the level above, zeros at level 1."""
 
     parents: list[Ints]

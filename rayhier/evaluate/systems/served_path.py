@@ -13,7 +13,7 @@ from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
 
 
-class Searched:
+class ServedPath:
     """One process's searcher over the whole index as it was built."""
 
     def __init__(self, searcher: Searcher) -> None:

@@ -1,4 +1,4 @@
-"""Lessons that teach a router: queries, and documents as queries, each with the documents that answer it."""
+"""Targets that teach a router: queries, and documents as queries, each with the documents that answer it."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -15,8 +15,8 @@ MOST_JUDGED = 10
 
 
 @dataclass(frozen=True)
-class Lessons:
-    """Vectors [t, m] and their answers as (lesson, document row) with a weight [p], sorted by lesson."""
+class Targets:
+    """Vectors [t, m] and their answers as (target, document row) with a weight [p], sorted by target."""
 
     vector_TM: Floats
     pair_P2: Ints
@@ -24,7 +24,7 @@ class Lessons:
 
     @classmethod
     def none(cls, dimension: int) -> Self:
-        """No lessons, for every worker but the first."""
+        """No targets, for every worker but the first."""
         return cls(np.zeros((0, dimension), np.float32), np.zeros((0, 2), np.int64), np.zeros(0, np.float32))
 
     @classmethod
@@ -35,7 +35,7 @@ class Lessons:
 
     @classmethod
     def of(cls, examples: Examples, query_QM: Floats, document_NM: Floats, spec: Teaching, seed: int) -> Self:
-        """Make lessons of judged queries [q, m] and of a sample of the documents [n, m], as trained vectors.
+        """Make targets of judged queries [q, m] and of a sample of the documents [n, m], as trained vectors.
 
         The answers of a query are its judged and its exact nearest documents; those of a document are the document
         itself and its exact nearest documents.

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from rayhier.arrays import Floats, Ints, Values
-from rayhier.scores.fits import Fit
+from rayhier.scores.estimators import Fit
 
 P = TypeVar("P")
 S = TypeVar("S")
@@ -75,7 +75,7 @@ class Spending:
         Where a pool has fewer documents than the budget allows calls, all of them are read. ScorerError where the
         scorer fails.
         """
-        return driven(self.asking(queries), lambda pairs: within(self.seconds, lambda: score(*pairs)))
+        return run_sync(self.asking(queries), lambda pairs: within(self.seconds, lambda: score(*pairs)))
 
     def asking(self, queries: Sequence[Asked]) -> Asking:
         """Spend the calls of every query, with scores that the caller sends for each round's pairs."""
@@ -139,7 +139,7 @@ class _State:
         )
 
 
-def driven(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
+def run_sync(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
     """Run a generator to its end, sending it the answer to all that it yields; returns what it returns."""
     try:
         asked = next(asking)

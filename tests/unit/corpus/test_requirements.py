@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from rayhier.corpus import fits
+from rayhier.corpus import requirements
 from rayhier.spec import InputError, JobSpec
 
 ROWS = {"read": 30, "accepted": 20, "rejected": {"unknown query": 10}}
@@ -38,14 +38,14 @@ def counts(**relevant):
 
 def refusal(spec, held):
     with pytest.raises(InputError) as caught:
-        fits.check(spec, held)
+        requirements.check(spec, held)
     return str(caught.value)
 
 
 def test_what_fits_passes():
-    fits.check(job(), COUNTS)
-    fits.check(job(train={"objective": "supervised"}), counts(dev=0))
-    fits.check(job(router={"type": "learned_ivf", "branching": 20}), COUNTS)
+    requirements.check(job(), COUNTS)
+    requirements.check(job(train={"objective": "supervised"}), counts(dev=0))
+    requirements.check(job(router={"type": "learned_ivf", "branching": 20}), COUNTS)
 
 
 def test_more_leaves_than_documents():
@@ -54,7 +54,7 @@ def test_more_leaves_than_documents():
     assert "21 leaves; allowed: at most as many leaves as documents (20)" in message
     tall = job(router={"type": "learned_ivf", "branching": 3, "height": 3})
     assert "got 3 with height 3, 27 leaves" in refusal(tall, COUNTS)
-    fits.check(job(router={"type": "retreever", "depth": 4}), COUNTS)
+    requirements.check(job(router={"type": "retreever", "depth": 4}), COUNTS)
     assert refusal(job(router={"type": "retreever", "depth": 5}), COUNTS) == (
         "router.depth: got 5, 32 leaves; allowed: at most as many leaves as documents (20)"
     )
@@ -65,7 +65,7 @@ def test_supervised_without_train_judgements():
     assert message.startswith("train.objective: got 'supervised'")
     assert "unknown query 10" in message
     assert message.endswith("allowed: auto, documents")
-    fits.check(job(), counts(train=0))
+    requirements.check(job(), counts(train=0))
 
 
 def test_nothing_to_evaluate_on():
@@ -85,12 +85,12 @@ def test_no_documents():
 
 def test_leaves_are_counted_against_passages():
     held = counts() | {"rows": 30}
-    fits.check(job(router={"type": "learned_ivf", "branching": 30}), held)
+    requirements.check(job(router={"type": "learned_ivf", "branching": 30}), held)
     with pytest.raises(InputError, match="allowed: at most as many leaves as documents \\(30\\)"):
-        fits.check(job(router={"type": "learned_ivf", "branching": 31}), held)
+        requirements.check(job(router={"type": "learned_ivf", "branching": 31}), held)
 
 
 def test_a_field_that_no_document_has():
-    fits.check(job(), counts() | {"fields": {"year": 1}})
+    requirements.check(job(), counts() | {"fields": {"year": 1}})
     message = refusal(job(), counts() | {"fields": {"year": 1, "yaer": 0}})
     assert message.startswith("corpus.fields.yaer: no document has it")

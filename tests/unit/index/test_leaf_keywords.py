@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rayhier.index import words
+from rayhier.index import leaf_keywords
 from rayhier.index.describe import KEYWORDS, describe
-from rayhier.index.shown import ShownTree
-from rayhier.index.words import counted, keywords, kilgarriff
+from rayhier.index.display import DisplayTree
+from rayhier.index.leaf_keywords import counted, keywords, kilgarriff
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
@@ -96,7 +96,7 @@ DOCUMENTS, SIZE, COMMON, OWN = 300, 120, 900, 60
 @pytest.fixture
 def tree():
     """Twelve leaves, which are 0, 2, 4, ... and 1, 3, 5, ... of two nodes: a group's leaves are not neighbours."""
-    return ShownTree([np.zeros(2, np.int64), np.arange(12) % 2], np.arange(12), grouped=True)
+    return DisplayTree([np.zeros(2, np.int64), np.arange(12) % 2], np.arange(12), grouped=True)
 
 
 @pytest.fixture
@@ -132,14 +132,14 @@ def by_hand(texts, tree, most):
     leaf_N, made = texts
     whole = Counter(word for text in made for word in text.split())
     every, found = sum(whole.values()), []
-    assert every > words.FEW
+    assert every > leaf_keywords.FEW
     for level, nodes in enumerate(tree.counts):
         node_N = tree.paths()[leaf_N, level]
         for node in range(nodes):
             own = Counter(word for row in np.flatnonzero(node_N == node) for word in made[row].split())
             of = sum(own.values())
             scored = [(score(own[word], of, whole[word] - own[word], every - of), word) for word in own]
-            held = [(-value, word) for value, word in scored if value > 1 and whole[word] >= words.FEWEST]
+            held = [(-value, word) for value, word in scored if value > 1 and whole[word] >= leaf_keywords.FEWEST]
             found.append([word for _, word in sorted(held)[:most]])
     return found
 

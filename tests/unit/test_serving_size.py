@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rayhier.capacity import CODED, PROCESS, ROW, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.plan import make_plan
 from rayhier.search.codecs import AGAIN
+from rayhier.serving_size import CODED, PROCESS, ROW, SCANNED, SCANNING, SCANNING_PROCESS, Deployment, deployments, held
 from rayhier.spec import JobSpec, load
 
 from .test_estimate import SCIFACT

@@ -1,6 +1,6 @@
 """Training of a learned IVF after its encoder: k-means leaves, then a router that learns which leaves hold answers.
 
-The first worker makes leaves and lessons and copies them to the others; the lessons of each step are divided.
+The first worker makes leaves and targets and copies them to the others; the targets of each step are divided.
 """
 
 import numpy as np
@@ -15,28 +15,28 @@ from rayhier.spec.router import LearnedIvfRouting, Teaching
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples, batches, spans
 from rayhier.train.group import WorkerGroup
-from rayhier.train.learned_ivf.lessons import Lessons
-from rayhier.train.learned_ivf.settle import empty_router, leaf_sizes, make_router, settle
+from rayhier.train.learned_ivf.kmeans_start import empty_router, leaf_sizes, make_router, settle
+from rayhier.train.learned_ivf.targets import Targets
 from rayhier.train.loop import Learner
 
 MEASURED = 1024
 """Dev queries that are measured at a time."""
 
 
-class Teacher:
-    """Trains a router in passes over lessons; `lessons` and `dev` are read on the first worker only."""
+class RouterPhase:
+    """Trains a router in passes over targets; `targets` and `dev` are read on the first worker only."""
 
     def __init__(
         self,
         router: LearnedIvfRouter,
         leaf_NR: Ints,
-        lessons: Lessons,
-        dev: Lessons,
+        targets: Targets,
+        dev: Targets,
         spec: Teaching,
         seed: int,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to teach a router whose documents lie in leaves [n, r]; without lessons it stays unchanged."""
+        """Prepare to teach a router whose documents lie in leaves [n, r]; without targets it stays unchanged."""
         self.router, self.spec, self.seed = router, spec, seed
         self.sizes = leaf_sizes(leaf_NR, router.n_leaves)
         self.dev = dev
@@ -44,10 +44,10 @@ class Teacher:
         self.learner = Learner({"router": router}, (spec.lr,), group)
         self.learner.group.copy_from_first(router.buffers())
         device = router.device
-        self.vector_TM = self._hand(torch.from_numpy(lessons.vector_TM), device)
-        self.leaf_PR = self._hand(torch.from_numpy(leaf_NR[lessons.pair_P2[:, 1]]), device)
-        self.weight_P = self._hand(torch.from_numpy(lessons.weight_P), device)
-        begin_T = np.searchsorted(lessons.pair_P2[:, 0], np.arange(len(lessons.vector_TM) + 1))
+        self.vector_TM = self._hand(torch.from_numpy(targets.vector_TM), device)
+        self.leaf_PR = self._hand(torch.from_numpy(leaf_NR[targets.pair_P2[:, 1]]), device)
+        self.weight_P = self._hand(torch.from_numpy(targets.weight_P), device)
+        begin_T = np.searchsorted(targets.pair_P2[:, 0], np.arange(len(targets.vector_TM) + 1))
         self.begin_T = self._hand(torch.from_numpy(begin_T), device).cpu().numpy()
         self.epochs, self.measure_every = spec.epochs if len(self.vector_TM) else 0, 1
         self.patience = None
@@ -61,18 +61,18 @@ class Teacher:
         return here
 
     def run_pass(self, epoch: int) -> dict[str, float]:
-        """Run one pass over the lessons; returns the mean loss."""
+        """Run one pass over the targets; returns the mean loss."""
         steps = batches(len(self.vector_TM), self.spec.batch_size, self.seed, epoch)
         total = torch.zeros((), device=self.router.device)
         for number, rows in enumerate(steps):
             total += self.step(rows, (epoch + number / len(steps)) / self.epochs)
         return {"loss_total": float(self.learner.group.sum(total) / len(steps))}
 
-    def step(self, lesson_B: Ints, done: float = 0.0) -> Tensor:
-        """Take one step on some lessons; returns this worker's share of the loss."""
+    def step(self, target_B: Ints, done: float = 0.0) -> Tensor:
+        """Take one step on some targets; returns this worker's share of the loss."""
         group = self.learner.group
-        weight = max(float(self.weight_P[_pairs(self.begin_T, lesson_B)[1]].sum()), 1e-9)
-        own_B = group.shares(lesson_B)[group.rank]
+        weight = max(float(self.weight_P[_pairs(self.begin_T, target_B)[1]].sum()), 1e-9)
+        own_B = group.shares(target_B)[group.rank]
         row_P, pair_P = _pairs(self.begin_T, own_B)
         row_P, leaf_PR, weight_P = row_P.to(self.router.device), self.leaf_PR[pair_P], self.weight_P[pair_P]
         loss = torch.zeros((), device=self.router.device)
@@ -104,13 +104,13 @@ class Teacher:
             self.router.calibrate(torch.from_numpy(self.dev.vector_TM), query_P, self.dev_PR)
 
 
-def _pairs(begin_T: Ints, lesson_B: Ints) -> tuple[Tensor, Tensor]:
-    """Pairs of some lessons: the position of each pair's lesson in `lesson_B`, and the number of the pair."""
-    begin, end = begin_T[lesson_B], begin_T[lesson_B + 1]
-    return torch.from_numpy(np.repeat(np.arange(len(lesson_B)), end - begin)), torch.from_numpy(spans(begin, end))
+def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
+    """Pairs of some targets: the position of each pair's target in `target_B`, and the number of the pair."""
+    begin, end = begin_T[target_B], begin_T[target_B + 1]
+    return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(spans(begin, end))
 
 
-def build_teacher(
+def build_router_phase(
     spec: JobSpec,
     router: LearnedIvfRouting,
     trained: EncoderPhase,
@@ -118,10 +118,10 @@ def build_teacher(
     dev_P2: Ints,
     *,
     sampled: bool = False,
-) -> Teacher:
-    """Make the teacher that follows contrastive training: its trained vectors give leaves, lessons and dev lessons.
+) -> RouterPhase:
+    """Make the router phase that follows contrastive training: its trained vectors give leaves and targets.
 
-    `dev_P2` are judged pairs (dev query row, document row). Where no query is judged there are no lessons, and the
+    `dev_P2` are judged pairs (dev query row, document row). Where no query is judged there are no targets, and the
     order of k-means remains: documents as queries are unlike queries, and a router that learns from them alone visits
     half as many documents again (docs/LOG.md). `sampled`: the documents are a sample of the corpus that the leaves are
     for.
@@ -130,12 +130,12 @@ def build_teacher(
     n, m = examples.document_NM.shape
     own = router.model_copy(update={"rank": 0}) if examples.same else router
     document_NM, query_QM, dev_QM = trained.documents(), trained.pairs.side("query"), trained.pairs.side("dev")
-    lessons, dev, leaf_NR = Lessons.none(m), Lessons.none(m), np.zeros((0, 1), np.int64)
+    targets, dev, leaf_NR = Targets.none(m), Targets.none(m), np.zeros((0, 1), np.int64)
     if group.rank > 0:
         empty = empty_router(own, n, m, seed).to(trained.tower.device)
-        return Teacher(empty, leaf_NR, lessons, dev, router.teaching, seed, group)
+        return RouterPhase(empty, leaf_NR, targets, dev, router.teaching, seed, group)
     begun = make_router(own, document_NM, seed, sampled=sampled).to(trained.tower.device)
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
-        lessons = Lessons.of(examples, query_QM, document_NM, router.teaching, seed)
-    return Teacher(begun, leaf_NR, lessons, Lessons.judged(dev_QM, dev_P2), router.teaching, seed, group)
+        targets = Targets.of(examples, query_QM, document_NM, router.teaching, seed)
+    return RouterPhase(begun, leaf_NR, targets, Targets.judged(dev_QM, dev_P2), router.teaching, seed, group)

@@ -18,7 +18,7 @@ SPARE = 4
 """Documents looked at beyond those wanted, for others that turn out to be answers."""
 
 
-class Planted:
+class TrainingTree:
     """The tree that a learner trains with; its nodes are fixed in number, its shape changes with every planting."""
 
     def __init__(self, learner: Learner, hierarchy: Hierarchy, counts: Sequence[int], documents: int) -> None:
