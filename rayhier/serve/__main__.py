@@ -1,6 +1,7 @@
-"""`python -m rayhier.serve jobs/serve.yaml --workdir runs/quickstart`: serve an index here until Ctrl-C."""
+"""`rayhier serve WORKDIR`: serve an index from this process, or by a Serve config on Ray, until Ctrl-C."""
 
 import argparse
+import asyncio
 import contextlib
 import io
 import os
@@ -12,24 +13,26 @@ from pathlib import Path
 from types import FrameType
 
 from rayhier.progress import say
-from rayhier.serve.config import ServeConfig, look
+from rayhier.serve.config import PORT, absolute, check_free, hint, look, read_args
+from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError
+from rayhier.storage import current
+from rayhier.storage.paths import locate
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Addresses that no other machine reaches."""
 STOPPED = 130
 """Exit code of a server that Ctrl-C stopped."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Deploy a copy of the config, print a sample query and serve until stopped.
-
-    The exit code is 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM.
-    """
+    """Serve until stopped; the exit code is 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
     given = _parser().parse_args(arguments)
-    os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     try:
-        looked = look(given.config, given.workdir, given.token_file, given.port)
-        print(f"starting {looked.spec.name} from {looked.args.workdir}", flush=True)
-        _serve(looked)
+        if given.target.endswith((".yaml", ".yml")):
+            _deploy(given)
+        else:
+            _embed(given)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -39,28 +42,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _serve(looked: ServeConfig) -> None:
+def _embed(given: argparse.Namespace) -> None:
+    """Serve from this process."""
+    if given.workdir is not None:
+        raise InputError("--workdir: got one beside a workdir; allowed: with a Serve config, like jobs/serve.yaml")
+    files = {"token_file": given.token_file, "write_token_file": given.write_token_file}
+    args, host = read_args(given.set, workdir=absolute(given.target), **files), given.host
+    port = PORT if given.port is None else given.port
+    if host not in LOOPBACK and args.token_file is None:
+        raise InputError(
+            f"--host: got {host}, which other machines reach, without a token; allowed: with --token-file, or one of "
+            f"{', '.join(LOOPBACK)}"
+        )
+    Tokens(args.token_file, args.write_token_file)
+    check_free(host, port)
+    say(f"loading index {current.read(locate(args.workdir)).spec.name} from {given.target}")
+    from rayhier.serve.embedded import serve  # imports torch, which takes seconds
+
+    asyncio.run(serve(args, host, port, lambda: print(hint(f"http://{host}:{port}", args.token_file), flush=True)))
+
+
+def _deploy(given: argparse.Namespace) -> None:
+    """Deploy a copy of a Serve config, and shut Serve down at the end."""
+    os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+    if given.workdir is None:
+        raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")
+    looked = look(Path(given.target), given.workdir, given.token_file, given.port)
+    print(f"starting {looked.spec.name} from {looked.args.workdir}", flush=True)
     say("  loading libraries")  # seconds, which is why what is cheap to look at was looked at before
     from rayhier.serve.local import checked, deploy
 
     local = checked(looked)
     deploy(local)
     try:
-        print(hint(local), flush=True)
+        print(hint(local.url, local.args.token_file), flush=True)
         _stay()
     finally:
         _end()
-
-
-def hint(local: ServeConfig) -> str:
-    """Lines to print once the server runs: its address and a sample query; names the token's file, never the token."""
-    token = local.args.token_file
-    header = "" if token is None else f"""\n  -H "Authorization: Bearer $(cat '{token}')" \\"""
-    return (
-        f"serving at {local.url}; Ctrl-C stops it. In another shell:\n\n"
-        f"curl -s {local.url}/v1/search -H 'Content-Type: application/json' \\{header}\n"
-        """  -d '{"query": "how do I open a zip file", "k": 3}'\n"""
-    )
 
 
 def _stay() -> None:
@@ -90,13 +108,25 @@ def _end() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m rayhier.serve", description="Serve a published index over HTTP.")
-    parser.add_argument("config", type=Path, help="Serve config with one application, for instance jobs/serve.yaml")
-    parser.add_argument("--workdir", required=True, help="folder, or s3:// or gs:// prefix, where a run built an index")
+    parser = argparse.ArgumentParser(prog="rayhier serve", description="Serve a published index over HTTP.")
     parser.add_argument(
-        "--token-file", help="file with one line, the token that requests carry (default: the config's)"
+        "target",
+        metavar="WORKDIR",
+        help="folder, or s3:// or gs:// prefix, where a run built an index: served from one process, without Ray; or a "
+        "Serve config like jobs/serve.yaml, which is deployed on Ray",
     )
-    parser.add_argument("--port", type=int, help="port to listen on (default: the config's)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
+    parser.add_argument("--port", type=int, help=f"port to listen on (default: {PORT}, or the config's)")
+    parser.add_argument("--token-file", help="file with one line, the token that requests carry")
+    parser.add_argument("--write-token-file", help="file with one line, another token, which opens writing too")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of jobs/serve.yaml, repeatable, for instance limits.max_k=100",
+    )
+    parser.add_argument("--workdir", help="with a Serve config: where a run built an index")
     return parser
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,41 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
         raise wrong(template, error) from None
     host, number = options["host"], options["port"]
     if isinstance(host, str) and isinstance(number, int):  # else Serve's own check says what is wrong
-        _check_free(host, number)
+        check_free(host, number)
     Tokens(args.token_file, args.write_token_file)
     return ServeConfig(template, config, args, current.read(locate(args.workdir)).spec, host, number)
+
+
+def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
+    """Arguments of a server from `NAME=VALUE` pairs, and by name; InputError where one is wrong."""
+    values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    for pair in pairs:
+        path, equals, text = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set: got {pair!r}; allowed: NAME=VALUE, for instance limits.max_k=100")
+        *sections, name = path.split(".")
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+        try:
+            place[name] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise InputError(f"--set {path}: got {text!r}; allowed: a YAML value") from None
+    try:
+        return ServeArgs.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise InputError(f"--set {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+
+
+def hint(url: str, token_file: str | None) -> str:
+    """Lines to print once a server runs: its address and a sample query; names the token's file, never the token."""
+    header = "" if token_file is None else f"""\n  -H "Authorization: Bearer $(cat '{token_file}')" \\"""
+    return (
+        f"serving at {url}; Ctrl-C stops it. In another shell:\n\n"
+        f"curl -s {url}/v1/search -H 'Content-Type: application/json' \\{header}\n"
+        """  -d '{"query": "how do I open a zip file", "k": 3}'\n"""
+    )
 
 
 def absolute(text: str) -> str:
@@ -85,7 +118,7 @@ def _read(template: Path) -> dict[str, Any]:
     return dict(config)
 
 
-def _check_free(host: str, port: int) -> None:
+def check_free(host: str, port: int) -> None:
     """InputError where the port is not free: Serve itself would retry for a while and then say less."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")

@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from rayhier.serve.args import RequestLimits
@@ -89,7 +90,7 @@ def json_route(most: int) -> type[APIRoute]:
             return self._json
 
         async def _parsed(self) -> Any:
-            _check_type(self.headers.get("content-type", ""))
+            _check_type(self.headers)
             body = await self.body()
             if not body:
                 raise invalid("body: got none; allowed: a JSON object")
@@ -113,8 +114,12 @@ def json_route(most: int) -> type[APIRoute]:
     return JsonRoute
 
 
-def _check_type(given: str) -> None:
-    """ApiError 415 unless it is application/json in UTF-8."""
+def _check_type(headers: Headers) -> None:
+    """ApiError 415 unless a body is application/json in UTF-8, and not compressed."""
+    given, encoding = headers.get("content-type", ""), headers.get("content-encoding", "identity").strip()
+    if encoding.lower() not in ("", "identity"):
+        said = f"content-encoding: got {encoding[:NAME_SHOWN]}; allowed: none, or identity"
+        raise ApiError(415, "not_json", said)
     kind, _, rest = given.partition(";")
     charset = CHARSET.search(rest)
     if kind.strip().lower() != "application/json" or (charset and charset[1].lower() not in ("utf-8", "utf8")):

@@ -1,0 +1,100 @@
+"""One index over HTTP from one process, without Ray.
+
+The HTTP application, the engine and the shard groups are those of `serve deploy`; only the calls between them stay in
+this process. Encoding, scanning and reading pairs run in threads, beside the event loop.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from rayhier.progress import say
+from rayhier.serve.application import ServedIndex, check_index
+from rayhier.serve.args import ServeArgs
+from rayhier.serve.backend.groups import ShardRange
+from rayhier.serve.backend.local import LocalScorer, LocalShards
+from rayhier.serve.http.protocol import LimitedProtocol
+from rayhier.serve.metrics import Prometheus
+from rayhier.spec import InputError
+
+HEALTH_SECONDS = 10.0
+"""How often mapped files are checked for changes."""
+
+
+async def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM, and call `ready` once requests are answered.
+
+    InputError where the index cannot be served, or nothing can listen on the port.
+    """
+    with contextlib.ExitStack() as opened:
+        embedded = Embedded(args)
+        opened.callback(embedded.close)
+        config = uvicorn.Config(
+            embedded.app(),
+            host,
+            port,
+            http=LimitedProtocol,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=int(args.limits.seconds),
+        )
+        server = uvicorn.Server(config)
+        beside = [asyncio.create_task(embedded.watch()), asyncio.create_task(_call_once_started(server, ready))]
+        try:
+            await server.serve()
+        finally:
+            for task in beside:
+                task.cancel()
+    if not server.started:
+        raise InputError(f"port: got {port}; cannot be listened on; allowed: a free port of {host}")
+
+
+async def _call_once_started(server: uvicorn.Server, ready: Callable[[], None]) -> None:
+    while not server.started:
+        await asyncio.sleep(0.01)
+    ready()
+
+
+class Embedded:
+    """One version of an index, opened in this process with all its shard groups."""
+
+    def __init__(self, args: ServeArgs) -> None:
+        """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where one cannot be served."""
+        # One group unless the arguments say otherwise: more would only divide one process's work.
+        args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
+        version, _, ranges = check_index(args)
+        self._prometheus = Prometheus()
+        self._shards = [LocalShards(f"shards-{number}", version, leaves) for number, leaves in enumerate(ranges)]
+        parts = [ShardRange(shards.name, leaves) for shards, leaves in zip(self._shards, ranges, strict=True)]
+        scorer = None
+        if version.now.spec.search.reranking is not None:
+            scorer = LocalScorer(version, args.reranker_threads)
+        say("loading encoder")
+        self._served = ServedIndex(args, version, list(zip(parts, self._shards, strict=True)), scorer, self._prometheus)
+
+    def app(self) -> FastAPI:
+        """The HTTP application, with `GET /metrics`."""
+        app = self._served.app()
+
+        @app.get("/metrics", include_in_schema=False)
+        async def metrics() -> Response:
+            return Response(generate_latest(self._prometheus.registry), media_type=CONTENT_TYPE_LATEST)
+
+        return app
+
+    async def watch(self) -> None:
+        """Open files anew that were changed while they were open, until cancelled."""
+        while True:
+            await asyncio.sleep(HEALTH_SECONDS)
+            for shards in self._shards:
+                await shards.check_health()
+
+    def close(self) -> None:
+        """Release the version, which vacuum may then remove."""
+        self._served.close()

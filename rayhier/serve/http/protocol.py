@@ -1,0 +1,115 @@
+"""HTTP over a socket, as uvicorn speaks it with httptools, with limits for what comes before a body.
+
+A request's head may have `HEAD_BYTES` bytes, else the answer is 431, and `HEAD_SECONDS` seconds, else it is 408:
+without limits an endless head fills the server's memory before any token is looked at. A client that ends its own side
+of the connection once its request is sent gets its answer.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+HEAD_BYTES = 64_000
+"""Most bytes of a request line and its headers."""
+HEAD_SECONDS = 10.0
+"""Seconds that they may take to arrive."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    _head_bytes = 0
+    _in_head = True
+    _is_refused = False
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a head."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._end_deadline()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection open for an answer to a request that has arrived whole."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body:
+            return False
+        cycle.keep_alive = False
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived; refuse a head that is too long."""
+        if self._is_refused:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES:
+            self._refuse_large()
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        if not self._in_head:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Begin a request, unless its head is too long."""
+        self._in_head = False
+        self._end_deadline()
+        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
+        if size > HEAD_BYTES:
+            self._refuse_large()
+            return
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        self._refuse(400, "not_http", msg)
+
+    def _await_head(self) -> None:
+        self._end_deadline()
+        self._in_head, self._head_bytes = True, 0
+        self._deadline = self.loop.call_later(HEAD_SECONDS, self._refuse_late)
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _refuse_large(self) -> None:
+        self._refuse(431, "head_too_large", f"head: got more than {HEAD_BYTES} bytes; allowed: {HEAD_BYTES}")
+
+    def _refuse_late(self) -> None:
+        if self._head_bytes:
+            self._refuse(408, "timeout", f"head: did not arrive within {HEAD_SECONDS:g} s")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer in the form of every error, and end the connection."""
+        self._is_refused = True
+        self._end_deadline()
+        if self.transport.is_closing():
+            return
+        body: dict[str, Any] = {"error": {"code": code, "message": message}}
+        content = json.dumps(body).encode()
+        heads = [b"content-type: application/json", b"content-length: %d" % len(content), b"connection: close"]
+        self.transport.write(STATUS_LINE[status] + b"\r\n".join([*heads, b"", content]))
+        self.transport.close()
