@@ -1,4 +1,4 @@
-"""`python -m rayhier.run SPEC`: load -> check -> plan -> run the steps."""
+"""`rayhier run SPEC`: load -> check -> plan -> run the steps."""
 
 import argparse
 import json
@@ -7,58 +7,47 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rayhier.command import run_command
 from rayhier.corpus import requirements
 from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
-from rayhier.spec import InputError, JobSpec, load, no_room
+from rayhier.spec import InputError, JobSpec, load
 from rayhier.storage import current, files, leaf_map
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
-
-STOPPED = 130
-"""Exit code of a command that Ctrl-C stopped."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code is 2 for a mistake of the user or a full disk, 130 where it is stopped, else 0."""
     given = _parser().parse_args(arguments)
+    return run_command(lambda: _run(given), stopped="stopped; the same command goes on where this one was")
+
+
+def _run(given: argparse.Namespace) -> None:
     if given.schema:
         print(json.dumps(JobSpec.model_json_schema(), indent=2))
-        return 0
-    try:
-        if given.spec is None:
-            raise InputError("SPEC: missing; allowed: a YAML file, for instance specs/quickstart.yaml")
-        spec = load(given.spec, given.set)
-        if given.check:
-            print(f"{given.spec}: ok")
-            return 0
-        plan = make_plan(spec)
-        if given.plan:
-            print(show(plan, given.stage or STAGES, fresh=given.fresh))
-            return 0
-        if "evaluate" in (given.stage or ()) and not plan.evaluates:
-            raise InputError(f"--stage: {NOT_EVALUATED}")
-        if "generate" in (given.stage or ()) and plan.pairs is None:
-            raise InputError("--stage: got generate without train.generated; allowed: stages of the spec (see --plan)")
-        print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if (said := no_room(error)) is None:
-            raise
-        print(f"error: {said}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on where this one was", file=sys.stderr)
-        return STOPPED
-    return 0
+        return
+    if given.spec is None:
+        raise InputError("SPEC: missing; allowed: a YAML file, for instance specs/quickstart.yaml")
+    spec = load(given.spec, given.set)
+    if given.check:
+        print(f"{given.spec}: ok")
+        return
+    plan = make_plan(spec)
+    if given.plan:
+        print(show(plan, given.stage or STAGES, fresh=given.fresh))
+        return
+    if "evaluate" in (given.stage or ()) and not plan.evaluates:
+        raise InputError(f"--stage: {NOT_EVALUATED}")
+    if "generate" in (given.stage or ()) and plan.pairs is None:
+        raise InputError("--stage: got generate without train.generated; allowed: stages of the spec (see --plan)")
+    print(json.dumps(run(plan, given.stage or STAGES, fresh=given.fresh)))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rayhier.run", description="Train, index and measure what a spec describes.", allow_abbrev=False
+        prog="rayhier run", description="Train, index and measure what a spec describes.", allow_abbrev=False
     )
     parser.add_argument("spec", nargs="?", metavar="SPEC", help="YAML file, for instance specs/quickstart.yaml")
     parser.add_argument(

@@ -62,7 +62,7 @@ class Row:
 
 @dataclass
 class Setting:
-    """Queries to be measured and what systems may know of them; scores are those of the truth + base_weight · base."""
+    """Queries to be measured, with all that systems may know; scores are those of the truth + base_weight · base."""
 
     world: World
     queries: Queries

@@ -1,4 +1,4 @@
-"""`python -m rayhier.cluster WORKDIR --branching 8 --dump tree.txt`: grow a document tree, and show its shape."""
+"""`rayhier cluster WORKDIR --branching 8 --dump tree.txt`: grow a document tree, and show its shape."""
 
 import argparse
 import sys
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rayhier.command import run_command
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import ClusterSpec
 from rayhier.storage import columns, current, files
@@ -28,17 +29,12 @@ IN_MEMORY = 4_000_000_000
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit code 2 for a user's mistake or a file that cannot be read or written, else 0."""
     given = _parser().parse_args(arguments)
-    try:
-        print("\n".join(_run(given)))
-    except (InputError, OSError, pa.ArrowException) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(lambda: print("\n".join(_run(given))), failures=(pa.ArrowException,))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rayhier.cluster", description="Grow a document tree, and show its shape.", allow_abbrev=False
+        prog="rayhier cluster", description="Grow a document tree, and show its shape.", allow_abbrev=False
     )
     parser.add_argument("place", help="workdir with an index, or folder of parquet files (doc_id, vector: unit length)")
     parser.add_argument("--branching", type=_branching, default=8, help="documents or nodes of a node (default 8)")

@@ -1,4 +1,4 @@
-"""`python -m rayhier.index COMMAND WORKDIR …`: change, check and export a built index."""
+"""`rayhier index COMMAND WORKDIR …`: change, check and export a built index."""
 
 import argparse
 import dataclasses
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rayhier.command import run_command
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
 
@@ -20,21 +21,12 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; exit code 2 for a user's mistake or a file that cannot be read or written, else 0."""
     given = _parser().parse_args(arguments)
-    try:
-        print("\n".join(_run(given)))
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        said = error.strerror or error
-        print(f"error: {error.filename or given.workdir}: {said}; no version was published", file=sys.stderr)
-        return 2
-    return 0
+    return run_command(lambda: print("\n".join(_run(given))), unfinished="; no version was published")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rayhier.index", description="Change, check and export a built index.", allow_abbrev=False
+        prog="rayhier index", description="Change, check and export a built index.", allow_abbrev=False
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

@@ -1,12 +1,12 @@
-"""`python -m rayhier.inspect WORKDIR`: the tree of an index, and the paths of a document or a query through it."""
+"""`rayhier inspect WORKDIR`: the tree of an index, and the paths of a document or a query through it."""
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rayhier.command import run_command
 from rayhier.spec import InputError
 from rayhier.storage.paths import locate
 
@@ -22,29 +22,24 @@ WORDS, WIDTH, SHORT = 8, 100, 40
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tree, a node, or a path; or write a page. The exit code is 2 for a mistake of the user."""
     given = _parser().parse_args(arguments)
-    try:
-        from rayhier.corpus.check import encodes
-        from rayhier.inspect.nodes import Inspection
+    return run_command(lambda: _show(given))
 
-        for name in ("query", "document"):
-            if (text := getattr(given, name)) is not None and (not encodes(text) or not text.strip()):
-                raise InputError(f"--{name}: got no words in UTF-8; allowed: a text")
-        with Inspection.open(locate(given.workdir)) as tree:
-            for line in _lines(given, tree):
-                print(line)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough; at its end Python flushes once more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+def _show(given: argparse.Namespace) -> None:
+    from rayhier.corpus.check import encodes
+    from rayhier.inspect.nodes import Inspection
+
+    for name in ("query", "document"):
+        if (text := getattr(given, name)) is not None and (not encodes(text) or not text.strip()):
+            raise InputError(f"--{name}: got no words in UTF-8; allowed: a text")
+    with Inspection.open(locate(given.workdir)) as tree:
+        for line in _lines(given, tree):
+            print(line)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m rayhier.inspect", description="Show the tree of an index.", allow_abbrev=False
+        prog="rayhier inspect", description="Show the tree of an index.", allow_abbrev=False
     )
     parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
     parser.add_argument("--depth", type=_depth, default=DEPTH, help=f"levels shown (default {DEPTH})")

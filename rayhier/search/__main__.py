@@ -1,25 +1,42 @@
-"""`python -m rayhier.search WORKDIR "question" -k 10`: one query from the shell."""
+"""`rayhier search WORKDIR "query" -k 10`: search an index from the shell, by one query, a file of them, or a prompt."""
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from rayhier.command import run_command
+from rayhier.progress import say
 from rayhier.spec import InputError
 from rayhier.storage.paths import locate
+
+if TYPE_CHECKING:
+    from rayhier.search.answer import Answer
+    from rayhier.search.request import Request
+    from rayhier.search.searcher import Searcher
 
 AGAIN = {"level": "the deepest level", "vectors": "their vectors"}
 """What scores a shortlist again, in words."""
 LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
 """Characters of a printed line, leaves that are named, and the largest -k and --beam."""
+TOGETHER = 64
+"""Queries from standard input that are searched together."""
+NAME = "query"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print hits with leaf, score, title and declared fields, and how many documents were visited."""
-    parser = argparse.ArgumentParser(prog="python -m rayhier.search", description="Search a built index.")
+    """Print each query's results with leaf, score, title and declared fields, and how many documents were visited."""
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: _search(given))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rayhier search", description="Search a built index.")
     parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
-    parser.add_argument("question", help="the question, as text")
+    parser.add_argument(
+        "query", nargs="?", help="the query, as text; without it, queries are read from standard input, one a line"
+    )
     parser.add_argument("-k", type=_count, default=10, help="number of results (default 10)")
     parser.add_argument("--beam", type=_count, default=None, help="most leaves to visit (default: the spec's)")
     parser.add_argument(
@@ -30,57 +47,127 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--mode", help="dense, bm25 or hybrid: what orders results (default: the spec's)")
     parser.add_argument("--filter", metavar="JSON", help="""only documents like these: '{"year": {"gte": 2019}}'""")
-    given = parser.parse_args(arguments)
+    return parser
+
+
+def _search(given: argparse.Namespace) -> None:
+    _checked(given)  # what is wrong is said before anything large is loaded
+    say(f"loading index and encoder from {given.workdir}")
     from rayhier.scores.call_budget import ScorerError
+    from rayhier.search.searcher import Searcher
+
+    searcher = Searcher.open(given.workdir)
+    for queries in _queries(given.query):
+        request = searcher.rules.request(
+            queries, given.k, given.beam, _filter(given, searcher), given.mode, budget=given.budget, name=NAME
+        )
+        try:
+            answers = searcher.answer(request)
+        except ScorerError as error:
+            raise InputError(str(error)) from error
+        for query, answer in zip(queries, answers, strict=True):
+            if given.query is None:
+                print(f"? {query}")
+            print("\n".join(lines(searcher, request, answer)), flush=True)
+
+
+def _checked(given: argparse.Namespace) -> None:
+    """InputError where the query is none, or the request is not one that the index allows."""
+    from rayhier.search.request import rules_of
+    from rayhier.storage import current
+    from rayhier.storage.leaf_map import LeafMap
+
+    workdir = locate(given.workdir)
+    now = current.read(workdir)
+    rules = rules_of(now.spec, LeafMap.open(current.artifact(workdir, now, "index").root).manifest)
+    where = None if given.filter is None else _parse(given.filter, rules.fields)
+    queries = [] if given.query is None else [_text(given.query)]
+    rules.request(queries, given.k, given.beam, where, given.mode, budget=given.budget, name=NAME)
+
+
+def _filter(given: argparse.Namespace, searcher: "Searcher") -> Any:
+    return None if given.filter is None else _parse(given.filter, searcher.rules.fields)
+
+
+def _parse(text: str, fields: Mapping[str, Any]) -> Any:
+    from rayhier.spec.filter import parse_json
+
+    return parse_json(text, fields, "--filter")
+
+
+def _text(text: str) -> str:
+    """A query as it was given; InputError where it has no words or is not UTF-8."""
+    from rayhier.search.request import check_text
 
     try:
-        from rayhier.corpus.check import encodes
-        from rayhier.search.searcher import Searcher
-        from rayhier.spec.filter import parse_json
+        return check_text(text)
+    except ValueError as error:
+        raise InputError(f"{NAME}: {error}") from None
 
-        if not encodes(given.question):
-            raise InputError("question: got bytes that are not UTF-8; allowed: any text")
-        if not given.question.strip():
-            raise InputError("question: got no words; allowed: one or more")
-        searcher = Searcher.open(locate(given.workdir))
-        where = None
-        if given.filter is not None:
-            where = parse_json(given.filter, searcher.model.spec.corpus.field_types, "--filter")
-        request = searcher.rules.request(
-            [given.question], given.k, given.beam, where, given.mode, budget=given.budget, name="question"
-        )
-        answer, mode = searcher.answer(request)[0], request.mode
-    except (InputError, OSError, ScorerError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+
+def _queries(query: str | None) -> Iterator[list[str]]:
+    """Groups of queries: the one given, those of a prompt, or those of standard input, blank lines left out."""
+    if query is not None:
+        yield [query]
+        return
+    if sys.stdin.isatty():
+        while (line := _prompted()) is not None:
+            if line.strip():
+                yield [_text(line)]
+        return
+    group: list[str] = []
+    for line in sys.stdin:
+        if line.strip():
+            group.append(_text(line.rstrip("\r\n")))
+        if len(group) == TOGETHER:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _prompted() -> str | None:
+    """A line typed at a prompt; None at the end of input."""
+    try:
+        return input("query> ")
+    except EOFError:
+        print()
+        return None
+
+
+def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterator[str]:
+    """Lines that show an answer: its results, and what finding them cost."""
+    visits_leaves = request.beam > 0
+    if answer.hits:
+        yield f"{'':>3}  {'score':<7}{'leaf':<8} {'document'}" if visits_leaves else f"{'':>3}  {'score':<7} document"
     for place, hit in enumerate(answer.hits, start=1):
         shown = hit.title or " ".join(hit.text.split())
         name = shown if shown == hit.id else f"{hit.id}  {shown}"
         score = f"{'~' if hit.estimated else ''}{hit.score:.4f}"
-        print(f"{place:>3}  {score}  leaf {hit.leaf:<6} {name[:LINE_WIDTH]}")
+        leaf = f"{hit.leaf:<8} " if visits_leaves else " "
+        yield f"{place:>3}  {score:<7}{leaf}{name[:LINE_WIDTH]}"
         if line := fields_line(hit.fields):
-            print(f"{'':5}{line[:LINE_WIDTH]}")
+            yield f"{'':5}{line[:LINE_WIDTH]}"
     if answer.calls is not None:
-        print(f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates")
-    matching = "" if where is None else " that match"
-    if mode != "dense":
-        print(f"compared the words of all {searcher.manifest.documents:,} documents{matching}")
-    if where is not None and not answer.enough:
-        every = request.beam == 0 or len(answer.leaves) == searcher.rules.leaves
+        yield f"read {answer.calls:,} documents by the cross-encoder; ~ scores are estimates"
+    matching = "" if request.where is None else " that match"
+    if request.mode != "dense":
+        yield f"compared the words of all {searcher.manifest.documents:,} documents{matching}"
+    if request.where is not None and not answer.enough:
+        every = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
         within = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
-        print(f"only {len(answer.hits)} of {given.k} documents match{within}")
-    if mode == "bm25":
-        return 0
+        yield f"only {len(answer.hits)} of {request.k} documents match{within}"
+    if request.mode == "bm25":
+        return
     if searcher.reader.levels is not None:
         similarity = searcher.reader.levels.similarity
         again = "" if similarity.again == "none" else f", {answer.scored:,} of them again by {AGAIN[similarity.again]}"
         level = f"{2**similarity.level} numbers, level {similarity.level} of the tree"
-        print(f"compared all {answer.documents:,} documents{matching} by {level}{again}")
-        return 0
+        yield f"compared all {answer.documents:,} documents{matching} by {level}{again}"
+        return
     named = [*map(str, answer.leaves[:LEAVES]), *(["…"] if len(answer.leaves) > LEAVES else [])]
-    visited = f"{len(answer.leaves)} of {searcher.model.router.n_leaves:,} leaves: {', '.join(named)}"
-    print(f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {visited}")
-    return 0
+    leaves = f"{len(answer.leaves)} of {searcher.rules.leaves:,} leaves: {', '.join(named)}"
+    yield f"visited {answer.documents:,} documents{matching} ({answer.fraction:.1%}) in {leaves}"
 
 
 def fields_line(fields: Mapping[str, Any]) -> str:

@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayhier.arrays import Floats, Ints
-from rayhier.spec import InputError
+from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import Filter, parse
 from rayhier.spec.search import Mode, SearchSpec
+from rayhier.storage.leaf_map import Manifest
 
 Queries = Sequence[str] | Floats
 """Queries as texts, or as their vectors [q, m]."""
@@ -277,6 +278,18 @@ class Rules:
             worst = length_Q[np.abs(length_Q - 1).argmax()]
             if not abs(worst - 1) <= UNIT_WITHIN:
                 raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
+
+
+def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
+    """What requests to an index may ask."""
+    return Rules(
+        spec.search,
+        len(manifest.counts),
+        sum(manifest.counts),
+        spec.corpus.field_types,
+        manifest.dimension,
+        spec.encoder.similarity == "cosine",
+    )
 
 
 def check_text(text: str) -> str:

@@ -15,12 +15,11 @@ from rayhier.search.answer import Answer, answers
 from rayhier.search.index import reading_leaf_map
 from rayhier.search.model import Model
 from rayhier.search.reader import Reader
-from rayhier.search.request import Queries, Request, Rules
+from rayhier.search.request import Queries, Request, rules_of
 from rayhier.search.rerank import Reranker
 from rayhier.search.reranking import KINDS, open_reranker
 from rayhier.search.retrieve import Found, Reply, Retriever, Score, Work
 from rayhier.search.routes import find_routes
-from rayhier.spec import JobSpec
 from rayhier.spec.filter import Filter
 from rayhier.storage import current
 from rayhier.storage.artifact import Artifact
@@ -146,18 +145,6 @@ class Searcher:
         if self.reranker is None:
             raise TypeError("search: got pairs to score, but no cross-encoder")
         return Reply([self.reranker.score(work.queries, work.documents)])
-
-
-def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
-    """What requests to an index may ask."""
-    return Rules(
-        spec.search,
-        len(manifest.counts),
-        sum(manifest.counts),
-        spec.corpus.field_types,
-        manifest.dimension,
-        spec.encoder.similarity == "cosine",
-    )
 
 
 def _stacked(parts: Sequence[Found]) -> Found:

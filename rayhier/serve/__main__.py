@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from rayhier.command import run_command
 from rayhier.progress import say
 from rayhier.serve.config import PORT, absolute, check_free, hint, look, read_args
 from rayhier.serve.http.tokens import Tokens
@@ -21,25 +22,13 @@ from rayhier.storage.paths import locate
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Addresses that no other machine reaches."""
-STOPPED = 130
-"""Exit code of a server that Ctrl-C stopped."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until stopped; the exit code is 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
     given = _parser().parse_args(arguments)
-    try:
-        if given.target.endswith((".yaml", ".yml")):
-            _deploy(given)
-        else:
-            _embed(given)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return STOPPED
-    return 0
+    is_config = given.target.endswith((".yaml", ".yml"))
+    return run_command(lambda: _deploy(given) if is_config else _embed(given))
 
 
 def _embed(given: argparse.Namespace) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from fastapi import FastAPI
 
+from rayhier.search.request import rules_of
 from rayhier.search.rerank import Reranker
 from rayhier.search.reranking import KINDS, open_reranker
-from rayhier.search.searcher import rules_of
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.groups import AT_ONCE, Group, ShardRange, Shards

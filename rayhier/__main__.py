@@ -1,0 +1,50 @@
+"""`rayhier COMMAND …`, also as `python -m rayhier COMMAND …`: one door to all commands."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from rayhier.command import log_to_stderr
+
+COMMANDS = {
+    "run": ("rayhier.run", "train, index and measure what a spec describes"),
+    "search": ("rayhier.search.__main__", "search a built index from the shell"),
+    "eval": ("rayhier.evaluate.__main__", "measure a built index with other queries"),
+    "serve": ("rayhier.serve.__main__", "serve a built index over HTTP"),
+    "index": ("rayhier.index.__main__", "change, check and export a built index"),
+    "inspect": ("rayhier.inspect.__main__", "show an index's tree, by keywords and documents"),
+    "cluster": ("rayhier.cluster.__main__", "grow a tree of clusters over vectors or a corpus"),
+}
+"""Name of each command -> the module whose `main` runs it, and what it does."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command with the arguments that follow its name; returns its exit code."""
+    given = _parser().parse_args(arguments)
+    if given.verbose:
+        log_to_stderr()
+    command = importlib.import_module(COMMANDS[given.command][0])
+    code: int = command.main(given.arguments)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:<9}{says}" for name, (_, says) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="rayhier",
+        description="Adapts an encoder and learns an index for your corpus; measures what was gained, and serves it.",
+        epilog=f"commands:\n{listed}\n\n`rayhier COMMAND --help` explains one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the log on standard error")
+    parser.add_argument("--version", action="version", version=f"rayhier {version('rayhier')}")
+    parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help="one of the commands below")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
