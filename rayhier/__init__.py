@@ -1,7 +1,43 @@
-"""Train an encoder and an index for your corpus on Ray; build the index, measure the gain, serve searches."""
+"""Adapt an encoder and learn an index for your corpus; measure what was gained, search it and serve it.
 
+`rayhier.run(spec)` trains and indexes, `rayhier.open(workdir)` opens an index: docs/python.md.
+"""
+
+import importlib
 import os
+from typing import Any
 
 # OpenMP reads OMP_WAIT_POLICY once, when torch or faiss loads it. Threads that spin while they wait made small
 # training steps seventy times slower beside one other busy process (docs/LOG.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+PLACES = {
+    "open": ("rayhier.python", "open_index"),
+    "Index": ("rayhier.python", "Index"),
+    "Results": ("rayhier.python", "Results"),
+    "Hit": ("rayhier.search.answer", "Hit"),
+    "Client": ("rayhier.serve.client", "Client"),
+    "AsyncClient": ("rayhier.serve.client", "AsyncClient"),
+    "ApiError": ("rayhier.serve.errors", "ApiError"),
+    "InputError": ("rayhier.spec.errors", "InputError"),
+    "JobSpec": ("rayhier.spec", "JobSpec"),
+    "load": ("rayhier.spec", "load"),
+}
+"""Public name -> module and name there; imported at first use, so that `import rayhier` takes milliseconds."""
+__all__ = ["run", *PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name == "run":
+        return importlib.import_module("rayhier.run")  # which can be called
+    if name not in PLACES:
+        raise AttributeError(f"module 'rayhier' has no attribute {name!r}; public names: {', '.join(__all__)}")
+    module, attribute = PLACES[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -2,9 +2,12 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rayhier.command import run_command
@@ -255,6 +258,22 @@ def _show_report(plan: Plan) -> None:
 
     print(closing(plan.spec, plan.workdir, report.root))
 
+
+class _Run(ModuleType):
+    """This module, which can be called as `rayhier.run(spec)`."""
+
+    def __call__(self, spec: str | os.PathLike[str] | JobSpec, overrides: Sequence[str] = ()) -> dict[str, Any]:
+        """Train, index and measure what a spec describes; steps already published are kept.
+
+        `spec` is a YAML file's path or a JobSpec; overrides read like `train.epochs=5`. Returns the summary that the
+        command prints: name, workdir, steps and seconds. InputError where the spec or an input is wrong.
+        """
+        if isinstance(spec, JobSpec) and overrides:
+            raise InputError("overrides: got some with a JobSpec; allowed: with the path of a YAML file")
+        return run(make_plan(spec if isinstance(spec, JobSpec) else load(Path(spec), list(overrides))))
+
+
+sys.modules[__name__].__class__ = _Run
 
 if __name__ == "__main__":
     sys.exit(main())

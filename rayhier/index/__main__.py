@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayhier.command import run_command
+from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage.paths import Location, locate
 
 if TYPE_CHECKING:
-    from rayhier.storage.current import Current
     from rayhier.storage.leaf_map import LeafMap, Manifest
 
 
@@ -97,7 +97,7 @@ def _run(given: argparse.Namespace) -> list[str]:
     there = open_leaf_map(workdir, now)
     match given.command:
         case "add":
-            return _add(given, workdir, now, there)
+            return _add(given, workdir, there)
         case "delete":
             return _changed(there.manifest, change.delete(there.root, _ids(given)).manifest)
         case "compact":
@@ -122,17 +122,11 @@ def _run(given: argparse.Namespace) -> list[str]:
             ]
 
 
-def _add(given: argparse.Namespace, workdir: Location, now: "Current", there: "LeafMap") -> list[str]:
-    from rayhier.index import change
-    from rayhier.index.assign import Assigner
-    from rayhier.index.incoming import batches
-    from rayhier.search.model import Model
+def _add(given: argparse.Namespace, workdir: Location, there: "LeafMap") -> list[str]:
+    say(f"loading index and encoder from {given.workdir}")
+    from rayhier.index.add_file import add_file
 
-    spec, model = now.spec, Model.of_workdir(workdir, now)
-    put = change.upsert if given.upsert else change.add
-    assign = Assigner(model.router, spec, now.artifacts["model"])
-    documents = batches(given.file, spec.corpus, given.id, model.encode, unit=spec.encoder.similarity == "cosine")
-    made = put(there.root, assign, documents, spec.index.max_leaf_factor)
+    made = add_file(workdir, given.file, upsert=given.upsert, id_column=given.id)
     return _changed(there.manifest, made.manifest)
 
 

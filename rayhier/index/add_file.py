@@ -1,0 +1,29 @@
+"""Add the documents of a file to a workdir's index: encode, assign to leaves, publish a version."""
+
+from pathlib import Path
+
+from rayhier.index import change
+from rayhier.index.assign import Assigner
+from rayhier.index.incoming import batches
+from rayhier.search.index import open_leaf_map
+from rayhier.search.model import Model
+from rayhier.storage import current
+from rayhier.storage.leaf_map import LeafMap
+from rayhier.storage.paths import Location
+
+
+def add_file(
+    workdir: Location, file: Path, *, upsert: bool = False, id_column: str | None = None, model: Model | None = None
+) -> LeafMap:
+    """Add the documents of a JSON lines or parquet file; with `upsert`, replace those whose ids are there already.
+
+    Returns the new version of the leaf map. `id_column` names the ids, by default the corpus's; the workdir's model is
+    opened unless it is given. InputError where a document is not as the corpus's are.
+    """
+    now = current.read(workdir)
+    leaf_map, model = open_leaf_map(workdir, now), model or Model.of_workdir(workdir, now)
+    assign = Assigner(model.router, now.spec, now.artifacts["model"])
+    is_cosine = now.spec.encoder.similarity == "cosine"
+    documents = batches(file, now.spec.corpus, id_column, model.encode, unit=is_cosine)
+    put = change.upsert if upsert else change.add
+    return put(leaf_map.root, assign, documents, now.spec.index.max_leaf_factor)

@@ -1,0 +1,205 @@
+"""The Python interface: train, open, search and change an index in a few lines.
+
+import rayhier
+
+rayhier.run("specs/quickstart.yaml")
+index = rayhier.open("runs/quickstart")
+print(index.search("how do I open a zip file", k=3))
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+import numpy as np
+
+from rayhier.arrays import Floats
+from rayhier.index import change
+from rayhier.index.add_file import add_file
+from rayhier.search.answer import Answer, Hit
+from rayhier.search.index import index_root
+from rayhier.search.request import check_text
+from rayhier.search.searcher import Searcher
+from rayhier.spec import InputError, JobSpec
+from rayhier.storage import current
+from rayhier.storage.paths import Location, locate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULTS, WIDTH = 10, 100
+"""Results of a query that gives no `k`, and characters of a printed line."""
+
+
+def open_index(workdir: str | os.PathLike[str]) -> "Index":
+    """Open the index of a workdir: a folder, s3:// or gs://. InputError where there is none."""
+    return Index(workdir)
+
+
+@dataclass(frozen=True)
+class Results(Sequence[Hit]):
+    """Results of one query, best first; prints as a list, `to_pandas()` makes a table."""
+
+    query: str | None
+    """The query's text; None where it was a vector."""
+    answer: Answer
+    """The results, and what finding them cost."""
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Hit]: ...
+    def __getitem__(self, place: int | slice) -> Hit | list[Hit]:
+        return self.answer.hits[place]
+
+    def __len__(self) -> int:
+        return len(self.answer.hits)
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.answer.hits)
+
+    def __str__(self) -> str:
+        lines = []
+        for place, hit in enumerate(self.answer.hits, start=1):
+            shown = " ".join((hit.title or hit.text).split())
+            name = shown if shown == hit.id else f"{hit.id}  {shown}"
+            lines.append(f"{place:>3}  {hit.score:.4f}  {name[:WIDTH]}")
+        visited = f"visited {self.answer.documents:,} documents ({self.answer.fraction:.1%})"
+        return "\n".join([*lines, visited])
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A table with a row for each result: id, score, leaf, title, text, and the declared fields."""
+        import pandas as pd
+
+        rows = []
+        for hit in self.answer.hits:
+            row = asdict(hit)
+            rows.append({**row, **row.pop("fields")})
+        names = ["id", "score", "leaf", "title", "text"]
+        table = pd.DataFrame(rows, columns=None if rows else names)
+        return table.drop(columns=["fields", "estimated"], errors="ignore")
+
+
+class Index:
+    """The index of a workdir, open in this process; vacuum keeps its version until `close`."""
+
+    def __init__(self, workdir: str | os.PathLike[str]) -> None:
+        """Open the newest version. InputError where no run has built an index, or a file is not as published."""
+        self.workdir: Location = locate(os.fspath(workdir))
+        self._searcher = Searcher.open(self.workdir)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.workdir)!r}, version={self.version}, documents={len(self)})"
+
+    def __len__(self) -> int:
+        """Number of documents; of passages where the corpus is cut into passages."""
+        return self._searcher.manifest.documents
+
+    @property
+    def version(self) -> int:
+        """Version that is searched; `add` and `delete` make new ones."""
+        return self._searcher.manifest.version
+
+    @property
+    def spec(self) -> JobSpec:
+        """The spec that the index was built by."""
+        return self._searcher.model.spec
+
+    def search(
+        self,
+        query: str | Floats,
+        k: int = RESULTS,
+        *,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
+        mode: str | None = None,
+        beam: int | None = None,
+        rerank: bool | None = None,
+        budget: int | None = None,
+    ) -> Results:
+        """Find the best k documents of a query: a text, or a vector [m] made by `encode`.
+
+        `filter` names declared fields, `{"year": {"gte": 2019}}`; `mode` is dense, bm25 or hybrid; `beam` the most
+        leaves to visit; `rerank` and `budget` (calls) are for the spec's cross-encoder. Defaults: the spec's.
+        InputError where these do not go together.
+        """
+        queries: Sequence[str] | Floats = [query] if isinstance(query, str) else np.atleast_2d(query)
+        (results,) = self.search_batch(queries, k, filter=filter, mode=mode, beam=beam, rerank=rerank, budget=budget)
+        return results
+
+    def search_batch(
+        self,
+        queries: Sequence[str] | Floats,
+        k: int = RESULTS,
+        *,
+        filter: Mapping[str, Any] | None = None,  # noqa: A002
+        mode: str | None = None,
+        beam: int | None = None,
+        rerank: bool | None = None,
+        budget: int | None = None,
+    ) -> list[Results]:
+        """Find the best k documents of several queries, all texts or the rows of an array [q, m], as `search` does."""
+        if isinstance(queries, np.ndarray):
+            given: Sequence[str] | Floats = queries.astype(np.float32)
+            texts: Sequence[str | None] = [None] * len(queries)
+        else:
+            given = texts = [_text(text) for text in queries]
+        request = self._searcher.rules.request(given, k, beam, filter, mode, rerank, budget)
+        return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
+
+    def encode(self, texts: str | Sequence[str]) -> Floats:
+        """Vectors [n, m] of texts by the trained encoder, float32; of unit length where similarity is cosine."""
+        return self._searcher.model.encode([texts] if isinstance(texts, str) else list(texts)).numpy
+
+    def add(self, documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]], *, upsert: bool = False) -> int:
+        """Add documents without training: a .jsonl or .parquet file, or mappings with the corpus's columns.
+
+        With `upsert`, documents whose ids are there already are replaced. Returns the new version, which is searched
+        from now on. InputError where a document is not as the corpus's are, or an id is there already.
+        """
+        model = self._searcher.model
+        if isinstance(documents, str | os.PathLike):
+            add_file(self.workdir, Path(documents), upsert=upsert, model=model)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "documents.jsonl"
+                file.write_text("".join(f"{json.dumps(dict(document))}\n" for document in documents), "utf-8")
+                add_file(self.workdir, file, upsert=upsert, model=model)
+        return self._reopened()
+
+    def delete(self, ids: str | Sequence[str]) -> int:
+        """Delete documents by their ids; returns the new version, which is searched from now on.
+
+        InputError where an id is not in the index.
+        """
+        root = index_root(self.workdir, current.read(self.workdir))
+        change.delete(root, [ids] if isinstance(ids, str) else list(ids))
+        return self._reopened()
+
+    def close(self) -> None:
+        """Release the version, which vacuum may then remove."""
+        self._searcher.close()
+
+    def _reopened(self) -> int:
+        before, self._searcher = self._searcher, Searcher.open(self.workdir)
+        before.close()
+        return self.version
+
+
+def _text(text: str) -> str:
+    try:
+        return check_text(text)
+    except ValueError as error:
+        raise InputError(f"query: {error}") from None
