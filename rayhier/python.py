@@ -155,7 +155,8 @@ class Index:
             given: Sequence[str] | Floats = queries.astype(np.float32)
             texts: Sequence[str | None] = [None] * len(queries)
         else:
-            given = texts = [_text(text) for text in queries]
+            given = [_text(text) for text in queries]
+            texts = list(given)
         request = self._searcher.rules.request(given, k, beam, filter, mode, rerank, budget)
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
 

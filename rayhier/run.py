@@ -260,7 +260,7 @@ def _show_report(plan: Plan) -> None:
 
 
 class _Run(ModuleType):
-    """This module, which can be called as `rayhier.run(spec)`."""
+    """A module that can be called, as `rayhier.run(spec)`."""
 
     def __call__(self, spec: str | os.PathLike[str] | JobSpec, overrides: Sequence[str] = ()) -> dict[str, Any]:
         """Train, index and measure what a spec describes; steps already published are kept.
