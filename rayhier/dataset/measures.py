@@ -20,24 +20,33 @@ class Judge:
         self.parsed = {ir_measures.parse_measure(name): name for name in measures}
         self.evaluator = ir_measures.evaluator(list(self.parsed), queries.grades)
 
-    def run(self, ranking: Ranking) -> dict[str, dict[str, float]]:
-        """Convert a ranking to a TREC run: query id -> document id -> score."""
+    def run(self, ranking: Ranking, ids: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
+        """Convert a ranking of all queries, or of those with some ids, to a TREC run: query -> document -> score."""
         run = {}
-        for query, rows, scores in zip(self.query_ids, ranking.row_QK, ranking.score_QK, strict=True):
+        named = self.query_ids if ids is None else ids
+        for query, rows, scores in zip(named, ranking.row_QK, ranking.score_QK, strict=True):
             found = rows >= 0
             run[query] = dict(zip(ranking.ids[rows[found]].tolist(), scores[found].tolist(), strict=True))
         return run
 
     def values(self, ranking: Ranking) -> dict[str, Values]:
         """Each measure of every judged query, [q]; a query without results has 0."""
+        return self.values_of(self.run(ranking))
+
+    def values_of(self, run: dict[str, dict[str, float]]) -> dict[str, Values]:
+        """Each measure of every judged query, [q], by a run."""
         values = {name: np.zeros(len(self.query_ids)) for name in self.measures}
-        for value in self.evaluator.iter_calc(self.run(ranking)):
+        for value in self.evaluator.iter_calc(run):
             values[self.parsed[value.measure]][self._place[value.query_id]] = value.value
         return values
 
     def mean(self, ranking: Ranking) -> dict[str, float]:
         """Each measure's mean over the judged queries."""
         return means(self.values(ranking))
+
+    def mean_of(self, run: dict[str, dict[str, float]]) -> dict[str, float]:
+        """Each measure's mean over the judged queries, by a run."""
+        return means(self.values_of(run))
 
 
 def means(values: dict[str, Values]) -> dict[str, float]:

@@ -18,27 +18,16 @@ COST = "share of the corpus visited (cost: dot products per query, rows scanned 
 def closing(spec: JobSpec, workdir: Location, root: Location) -> str:
     """The closing lines for an evaluation published below `root`."""
     report, measure = Report.read(root / NAME), spec.evaluate.deepest_recall
-    lines = _aligned(*tables.table(report, spec.evaluate.visited, measure))
+    lines = tables.aligned(*tables.table(report, spec.evaluate.visited, measure))
     header, rows = tables.reached(report, measure)
     if rows:
-        lines += ["", *_aligned(header, rows), "", COST]
+        lines += ["", *tables.aligned(header, rows), "", COST]
     header, rows = tables.served_path(report, spec.evaluate.measures)
     if rows:
-        lines += ["", *_aligned(header, rows)]
+        lines += ["", *tables.aligned(header, rows)]
     plots = [here(path) for path in sorted((root / PLOTS).glob("*.png"), key=str)]
     places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
     return "\n".join(["", *lines, "", *verdict(spec, report), *samples(spec, workdir), *places, ""])
-
-
-def _aligned(header: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
-    return [
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (header, *rows)
-    ]
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:

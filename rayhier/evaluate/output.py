@@ -46,7 +46,7 @@ def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
     files.replace(root / "curve.csv", _csv(evaluation).encode())
     for result in evaluation.seeds:
         for system, run in result.runs.items():
-            files.replace(root / "runs" / f"{system}.seed{result.seed}.trec", _trec(system, run).encode())
+            files.replace(root / "runs" / f"{system}.seed{result.seed}.trec", trec(system, run).encode())
     plots.write(spec, evaluation, root / PLOTS)
     files.replace(root / "report.md", as_markdown(spec, report).encode())
     return report
@@ -145,7 +145,7 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
                 }
 
 
-def _trec(system: str, run: dict[str, dict[str, float]]) -> str:
+def trec(system: str, run: dict[str, dict[str, float]]) -> str:
     """A TREC run file, scores to the last bit of a float32; blanks and % inside an id are percent-encoded."""
     lines = []
     for query, scores in run.items():

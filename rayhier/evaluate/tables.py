@@ -106,3 +106,15 @@ def _price(points: Sequence[Point], measure: str, goal: float) -> str:
 def cell(value: float) -> str:
     """A value as text, empty for NaN."""
     return "" if np.isnan(value) else f"{value:.{DIGITS}f}"
+
+
+def aligned(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a table, its columns aligned: the first to the left, the others to the right."""
+    widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (header, *rows)
+    ]

@@ -1,0 +1,114 @@
+"""`rayhier eval WORKDIR --queries FILE --judgements FILE`: measure a published index with other queries."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayhier.command import run_command
+from rayhier.progress import say
+from rayhier.spec import InputError
+from rayhier.storage.paths import locate
+
+if TYPE_CHECKING:
+    from rayhier.dataset.measures import Judge
+    from rayhier.search.request import Request
+    from rayhier.search.searcher import Searcher
+
+TOGETHER = 64
+"""Queries that are searched together."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print a table: the index as it is searched, beside exact search with the same encoder."""
+    given = _parser().parse_args(arguments)
+    return run_command(lambda: print("\n".join(_measure(given))))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rayhier eval",
+        description="Measure a published index with other queries than those of its run; nothing is trained or built.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
+    parser.add_argument("--queries", type=Path, required=True, help="JSON lines with _id and text, or ID TAB TEXT")
+    parser.add_argument("--judgements", type=Path, required=True, help="BEIR's three columns, or TREC's four (qrels)")
+    parser.add_argument("--trec", type=Path, help="file to write the index's ranking to, as a TREC run")
+    parser.add_argument("--beam", type=int, help="most leaves that a query visits (default: the spec's)")
+    parser.add_argument("--mode", help="dense, bm25 or hybrid (default: the spec's)")
+    return parser
+
+
+def _measure(given: argparse.Namespace) -> list[str]:
+    """Lines to print."""
+    from rayhier.evaluate.files import judged, read_judgements, read_queries
+
+    texts, grades = read_queries(given.queries), read_judgements(given.judgements)
+    queries = judged(texts, grades)
+    say(f"loading index and encoder from {given.workdir}")
+    from rayhier.dataset.measures import Judge
+    from rayhier.evaluate.output import trec
+    from rayhier.evaluate.tables import aligned, cell
+    from rayhier.search.searcher import Searcher
+
+    searcher = Searcher.open(locate(given.workdir))
+    spec = searcher.model.spec
+    measures, judge = spec.evaluate.measures, Judge(queries, spec.evaluate.measures)
+    k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in measures))
+    requests = {"as searched": searcher.rules.request(queries.texts, k, given.beam, mode=given.mode)}
+    requests |= _controls(searcher, queries.texts, k)
+    rows, runs = [], {}
+    for name, request in requests.items():
+        ranked, visited, seconds = _ranked(searcher, request, judge)
+        runs[name] = ranked
+        values = judge.mean_of(ranked)
+        share = f"{visited / max(1, searcher.manifest.documents):.1%}"
+        rows.append([name, *(cell(values[m]) for m in measures), share, f"{1e3 * seconds / len(queries):.1f}"])
+    lines = [
+        (f"{len(queries):,} judged queries, {searcher.manifest.documents:,} documents, version "
+        f"{searcher.manifest.version}"),
+        "",
+        *aligned(["system", *measures, "visited", "ms a query"], rows),
+    ]
+    if unjudged := len(texts) - len(queries):
+        lines.append(f"{unjudged:,} queries have no judgements and were left out")
+    if unknown := len(grades.keys() - texts.keys()):
+        lines.append(f"{unknown:,} judged queries are not among those of {given.queries} and were left out")
+    if given.trec is not None:
+        given.trec.write_text(trec("rayhier", runs["as searched"]), "utf-8")
+        lines.append(f"TREC run: {given.trec}")
+    return lines
+
+
+def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
+    """Exact search with the same encoder, and BM25 where the index has it."""
+    rules = searcher.rules
+    controls = {}
+    if rules.search.how == "leaves":
+        controls["exact, same encoder"] = rules.request(texts, k, rules.leaves, mode="dense", rerank=False)
+    if rules.search.words:
+        controls["BM25"] = rules.request(texts, k, mode="bm25", rerank=False)
+    return controls
+
+
+def _ranked(
+    searcher: "Searcher", request: "Request", judge: "Judge"
+) -> tuple[dict[str, dict[str, float]], float, float]:
+    """A request's run, the documents that a query visited on average, and the seconds that all took."""
+    if request.budget and searcher.reranker is None:
+        raise InputError("search.rerank: the index has no cross-encoder")
+    run: dict[str, dict[str, float]] = {}
+    visited, began = 0, time.perf_counter()
+    for start in range(0, len(request.queries), TOGETHER):
+        rows = slice(start, start + TOGETHER)
+        ranking = searcher.retrieve(request.part(rows)).ranking
+        run |= judge.run(ranking, judge.query_ids[rows])
+        visited += int(ranking.visited_Q.sum())
+    return run, visited / len(request.queries), time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Queries and judgements from a user's files, for `rayhier eval`: each row must be right, else the line is named."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from rayhier.corpus import check
+from rayhier.corpus.check import HEADER, Entry, Judgement, Reason, RowError, Rules
+from rayhier.corpus.lines import lines, rows
+from rayhier.corpus.rows import Rows, checked, collect, distinct
+from rayhier.dataset.queries import Queries
+from rayhier.spec import InputError
+from rayhier.spec.corpus import Columns, Limits
+
+IDS = ("_id", "id", "query_id")
+"""Keys of a JSON line that may hold a query's id."""
+TREC_COLUMNS = 4
+T = TypeVar("T")
+
+
+def read_queries(path: Path) -> dict[str, str]:
+    """Texts of queries by id: JSON lines with `_id` or `id` and `text`, or lines of an id, a tab and a text.
+
+    InputError where a line is neither, or an id stands twice.
+    """
+    return {entry.key: entry.text for entry in _all(path, distinct(_rows(path, _query), set()))}
+
+
+def read_judgements(path: Path) -> dict[str, dict[str, int]]:
+    """Grades by query and document: BEIR's three columns split by tabs, or TREC's four columns (qrels).
+
+    InputError where a line is neither.
+    """
+    grades: dict[str, dict[str, int]] = {}
+    for judgement in _all(path, _rows(path, _judgement, HEADER)):
+        grades.setdefault(judgement.query_id, {})[judgement.doc_id] = judgement.grade
+    return grades
+
+
+def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
+    """The queries that have judgements, without vectors; InputError where none has."""
+    ids = [name for name in texts if name in grades]
+    if not ids:
+        raise InputError(
+            f"--judgements: none of {len(grades):,} judged queries is one of the {len(texts):,} of --queries; allowed: "
+            "judgements of the same queries, by their ids"
+        )
+    kept = {name: grades[name] for name in ids}
+    return Queries(ids, np.zeros((len(ids), 0), np.float32), kept, [texts[name] for name in ids])
+
+
+def _query(line: bytes) -> Entry:
+    if line.lstrip().startswith(b"{"):
+        row = check.json_row(line)
+        name = next((name for name in IDS if name in row), IDS[0])
+        return check.query(row, Rules(Limits(), Columns(id=name), {}))
+    key, text = check.split(line, 2)
+    return check.entry(key, "", text, Limits())
+
+
+def _judgement(line: bytes) -> Judgement:
+    if b"\t" in line:
+        values = check.split(line, 4 if line.count(b"\t") == TREC_COLUMNS - 1 else 3)
+    else:
+        values = check.decode(line).split()
+    if len(values) == TREC_COLUMNS:
+        values = [values[0], *values[2:]]
+    if len(values) != len(HEADER):
+        raise RowError(Reason.WRONG_COLUMNS)
+    return check.judgement(*values)
+
+
+def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ()) -> Rows[T]:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    return checked(rows(lines(path, 0, size), header), parse)
+
+
+def _all(path: Path, found: Rows[T]) -> Iterable[T]:
+    """Every row; InputError that names the first that is wrong, or where there is none."""
+    parsed = collect(found)
+    if parsed.rejected:
+        line, wrong = parsed.rejected[0]
+        raise InputError(
+            f"{path}: line {line}: {wrong.reason}: {wrong.value!r} ({len(parsed.rejected):,} of {parsed.read:,} rows "
+            "cannot be read)"
+        )
+    if not parsed.accepted:
+        raise InputError(f"{path}: holds no rows; allowed: one a line")
+    return [row for _, row in parsed.accepted]
