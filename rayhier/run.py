@@ -248,7 +248,7 @@ def _make_current(plan: Plan) -> None:
 
 
 def _show_report(plan: Plan) -> None:
-    """Print the report's table, five questions with their answers, and where the plots are."""
+    """Print the report's tables, sample queries with their answers, where the plots are, and a verdict."""
     report = plan.report
     if report is None:
         if not plan.evaluates:
@@ -256,7 +256,9 @@ def _show_report(plan: Plan) -> None:
         return
     from rayhier.evaluate.closing import closing
 
-    print(closing(plan.spec, plan.workdir, report.root))
+    corpus = plan.step("corpus").place.published()
+    if corpus is not None:
+        print(closing(plan.spec, plan.workdir, corpus, report.root))
 
 
 class _Run(ModuleType):

@@ -68,8 +68,10 @@ def _measure(given: argparse.Namespace) -> list[str]:
         share = f"{visited / max(1, searcher.manifest.documents):.1%}"
         rows.append([name, *(cell(values[m]) for m in measures), share, f"{1e3 * seconds / len(queries):.1f}"])
     lines = [
-        (f"{len(queries):,} judged queries, {searcher.manifest.documents:,} documents, version "
-        f"{searcher.manifest.version}"),
+        (
+            f"{len(queries):,} judged queries, {searcher.manifest.documents:,} documents, version "
+            f"{searcher.manifest.version}"
+        ),
         "",
         *aligned(["system", *measures, "visited", "ms a query"], rows),
     ]

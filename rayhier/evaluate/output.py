@@ -11,6 +11,7 @@ from rayhier.evaluate import plots
 from rayhier.evaluate.evaluation import Evaluation
 from rayhier.evaluate.report import DIGITS, ENCODERS, NAME, Report
 from rayhier.evaluate.tables import cell, encoders, reached, served_path, table
+from rayhier.evaluate.verdict import verdict
 from rayhier.spec import JobSpec
 from rayhier.storage import files
 from rayhier.storage.paths import Location
@@ -68,6 +69,8 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
     prices, read = reached(report, deepest), served_path(report, spec.evaluate.measures)
     lines = [
         f"# {report.name}",
+        "",
+        *(f"- {line}" for line in verdict(spec, report)),
         "",
         _measured(spec, report),
         "",

@@ -18,6 +18,9 @@ from torch import Tensor, nn
 
 from rayhier.train.group import WorkerGroup
 
+PERFECT = 1.0
+"""Measure on dev that nothing exceeds: training that begins there has nothing to gain."""
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -148,7 +151,7 @@ class Loop:
         """Losses and measures after each measured pass; like `best`, on the first worker only."""
         self.best: dict[str, Tensor] = {}
         self.stopped = False
-        """Whether no gain was seen for as long as the phase is patient."""
+        """True where no gain was seen for as long as the phase is patient, or dev is perfect at the start."""
 
     @property
     def ended(self) -> bool:
@@ -183,6 +186,8 @@ class Loop:
                 self.best = self.learner.state()
         if self.phase.patience is not None:
             self.stopped = self.group.agree(self._since_best() >= self.phase.patience)
+        if self.epoch == 0:
+            self.stopped = self.group.agree(row is not None and row["dev"] >= PERFECT)
         return row
 
     def _since_best(self) -> int:

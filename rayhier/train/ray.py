@@ -217,6 +217,8 @@ class Run:
             if self.group.agree(loop.ended or time.monotonic() - saved >= self.workers.checkpoint_seconds):
                 self._save()
                 saved = time.monotonic()
+        if loop.stopped and not loop.epoch and self.board is not None:
+            say(f"  {name}: dev is perfect at the start, so nothing is trained")
         loop.restore_best()
         phase.finish()
 

@@ -1,0 +1,101 @@
+"""What an evaluation says, in a few plain lines: what training gained, what the index saves, what to use instead."""
+
+from rayhier.evaluate import tables
+from rayhier.evaluate.curve import Point
+from rayhier.evaluate.report import ENCODERS, Report
+from rayhier.spec import JobSpec
+
+EQUAL = 0.001
+"""Loss of a measure below which an index finds what exact search finds."""
+SMALL = 5_000
+"""Documents that a query compares within a millisecond on one core (faiss, 384 numbers a vector)."""
+DEAR = 0.5
+"""Cost, as a share of exact search's, from which an index saves too little to be kept in step with a corpus."""
+SHARE = 0.95
+"""Share of exact search's measure by which indexes are compared."""
+
+
+def verdict(spec: JobSpec, report: Report) -> list[str]:
+    """Lines that say what was gained, at what beam the index equals exact search, and what would be better."""
+    return [*_training(spec, report), *_index(spec, report), *_instead(spec, report)]
+
+
+def _training(spec: JobSpec, report: Report) -> list[str]:
+    """How training changed exact search; one line where nothing was trained."""
+    measure = spec.evaluate.measures[0]
+    if not report.encoders:
+        untrained = set(ENCODERS) <= report.systems.keys()
+        return ["Training: nothing was trained, for want of train judgements."] if untrained else []
+    lines = []
+    for group, row in report.encoders.items():
+        base, trained = (row.systems[name][measure] for name in ENCODERS)
+        learned = report.learned(measure, group)
+        worse = "; training made it worse: keep the base encoder" if learned.high < 0 else ""
+        chance = "; this may be chance" if learned.low <= 0 <= learned.high else ""
+        what = "all queries" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
+        lines.append(
+            f"Training: {measure} of exact search {base:.3f} -> {trained:.3f} over {what}, {tables.said(learned)}"
+            f"{worse}{chance}."
+        )
+    return lines
+
+
+def _index(spec: JobSpec, report: Report) -> list[str]:
+    """At which beam the index finds what exact search finds, and what that saves."""
+    measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
+    if exact is None or report.level is not None or report.router not in report.curves:
+        return []
+    points, goal = report.points(report.router), exact.measures[measure] - EQUAL
+    equal = next((point for point in points if point.measures[measure] >= goal), None)
+    used = report.systems[report.router]
+    share = used.measures[measure] / max(exact.measures[measure], 1e-9)
+    lines = [
+        (
+            f"Index: with the spec's beam ({used.beam:g} leaves) it finds {share:.1%} of exact search's {measure} and "
+            f"visits {used.visited:.1%} of the documents."
+        )
+    ]
+    if equal is not None:
+        lines.append(
+            f"Index: from a beam of {equal.beam} on it equals exact search, with {equal.visited_mean:.1%} of the "
+            f"documents visited, at {equal.cost_mean:.0%} of the cost."
+        )
+    return lines
+
+
+def _instead(spec: JobSpec, report: Report) -> list[str]:
+    """What to use instead where the index loses."""
+    if report.documents <= SMALL:
+        return [
+            (
+                f"Instead: {report.documents:,} documents are few: exact search compares all within a millisecond, "
+                "finds everything, and needs no index; keep the trained encoder."
+            )
+        ]
+    measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
+    if exact is None or report.router not in report.curves:
+        return []
+    goal = SHARE * exact.measures[measure]
+    costs = {name: _cost(report.points(name), measure, goal) for name in report.curves if name != "faiss_ivf"}
+    own = costs.pop(report.router)
+    best = min(costs, key=lambda name: costs[name], default=None)
+    if best is not None and costs[best] < own:
+        return [
+            (
+                f"Instead: {best} reaches {SHARE:.0%} of exact {measure} at {costs[best]:.1%} of its cost, "
+                f"this index at {own:.1%}: use the trained encoder with it."
+            )
+        ]
+    if own > DEAR:
+        return [
+            (
+                f"Instead: {SHARE:.0%} of exact {measure} costs {own:.0%} of exact search: search exactly with the "
+                "trained encoder."
+            )
+        ]
+    return []
+
+
+def _cost(points: list[Point], measure: str, goal: float) -> float:
+    """Least cost of a curve's points that reach a goal; infinite where none does."""
+    return min((point.cost_mean for point in points if point.measures[measure] >= goal), default=float("inf"))
