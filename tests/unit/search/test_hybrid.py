@@ -194,5 +194,5 @@ def test_modes_need_words():
     assert (both.request(["oak"], mode="bm25").mode, default.request(["oak"], mode="dense").mode) == ("bm25", "dense")
     with pytest.raises(InputError, match=r"got 'hybrid'; allowed: dense; bm25 and hybrid need search\.hybrid in the"):
         plain.request(["oak"], mode="hybrid")
-    with pytest.raises(InputError, match="got 'sparse'; allowed: dense, bm25, hybrid$"):
+    with pytest.raises(InputError, match=r"got 'sparse'; allowed: dense, bm25, hybrid$"):
         both.request(["oak"], mode="sparse")
