@@ -15,6 +15,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.spec import InputError
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.filter import Filter, parse
+from rayhier.spec.query import check_text as check_text
 from rayhier.spec.search import Mode, SearchSpec
 
 Queries = Sequence[str] | Floats
@@ -277,17 +278,6 @@ class Rules:
             worst = length_Q[np.abs(length_Q - 1).argmax()]
             if not abs(worst - 1) <= UNIT_WITHIN:
                 raise InputError(f"{name}: got length {worst:.4g}; allowed: 1, since the index's similarity is cosine")
-
-
-def check_text(text: str) -> str:
-    """A query's text as it was given; ValueError where it is blank or no Unicode text."""
-    if not text.strip():
-        raise ValueError("got no words; allowed: text that is not blank")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"got an unpaired surrogate at character {error.start}; allowed: Unicode text") from None
-    return text
 
 
 def _within(name: str, given: int, most: float) -> int:

@@ -46,7 +46,8 @@ class Routes:
 def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     """Encode queries and route them to at most `beam` leaves.
 
-    With a beam of 0 they visit no leaf: a level of the tree is searched where the model's spec says so. InputError where the router reads tokens and queries are vectors.
+    With a beam of 0 they visit no leaf: a level of the tree is searched where the model's spec says so. InputError
+    where the router reads tokens and queries are vectors.
     """
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)

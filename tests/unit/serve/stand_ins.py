@@ -12,7 +12,6 @@ from rayhier.search.answer import Answer, Hit
 from rayhier.search.request import Rules
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.routes import Routes
-from rayhier.search.searcher import rules_of
 from rayhier.serve.application import check_index
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.backend.admission import Admission
@@ -140,7 +139,7 @@ def near_groups(workdir, count):
 def engine_of(searcher, groups, reranker=None, reranking=None, rules=None):
     """An engine over groups that hold the index that a searcher has open."""
     manifest = searcher.manifest
-    rules = replace(rules or rules_of(searcher.model.spec, manifest), groups=len(groups))
+    rules = replace(rules or searcher.rules, groups=len(groups))
     return Engine(searcher.model, groups, rules, manifest.documents, manifest.counts, reranker, reranking)
 
 
