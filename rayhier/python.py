@@ -23,9 +23,9 @@ from rayhier.index import change
 from rayhier.index.add_file import add_file
 from rayhier.search.answer import Answer, Hit
 from rayhier.search.index import index_root
-from rayhier.search.request import check_text
 from rayhier.search.searcher import Searcher
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.query import check_text
 from rayhier.storage import current
 from rayhier.storage.paths import Location, locate
 

@@ -97,7 +97,7 @@ def _parse(text: str, fields: Mapping[str, Any]) -> Any:
 
 def _text(text: str) -> str:
     """A query as it was given; InputError where it has no words or is not UTF-8."""
-    from rayhier.search.request import check_text
+    from rayhier.spec.query import check_text
 
     try:
         return check_text(text)

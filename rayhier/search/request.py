@@ -292,17 +292,6 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
     )
 
 
-def check_text(text: str) -> str:
-    """A query's text as it was given; ValueError where it is blank or no Unicode text."""
-    if not text.strip():
-        raise ValueError("got no words; allowed: text that is not blank")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"got an unpaired surrogate at character {error.start}; allowed: Unicode text") from None
-    return text
-
-
 def _within(name: str, given: int, most: float) -> int:
     if not 1 <= given <= most:
         raise InputError(f"{name}: got {given}; allowed: {f'1 to {most}' if math.isfinite(most) else '1 or more'}")

@@ -44,21 +44,22 @@ class Routes:
 
 
 def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
-    """Encode queries and route them to at most `beam` leaves; by a level of the tree where the model's spec says so.
+    """Encode queries and route them to at most `beam` leaves.
 
-    With a beam of 0 they visit no leaf. InputError where the router reads tokens and queries are vectors.
+    With a beam of 0 they visit no leaf: a level of the tree is searched where the model's spec says so. InputError
+    where the router reads tokens and queries are vectors.
     """
     began = time.perf_counter()
     encoded = queries if isinstance(queries, Encoded) else _encoded(model, queries)
     routing = time.perf_counter()
     nowhere = np.zeros((len(encoded), 0), np.int64), np.zeros((len(encoded), 0), np.float32)
-    if model.level_similarity is not None:
-        routes = Routes(encoded, *nowhere, level=model.level_similarity.query(model.tree, encoded))
-    elif not beam:
-        routes = Routes(encoded, *nowhere)
-    else:
+    if beam:
         leaves_QB, log_prob_QB = model.route(encoded, beam)
         routes = Routes(encoded, leaves_QB, log_prob_QB, model.densities(leaves_QB, log_prob_QB))
+    elif model.level_similarity is not None:
+        routes = Routes(encoded, *nowhere, level=model.level_similarity.query(model.tree, encoded))
+    else:
+        routes = Routes(encoded, *nowhere)
     done = time.perf_counter()
     return replace(routes, encode_ms=1e3 * (routing - began), route_ms=1e3 * (done - routing))
 

@@ -5,8 +5,9 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,23 +17,19 @@ from fastapi.testclient import TestClient
 from safetensors.numpy import load_file
 
 from rayhier import run
-from rayhier.dataset.ranking import Ranking
 from rayhier.index import __main__ as index
 from rayhier.inspect import __main__ as inspect
 from rayhier.search import __main__ as search
-from rayhier.search.level_similarity import LevelQuery
 from rayhier.search.model import Model
+from rayhier.search.retrieve import Level, Reading
 from rayhier.search.searcher import Searcher
-from rayhier.search.shortlist import Shortlist
-from rayhier.serve.app import check
+from rayhier.serve.application import check_index, describe
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.errors import LostError
 from rayhier.serve.http.api import api
-from rayhier.serve.ingress import describe
 from rayhier.spec import InputError
-from rayhier.spec.filter import Filter
 from rayhier.storage import current, files
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.seal import seal
@@ -147,15 +144,11 @@ class Near:
     shards: ShardGroup
     gone: bool = False
 
-    async def scan(self, *_: object) -> Ranking:
-        raise AssertionError("a level is searched, no leaves")
-
-    async def level(
-        self, query: LevelQuery, results: int, where: Filter | None, *, with_vectors: bool = False
-    ) -> Shortlist:
+    async def read(self, work: Reading) -> Any:
+        assert isinstance(work, Level), "a level is searched, no leaves"
         if self.gone:
             raise LostError(self.name)
-        return await self.shards.level(query, results, where)
+        return await self.shards.read(work)
 
     async def answers(self) -> bool:
         return not self.gone
@@ -163,11 +156,12 @@ class Near:
 
 def served(work: Path, searcher: Searcher) -> tuple[Engine, list[Near], TestClient]:
     """Engine, groups and HTTP interface of an index."""
-    version, manifest, ranges = check(args := ServeArgs(workdir=str(work), shard_groups=3))
+    version, manifest, ranges = check_index(args := ServeArgs(workdir=str(work), shard_groups=3))
     groups = [Near(f"shards-{number}", one, ShardGroup(version, one)) for number, one in enumerate(ranges)]
-    engine = Engine(searcher.model, groups, manifest.documents, manifest.counts)
+    rules = replace(searcher.rules, groups=len(groups), limits=args.limits)
+    engine = Engine(searcher.model, groups, rules, manifest.documents, manifest.counts)
     shown = describe(version, manifest, args, [group.name for group in groups], "float32")
-    return engine, groups, TestClient(api(engine, shown, args.limits, None))
+    return engine, groups, TestClient(api(engine, shown, rules, args.limits))
 
 
 def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,14 +171,14 @@ def test_a_level_is_served_as_the_searcher_finds(tree: Path, monkeypatch: pytest
     monkeypatch.delattr(Model, "route")
     for group in groups:
         asyncio.run(group.shards.ping())
-    found, whole = asyncio.run(engine.search(questions, 5, 1)), searcher.search(questions, 5)
+    found, whole = asyncio.run(engine.search(searcher.rules.request(questions, 5))), searcher.search(questions, 5)
     for served_one, one in zip(found.answers, whole, strict=True):
         assert [hit.id for hit in served_one.hits] == [hit.id for hit in one.hits]
         assert [hit.score for hit in served_one.hits] == pytest.approx([hit.score for hit in one.hits])
         assert (served_one.leaves, served_one.documents) == ([], 240)
     refused = client.post("/v1/search", json={"query": "oak", "beam": 3})
     assert refused.status_code == 422
-    assert refused.json()["error"]["message"].startswith("beam: got 3, but this index is searched by a level")
+    assert refused.json()["error"]["message"].startswith("beam: got 3, but search.how is level")
     groups[1].gone = True
     assert client.get("/readyz").json() == {"ready": False, "lost": ["shards-1"]}
     part = client.post("/v1/search", json={"query": questions[0]}).json()
@@ -296,7 +290,7 @@ def test_a_spoilt_sidecar_is_named(
         *([] if damage == "none" else [refused(index.main, "verify", work)]),
     ]
     assert not list(work.glob("evaluate/*/record.json"))
-    version, _, ranges = check(ServeArgs(workdir=str(work), shard_groups=2))
+    version, _, ranges = check_index(ServeArgs(workdir=str(work), shard_groups=2))
     with pytest.raises(InputError) as caught:
         ShardGroup(version, ranges[1])
     for line in (*said, str(caught.value)):

@@ -10,7 +10,8 @@ import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from rayhier.serve.args import ServeArgs
-from rayhier.serve.metrics import NAMES, Metrics
+from rayhier.serve.ingress import RayInstruments
+from rayhier.serve.metrics import NAMES, Prometheus
 
 ROOT = Path(__file__).parents[2]
 SERVICE_FIELDS = {
@@ -109,4 +110,7 @@ def test_the_dashboard_draws_every_metric_and_no_other() -> None:
 
 
 def test_metrics_have_the_names_that_are_listed() -> None:
-    assert tuple(metric.info["name"] for metric in vars(Metrics()).values()) == NAMES
+    """Through Ray and in this process."""
+    through_ray = [metric.info["name"] for kind in vars(RayInstruments()).values() for metric in kind.values()]
+    here = [family.name for family in Prometheus().registry.collect()]
+    assert tuple(through_ray) == tuple(here) == NAMES

@@ -119,13 +119,21 @@ class _Asked:
 
     def search(self, body: SearchRequest | BatchRequest) -> Request:
         name, queries = self._queries(body)
-        return self._rules.request(
+        request = self._rules.request(
             queries, body.k, body.beam, body.filter, body.mode, body.rerank, body.budget, name=name
         )
+        return self._logged(name, request)
 
     def route(self, body: RouteRequest) -> Request:
         name, queries = self._queries(body)
-        return self._rules.route(queries, body.beam, name)
+        return self._logged(name, self._rules.route(queries, body.beam, name))
+
+    def _logged(self, name: str, request: Request) -> Request:
+        """The same request; its texts are logged where the config says so, none of a request that is refused."""
+        if self._log_queries and not isinstance(request.queries, np.ndarray):
+            for text in request.queries:
+                log.info("%s: %r", name, text)
+        return request
 
     def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
         """The field that has the queries, and these as the engine takes them."""
@@ -137,10 +145,7 @@ class _Asked:
             queries = [one]
         if name in ("vector", "vectors"):
             return name, self._matrix(name, queries)
-        texts = [str(text) for text in queries]
-        for text in texts if self._log_queries else ():
-            log.info("%s: %r", name, text)
-        return name, texts
+        return name, [str(text) for text in queries]
 
     def _matrix(self, name: str, vectors: Sequence[Any]) -> Floats:
         for vector in vectors:

@@ -6,9 +6,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from rayhier.search.request import check_text
 from rayhier.spec.corpus import FieldType
 from rayhier.spec.encoder import Similarity
+from rayhier.spec.query import check_text
 from rayhier.spec.search import Mode
 
 BOUND = 1e6

@@ -8,7 +8,9 @@ from pydantic import ValidationError
 from rayhier.dataset.ranking import Ranking
 from rayhier.search.bm25 import Words
 from rayhier.search.hybrid import RANKS, WordScan, fused
+from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
+from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import HybridSpec, SearchSpec
 from rayhier.storage import columns, schemas
@@ -185,10 +187,12 @@ def test_wrong_specs_are_refused(given, said):
 
 
 def test_modes_need_words():
-    plain, both, default = SearchSpec(), SearchSpec(hybrid=HybridSpec()), SearchSpec(mode="hybrid")
-    assert (plain.mode_of(None), both.mode_of(None), default.mode_of(None)) == ("dense", "dense", "hybrid")
-    assert (both.mode_of("bm25"), default.mode_of("dense")) == ("bm25", "dense")
-    with pytest.raises(ValueError, match=r"got 'hybrid'; allowed: dense; for others the spec needs search\.hybrid"):
-        plain.mode_of("hybrid")
-    with pytest.raises(ValueError, match="got 'sparse'; allowed: dense, bm25, hybrid"):
-        both.mode_of("sparse")
+    plain, both, default = (
+        Rules(SearchSpec.model_validate(search), 9, 10) for search in ({}, {"hybrid": {}}, {"mode": "hybrid"})
+    )
+    assert [rules.request(["oak"]).mode for rules in (plain, both, default)] == ["dense", "dense", "hybrid"]
+    assert (both.request(["oak"], mode="bm25").mode, default.request(["oak"], mode="dense").mode) == ("bm25", "dense")
+    with pytest.raises(InputError, match=r"got 'hybrid'; allowed: dense; bm25 and hybrid need search\.hybrid in the"):
+        plain.request(["oak"], mode="hybrid")
+    with pytest.raises(InputError, match=r"got 'sparse'; allowed: dense, bm25, hybrid$"):
+        both.request(["oak"], mode="sparse")

@@ -1,7 +1,6 @@
 """A search by a level of the tree against brute force over every document."""
 
 import asyncio
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,12 +13,16 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.level import LevelScan
 from rayhier.search.level_similarity import LevelSimilarity
+from rayhier.search.reader import Reader
+from rayhier.search.request import Rules
 from rayhier.search.scan import LeafScan
 from rayhier.serve.backend.engine import Engine
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import OneOf
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
+
+from ..serve.stand_ins import Here, Near, ask
 
 N, Q, M, D, K = 300, 20, 12, 5, 10
 
@@ -173,17 +176,6 @@ def test_documents_in_passages_are_found_by_their_best(passages, router, finish,
     assert (found.visited_Q == len(vectors)).all()
 
 
-@dataclass
-class Near:
-    """A shard group in this process."""
-
-    levels: LevelScan
-    name = "near"
-
-    async def level(self, query, results, where, with_vectors=False):
-        return self.levels.shortlist(query, results, where)
-
-
 @pytest.mark.parametrize("finish", ["none", "level", "vectors"])
 def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     there, _ = passages
@@ -193,9 +185,12 @@ def test_groups_of_shards_find_what_one_process_finds(passages, router, finish):
     def levels(leaves):
         return LevelScan.mapped(level_similarity, there, LeafScan.mapped(there, leaves=leaves), 1e9)
 
-    groups = [levels(range(7)), levels(range(7, 20)), levels(range(20, 2**D))]
-    model = SimpleNamespace(level_similarity=level_similarity, tree=router, spec=asked)
-    served = asyncio.run(Engine(model, [Near(one) for one in groups], N, there.manifest.counts).search(queries, 4, 1))
+    ranges = [range(7), range(7, 20), range(20, 2**D)]
+    groups = [levels(leaves) for leaves in ranges]
+    model = SimpleNamespace(level_similarity=level_similarity, tree=router, router=router, spec=asked, widen=None)
+    near = [Near("near", own, Here(Reader(one._leaves, None, one))) for own, one in zip(ranges, groups, strict=True)]
+    rules = Rules(asked.search, 2**D, sum(there.manifest.counts), groups=len(near))
+    served = asyncio.run(ask(Engine(model, near, rules, N, there.manifest.counts), queries, 4))
     query = level_similarity.query(router, Encoded.of(queries))
     whole = levels(range(2**D)).scan(query, 4, 12)
     for answer, own, scores in zip(served.answers, ids(whole), whole.score_QK, strict=True):

@@ -16,7 +16,7 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import route_all
 from rayhier.search import codecs
 from rayhier.search.answer import answers
-from rayhier.search.index import open_leaves
+from rayhier.search.reader import Reader
 from rayhier.search.scan import LeafScan
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files, schemas
@@ -226,7 +226,7 @@ def test_the_spec_bounds_the_cache(root, tmp_path):
     spec = JobSpec.model_validate({**LEAST, "router": {"type": "learned_ivf"}, "search": {"cache_gb": 1e-9}})
     for codec in ("flat", "int8"):
         search = spec.search.model_copy(update={"codec": codec})
-        open_leaves(spec.model_copy(update={"search": search}), LeafMap.open(root)).open()
+        Reader.open(spec.model_copy(update={"search": search}), LeafMap.open(root), None).leaves.open()
     assert len(list((tmp_path / "cache" / "lists").iterdir())) == 3, "of the last search alone"
 
 

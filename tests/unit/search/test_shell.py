@@ -7,6 +7,7 @@ import pytest
 
 from rayhier.search.__main__ import fields_line, main
 from rayhier.search.answer import Answer, Hit
+from rayhier.search.request import Request, Rules
 from rayhier.search.searcher import Searcher
 from rayhier.spec.filter import Bound
 from rayhier.spec.search import HybridSpec, SearchSpec
@@ -17,19 +18,24 @@ def printed(monkeypatch, capsys):
     """`printed(hits)`: the lines of an answer of these hits."""
 
     def run(hits, *options, leaves=(3, 1), enough=True, asked=None):
-        router, manifest = SimpleNamespace(n_leaves=9), SimpleNamespace(documents=10)
         answer = Answer(hits, list(leaves), 4, 0.4, enough=enough)
-        corpus = SimpleNamespace(field_types={"year": "int"})
+        fields = {"year": "int"}
         model = SimpleNamespace(
-            router=router, spec=SimpleNamespace(corpus=corpus, search=SearchSpec(hybrid=HybridSpec()))
+            router=SimpleNamespace(n_leaves=9), spec=SimpleNamespace(corpus=SimpleNamespace(field_types=fields))
         )
 
-        def search(*given):
+        def answered(request):
             if asked is not None:
-                asked.append(given)
+                asked.append(request)
             return [answer]
 
-        searcher = SimpleNamespace(router=router, model=model, levels=None, search=search, manifest=manifest)
+        searcher = SimpleNamespace(
+            model=model,
+            rules=Rules(SearchSpec(hybrid=HybridSpec()), 9, 10, fields),
+            reader=SimpleNamespace(levels=None),
+            answer=answered,
+            manifest=SimpleNamespace(documents=10),
+        )
         monkeypatch.setattr(Searcher, "open", lambda workdir: searcher)
         code = main(["work", "oak", *options])
         said = capsys.readouterr()
@@ -87,7 +93,7 @@ HIT = Hit("d1", 0.5, 3, "a title", "")
 def test_a_filter(printed):
     asked = []
     lines = printed([HIT], "--filter", '{"year": {"gte": 2019}}', asked=asked)
-    assert asked == [(["oak"], 10, None, None, Bound("year", "gte", 2019), None)]
+    assert asked == [Request(["oak"], 10, 4, "dense", Bound("year", "gte", 2019))]
     assert lines[1:] == ["visited 4 documents that match (40.0%) in 2 of 9 leaves: 3, 1"]
 
 
@@ -131,4 +137,4 @@ def test_a_filter_that_is_none(printed, given, said):
 def test_modes(printed, mode, last):
     asked = []
     assert printed([Hit("d1", 0.5, 3, "A title", "", {})], "--mode", mode, asked=asked)[1:] == last
-    assert asked[0][-1] == mode
+    assert asked[0].mode == mode

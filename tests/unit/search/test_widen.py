@@ -9,11 +9,11 @@ from rayhier.search.widen import Goal, Widening
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound, Not, OneOf
 
-from . import test_searcher
-from .test_searcher import L, M, N, open_searcher
+from . import numbered
+from .numbered import L, M, N, open_searcher
 
 vectors, router, leaf_of, leaf_map, leaves, searcher = (
-    getattr(test_searcher, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
+    getattr(numbered, name) for name in ("vectors", "router", "leaf_of", "leaf_map", "leaves", "searcher")
 )
 KEPT = range(0, N, 7)
 """Documents that match."""

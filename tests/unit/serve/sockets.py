@@ -1,10 +1,14 @@
-"""An ASGI application behind a real server on this machine, for what only sockets show."""
+"""Bodies that arrive in parts, and an application behind a real server, for what only sockets show."""
 
+import asyncio
 import contextlib
 import socket
 import threading
 
 import uvicorn
+
+SCOPE = {"type": "http", "path": "/v1/search", "headers": []}
+HEAD = b"POST /v1/search HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
 
 
 @contextlib.contextmanager
@@ -32,3 +36,15 @@ def status(one):
     """Status of the next answer on a socket."""
     with one.makefile("rb") as lines:
         return int(lines.readline().split()[1])
+
+
+def chunks(*parts):
+    """What a server hands on of a body in chunks; after these it waits for ever."""
+    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+
+    async def receive():
+        if not messages:
+            await asyncio.Event().wait()
+        return messages.pop(0)
+
+    return receive, messages

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import threading
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -13,71 +14,18 @@ from openapi_spec_validator import validate
 
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer, Hit
+from rayhier.search.routes import Routes
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.backend.engine import Answers, Routes
+from rayhier.serve.backend.engine import Answers
 from rayhier.serve.errors import overloaded
 from rayhier.serve.http import results
-from rayhier.serve.http.api import api
 from rayhier.serve.http.guard import Guard
-from rayhier.serve.http.models import IndexResponse
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec.filter import And, Bound, Not, OneOf
 
-LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
-INDEX = IndexResponse(
-    name="canned",
-    version=4,
-    index="ba9876543210",
-    model="0123456789ab",
-    router="ehi",
-    documents=10,
-    leaves=9,
-    leaves_per_document=1,
-    shards=2,
-    groups=["shards-0", "shards-1"],
-    dimension=3,
-    similarity="dot",
-    precision="float32",
-    fields={"year": "int"},
-    k=7,
-    rerank="none",
-    budget=0,
-    pool=None,
-    how="leaves",
-    mode="dense",
-    modes=["dense"],
-    beam=2,
-    limits=LIMITS.model_dump(),
-)
+from .stand_ins import HIT, INDEX, LIMITS, RULES, Canned, app_of, error
+
 TOKEN = "sesame-1"
-HIT = Hit("d1", 0.5, 3, "a title", "a text", {"year": 1999})
-
-
-class Canned:
-    """Answers everything with one hit and notes what it was asked."""
-
-    def __init__(self):
-        self.asked, self.filters, self.modes, self.gone, self.error = [], [], [], [], None
-        self.enough = True
-        self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
-
-    async def search(self, asked, k, beam, where=None, budget=0, mode="dense"):
-        self.asked.append((asked, k, beam))
-        self.modes.append(mode)
-        self.filters.append(where)
-        if self.error is not None:
-            raise self.error
-        return Answers(
-            [Answer([HIT], [3, 1], 4, 0.4, enough=self.enough)] * len(asked), [self.gone] * len(asked), {"total": 1.0}
-        )
-
-    async def route(self, asked, beam):
-        self.asked.append((asked, None, beam))
-        route = np.array([self.leaves]), np.array([self.log_prob]), 0.0, 0.0
-        return Routes(Encoded.of(np.zeros((1, 3))), *route, log_density_QB=self.log_density)
-
-    async def unavailable(self):
-        return self.gone
 
 
 @pytest.fixture
@@ -87,7 +35,7 @@ def engine():
 
 @pytest.fixture
 def client(engine):
-    return TestClient(api(engine, INDEX, LIMITS, None), raise_server_exceptions=False)
+    return TestClient(app_of(engine), raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -98,14 +46,7 @@ def held(tmp_path):
 
 @pytest.fixture
 def locked(engine, held):
-    return TestClient(api(engine, INDEX, LIMITS, held))
-
-
-def error(response):
-    body = response.json()
-    assert set(body) == {"error"}
-    assert set(body["error"]) == {"code", "message"}
-    return response.status_code, body["error"]["code"], body["error"]["message"]
+    return TestClient(app_of(engine, tokens=held))
 
 
 def test_search(client, engine):
@@ -185,7 +126,7 @@ FILTERS = {
 )
 def test_a_filter_that_is_none_is_refused(engine, given, said, path, asked):
     roomy = LIMITS.model_copy(update={"max_body_bytes": 1_000_000})
-    client = TestClient(api(engine, INDEX, roomy, None))
+    client = TestClient(app_of(engine, roomy))
     body, json_ = f'{{{asked}, "filter": {given}}}', {"content-type": "application/json"}
     status, code, message = error(client.post(path, content=body, headers=json_))
     assert (status, code) == (422, "invalid")
@@ -194,7 +135,7 @@ def test_a_filter_that_is_none_is_refused(engine, given, said, path, asked):
 
 
 def test_a_filter_deeper_than_all_recursion_is_refused(engine):
-    client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_body_bytes": 4_000_000}), None))
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_body_bytes": 4_000_000})))
     body = f'{{"query": "oak", "filter": {below(100_000)}}}'
     response = client.post("/v1/search", content=body, headers={"content-type": "application/json"})
     assert response.status_code in (400, 413, 422)
@@ -409,7 +350,7 @@ def test_of_two_tokens_the_first_counts(locked, tokens, status):
 
 
 def test_below_another_path_the_same_are_open(engine, held):
-    locked = TestClient(api(engine, INDEX, LIMITS, held), root_path="/deep")
+    locked = TestClient(app_of(engine, tokens=held), root_path="/deep")
     assert locked.get("/deep/healthz").status_code == locked.get("/deep/readyz").status_code == 200
     assert error(locked.get("/deep/v1/index"))[:2] == (401, "unauthorized")
 
@@ -510,7 +451,7 @@ def test_the_schema_is_whole(locked, client):
 
 def test_queries_stay_out_of_logs_unless_asked(engine, client, caplog):
     log, said = logging.getLogger("ray.serve"), []
-    noting = TestClient(api(engine, INDEX, LIMITS, log_queries=True))
+    noting = TestClient(app_of(engine, log_queries=True))
     ask = [
         ("/v1/search", {"query": "secret oak"}),
         ("/v1/search:batch", {"queries": ["elm", "secret\nash"]}),
@@ -548,10 +489,10 @@ def test_answers_show_what_is_included(client, parts):
 
 def test_an_answer_has_a_limit_of_bytes(engine):
     hits = [Hit(f"d{n}", 0.5, 3, "title", "é" * 1_000, {"year": 1999}) for n in range(40)]
-    engine.search = lambda asked, k, beam, where, budget, mode: asyncio.sleep(
-        0, Answers([Answer(hits, [3], 40, 0.4)] * len(asked), [[]] * len(asked), {})
+    engine.search = lambda request: asyncio.sleep(
+        0, Answers([Answer(hits, [3], 40, 0.4)] * len(request.queries), [[]] * len(request.queries), {})
     )
-    client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 100_000})))
     one = client.post("/v1/search", json={"query": "oak"})
     assert one.status_code == 200
     assert 80_000 < len(one.content) < 100_000
@@ -565,13 +506,13 @@ def test_an_answer_has_a_limit_of_bytes(engine):
 
 def test_leaves_count_as_bytes_of_an_answer(engine):
     """A filter may visit all leaves of an index, and `explain` says something of each."""
-    routes = Routes(Encoded.of(np.zeros((1, 3))), np.arange(600)[None], np.zeros((1, 600)), 0.0, 0.0)
+    routes = Routes(Encoded.of(np.zeros((1, 3))), np.arange(600)[None], np.zeros((1, 600)))
 
     def given(leaves):
         answer = Answer([HIT], list(range(leaves)), 4, 0.4, scored=7)
         engine.search = lambda *_: asyncio.sleep(0, Answers([answer], [[]], {}, routes, rows=[40]))
 
-    client = TestClient(api(engine, INDEX, LIMITS.model_copy(update={"max_answer_bytes": 50_000})))
+    client = TestClient(app_of(engine, LIMITS.model_copy(update={"max_answer_bytes": 50_000})))
     given(leaves=5_000)
     assert client.post("/v1/search", json={"query": "oak"}).status_code == 200
     given(leaves=7_000)
@@ -587,9 +528,7 @@ def test_leaves_count_as_bytes_of_an_answer(engine):
 
 def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
     hits = [Hit(f"d{n}", 0.5, 3, "", "", {}) for n in range(1_500)]
-    engine.search = lambda asked, k, beam, where, budget, mode: asyncio.sleep(
-        0, Answers([Answer(hits[:k], [3], 40, 0.4)], [[]], {})
-    )
+    engine.search = lambda request: asyncio.sleep(0, Answers([Answer(hits[: request.k], [3], 40, 0.4)], [[]], {}))
     make, threads = results.Result, []
 
     def noting(**given):
@@ -597,7 +536,7 @@ def test_long_answers_are_made_beside_the_loop(engine, monkeypatch):
         return make(**given)
 
     monkeypatch.setattr(results, "Result", noting)
-    client = TestClient(api(engine, INDEX, RequestLimits(max_k=1_500)))
+    client = TestClient(app_of(engine, RequestLimits(max_k=1_500)))
     with client:  # one loop for both
         for k in (5, 1_500):
             assert len(client.post("/v1/search", json={"query": "oak", "k": k}).json()["results"]) == k
@@ -610,7 +549,9 @@ LENGTHS = {"unit": (1.0, 200), "rounded": (1.004, 200), "long": (1.5, 422), "sho
 
 @pytest.mark.parametrize(("length", "status"), LENGTHS.values(), ids=LENGTHS)
 def test_where_similarity_is_cosine_vectors_have_unit_length(engine, length, status):
-    client = TestClient(api(engine, INDEX.model_copy(update={"similarity": "cosine"}), LIMITS))
+    client = TestClient(
+        app_of(engine, index=INDEX.model_copy(update={"similarity": "cosine"}), rules=replace(RULES, is_cosine=True))
+    )
     vector = [0.6 * length, 0.8 * length, 0]
     for path, asked in {
         "/v1/search": {"vector": vector},

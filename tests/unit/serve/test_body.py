@@ -10,32 +10,17 @@ from fastapi.testclient import TestClient
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http import body as module
-from rayhier.serve.http.api import api
 from rayhier.serve.http.body import GoneError, Receiver, most_values
 
-from .sockets import connected, listening, status
-from .test_api import INDEX, Canned, error
+from .sockets import HEAD, SCOPE, chunks, connected, listening, status
+from .stand_ins import INDEX, Canned, app_of, error
 
-SCOPE = {"type": "http", "path": "/v1/search", "headers": []}
 JSON = {"content-type": "application/json"}
-HEAD = b"POST /v1/search HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture
 def client():
-    return TestClient(api(Canned(), INDEX, RequestLimits(), None), raise_server_exceptions=False)
-
-
-def chunks(*parts):
-    """What a server hands on of a body in chunks; after these it waits for ever."""
-    messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-
-    async def receive():
-        if not messages:
-            await asyncio.Event().wait()
-        return messages.pop(0)
-
-    return receive, messages
+    return TestClient(app_of(Canned(), RequestLimits()), raise_server_exceptions=False)
 
 
 @pytest.mark.parametrize("value", [b'""', b"1", b"[]"])

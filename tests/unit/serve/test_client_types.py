@@ -10,9 +10,8 @@ from fastapi.testclient import TestClient
 
 from rayhier.serve import client as client_module
 from rayhier.serve.client import Client
-from rayhier.serve.http.api import api
 
-from .test_api import INDEX, LIMITS, Canned
+from .stand_ins import Canned, app_of
 
 CALLS = {
     ("post", "/v1/search"): (
@@ -31,13 +30,13 @@ CALLS = {
 
 @pytest.fixture
 def schema():
-    return api(Canned(), INDEX, LIMITS, None).openapi()
+    return app_of(Canned()).openapi()
 
 
 @pytest.fixture
 def sent(monkeypatch):
     """Requests that clients sent to a server in this process: method, path and body."""
-    noted, server = [], TestClient(api(Canned(), INDEX, LIMITS, None))
+    noted, server = [], TestClient(app_of(Canned()))
 
     class Answer(io.BytesIO):
         status = 200

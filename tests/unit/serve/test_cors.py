@@ -4,10 +4,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from rayhier.serve.args import RequestLimits
-from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens
 
-from .test_api import INDEX, Canned, error
+from .stand_ins import Canned, app_of, error
 
 HERE, OTHER = "https://search.example.org", "https://evil.example.org"
 
@@ -26,14 +25,14 @@ def ask(client, origin, **headers):
 
 
 def test_off_unless_named(tokens):
-    for answer in ask(TestClient(api(Canned(), INDEX, RequestLimits())), HERE):
+    for answer in ask(TestClient(app_of(Canned(), RequestLimits())), HERE):
         assert "access-control-allow-origin" not in answer.headers
-    before, _ = ask(TestClient(api(Canned(), INDEX, RequestLimits(), tokens)), HERE)
+    before, _ = ask(TestClient(app_of(Canned(), RequestLimits(), tokens)), HERE)
     assert error(before)[:2] == (401, "unauthorized")
 
 
 def test_a_named_origin(tokens):
-    client = TestClient(api(Canned(), INDEX, RequestLimits(), tokens, origins=[HERE]))
+    client = TestClient(app_of(Canned(), RequestLimits(), tokens, origins=[HERE]))
     before, answer = ask(client, HERE, Authorization="Bearer sesame-1")
     assert (before.status_code, answer.status_code) == (200, 200)
     assert before.headers["access-control-allow-origin"] == answer.headers["access-control-allow-origin"] == HERE
@@ -43,7 +42,7 @@ def test_a_named_origin(tokens):
 
 
 def test_another_origin_is_refused_in_the_form_of_every_error(tokens):
-    client = TestClient(api(Canned(), INDEX, RequestLimits(), tokens, origins=[HERE]))
+    client = TestClient(app_of(Canned(), RequestLimits(), tokens, origins=[HERE]))
     before, answer = ask(client, OTHER, Authorization="Bearer sesame-1")
     assert error(before) == (
         400,

@@ -2,23 +2,19 @@
 
 import asyncio
 import threading
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
+from rayhier.search import routes
 from rayhier.search.model import Model
 from rayhier.search.searcher import Searcher
-from rayhier.serve.app import check
-from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend import batching
 from rayhier.serve.backend import engine as module
-from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version, split
-from rayhier.serve.errors import LostError
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 from rayhier.storage import files
@@ -26,26 +22,7 @@ from rayhier.storage.seal import seal, unseal
 
 from ...conftest import leaf_map_of
 from .conftest import TEXTS, N
-
-
-@dataclass
-class Near:
-    """A group in this process, which may be lost."""
-
-    name: str
-    leaves: range
-    shards: ShardGroup
-    gone: bool = False
-    asked: list = field(default_factory=list)
-
-    async def scan(self, query_QM, leaves_QB, k, where=None, with_vectors=False):
-        if self.gone:
-            raise LostError(self.name)
-        self.asked.append(leaves_QB)
-        return await self.shards.scan(query_QM, leaves_QB, k, where)
-
-    async def answers(self):
-        return not self.gone
+from .stand_ins import ask, engine_of, near_groups
 
 
 @pytest.fixture
@@ -55,13 +32,12 @@ def searcher(published):
 
 @pytest.fixture(params=[1, 2, 3])
 def groups(request, published):
-    pinned, _, ranges = check(ServeArgs(workdir=str(published), shard_groups=request.param))
-    return [Near(f"shards-{n}", one, ShardGroup(pinned, one)) for n, one in enumerate(ranges)]
+    return near_groups(published, request.param)
 
 
 @pytest.fixture
 def engine(searcher, groups):
-    return Engine(searcher.model, groups, N, searcher.manifest.counts)
+    return engine_of(searcher, groups)
 
 
 def check_by_hand(found, published, searcher, vectors, k, beam):
@@ -84,22 +60,22 @@ def check_by_hand(found, published, searcher, vectors, k, beam):
 
 @pytest.mark.parametrize(("k", "beam"), [(1, 1), (7, 2), (20, 5), (200, 99)])
 def test_answers_by_hand(engine, published, searcher, k, beam):
-    found = asyncio.run(engine.search(TEXTS[::3], k, beam))
+    found = asyncio.run(ask(engine, TEXTS[::3], k, beam))
     check_by_hand(found, published, searcher, searcher.model.text_encoder.encode(TEXTS[::3]), k, beam)
     assert not any(found.lost)
     assert set(found.ms) == {"queue", "encode", "route", "scan", "total"}
 
 
-def test_vectors_go_unencoded(engine, published, searcher):
-    vectors = np.random.default_rng(1).normal(size=(9, 32)).astype(np.float32)
-    check_by_hand(asyncio.run(engine.search(vectors, 5, 3)), published, searcher, vectors, 5, 3)
+def test_vectors_go_unencoded(engine, published, searcher, unit):
+    vectors = unit(np.random.default_rng(1), 9, 32)
+    check_by_hand(asyncio.run(ask(engine, vectors, 5, 3)), published, searcher, vectors, 5, 3)
 
 
 def test_a_group_is_asked_only_for_its_own_leaves(engine, groups):
-    asyncio.run(engine.search(TEXTS, 3, 1))
-    assert sum(len(leaves) for group in groups for leaves in group.asked) == N
+    asyncio.run(ask(engine, TEXTS, 3, 1))
+    assert sum(len(scan.leaves_QB) for group in groups for scan in group.works) == N
     for group in groups:
-        assert np.isin(np.concatenate(group.asked), group.leaves).all()
+        assert np.isin(np.concatenate([scan.leaves_QB for scan in group.works]), group.leaves).all()
 
 
 def test_groups_share_every_leaf_once(groups, searcher):
@@ -109,7 +85,7 @@ def test_groups_share_every_leaf_once(groups, searcher):
 
 def test_a_lost_group_costs_only_the_questions_that_need_it(engine, groups, searcher):
     groups[-1].gone = True
-    found = asyncio.run(engine.search(TEXTS, 200, 1))
+    found = asyncio.run(ask(engine, TEXTS, 200, 1))
     needed = 0
     for answer, lost, whole in zip(found.answers, found.lost, searcher.search(TEXTS, 200, 1), strict=True):
         if whole.leaves[0] in groups[-1].leaves:
@@ -127,7 +103,7 @@ FILTERED = {"year": {"gte": 1900 + N // 3, "lt": 1900 + N // 2}}
 @pytest.mark.parametrize(("k", "beam"), [(1, 1), (5, 2), (N, 1)])
 def test_a_filtered_answer_is_that_of_offline_search(engine, searcher, k, beam):
     where = parse(FILTERED, {"year": "int"})
-    found = asyncio.run(engine.search(TEXTS, k, beam, where))
+    found = asyncio.run(ask(engine, TEXTS, k, beam, where))
     for answer, whole in zip(found.answers, searcher.search(TEXTS, k, beam, filter=FILTERED), strict=True):
         assert (answer.leaves, answer.documents, answer.enough) == (whole.leaves, whole.documents, whole.enough)
         np.testing.assert_allclose([hit.score for hit in answer.hits], [hit.score for hit in whole.hits], atol=1e-6)
@@ -139,7 +115,7 @@ def test_a_filtered_answer_is_that_of_offline_search(engine, searcher, k, beam):
 
 def test_a_question_that_lacks_a_group_visits_no_further_leaves(engine, groups):
     groups[-1].gone = True
-    found = asyncio.run(engine.search(TEXTS, N, 1, parse(FILTERED, {"year": "int"})))
+    found = asyncio.run(ask(engine, TEXTS, N, 1, parse(FILTERED, {"year": "int"})))
     for answer, lost in zip(found.answers, found.lost, strict=True):
         assert lost == [groups[-1].name]
         assert not answer.enough
@@ -199,10 +175,12 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
             return searcher.model.encode(texts)
 
     async def both():
-        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(module, "perf_counter", clock.perf_counter)
+        monkeypatch.setattr(routes, "time", clock)
         monkeypatch.setattr(batching, "time", clock)
-        engine = Engine(Slow(searcher.model.router, None, searcher.model.spec), groups, N, searcher.manifest.counts)
-        searches = [asyncio.create_task(engine.search([text], 3, 2)) for text in TEXTS[:2]]
+        engine = engine_of(searcher, groups)
+        engine.model = Slow(searcher.model.router, None, searcher.model.spec)
+        searches = [asyncio.create_task(ask(engine, [text], 3, 2)) for text in TEXTS[:2]]
         await asyncio.sleep(0)
         both_began.set()
         return await asyncio.gather(*searches)

@@ -2,18 +2,19 @@
 
 import asyncio
 import logging
+import math
 
 import pytest
 
 from rayhier.serve.args import RequestLimits
+from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import overloaded
-from rayhier.serve.http.api import api
 from rayhier.serve.http.guard import Guard
 from rayhier.serve.http.tokens import Tokens
+from rayhier.serve.metrics import Metrics
 
-from .sockets import connected, listening, status
-from .test_api import INDEX, Canned
-from .test_body import HEAD, SCOPE, chunks
+from .sockets import HEAD, SCOPE, chunks, connected, listening, status
+from .stand_ins import Canned, Noting, app_of
 
 WHOLE = {"type": "http.request", "body": b"{}", "more_body": False}
 
@@ -56,7 +57,7 @@ def test_who_sends_slowly_takes_no_slot():
 
 def test_sockets_that_stall_after_a_byte():
     limits = RequestLimits(max_requests=2, body_seconds=60)
-    with listening(api(Canned(), INDEX, limits, None)) as port:
+    with listening(app_of(Canned(), limits)) as port:
         slow = [connected(port, HEAD + b"Content-Length: 17\r\n\r\n{") for _ in range(64)]
         with connected(port, HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}') as one:
             assert status(one) == 200
@@ -126,7 +127,7 @@ def test_a_client_that_leaves_gets_no_answer():
 
 
 def test_clients_that_leave_are_not_logged(caplog):
-    with caplog.at_level(logging.INFO), listening(api(Canned(), INDEX, RequestLimits(), None)) as port:
+    with caplog.at_level(logging.INFO), listening(app_of(Canned(), RequestLimits())) as port:
         for part in (HEAD, HEAD + b"Content-Length: 17\r\n\r\n{", HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}'):
             connected(port, part).close()
         with connected(port, HEAD + b'Content-Length: 16\r\n\r\n{"query": "oak"}') as one:
@@ -135,15 +136,15 @@ def test_clients_that_leave_are_not_logged(caplog):
 
 
 def test_a_defect_is_counted_as_500():
-    noted = []
+    noted = Noting()
 
     async def broken(*_):
         raise ZeroDivisionError
 
-    guard = Guard(broken, Tokens(None), RequestLimits(), answered=lambda path, status, _: noted.append((path, status)))
+    guard = Guard(broken, Tokens(None), RequestLimits(), metrics=Metrics(noted))
     with pytest.raises(ZeroDivisionError):
         asyncio.run(guard(SCOPE, whole, Sent()))
-    assert noted == [(SCOPE["path"], 500)]
+    assert noted.tags == [("rayhier_request_seconds", {"path": SCOPE["path"], "status": "500"})]
 
 
 def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
@@ -152,9 +153,10 @@ def test_what_is_not_admitted_is_refused_before_its_body_is_parsed():
     async def app(*_):
         asked.append(1)
 
-    def refuse():
-        raise overloaded("too much")
+    class Full(Admission):
+        def check(self):
+            raise overloaded("too much")
 
     sent = Sent()
-    asyncio.run(Guard(app, Tokens(None), RequestLimits(), admit=refuse)(SCOPE, whole, sent))
+    asyncio.run(Guard(app, Tokens(None), RequestLimits(), Full(math.inf))(SCOPE, whole, sent))
     assert (sent.statuses, asked) == ([503], [])

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,46 +10,20 @@ from fastapi.testclient import TestClient
 from rayhier.dataset.ranking import Ranking, merge
 from rayhier.search.answer import answers
 from rayhier.search.hybrid import WordScan, fused
+from rayhier.search.request import NO_WORDS
 from rayhier.search.rerank import Reranker
 from rayhier.search.scan import LeafScan
 from rayhier.search.searcher import Searcher
-from rayhier.serve.app import check
-from rayhier.serve.args import ServeArgs
-from rayhier.serve.backend.engine import Engine
 from rayhier.serve.backend.reranker import Reranking
-from rayhier.serve.backend.shards import ShardGroup
-from rayhier.serve.errors import LostError
-from rayhier.serve.http.api import api
 from rayhier.spec import InputError
 from rayhier.spec.filter import parse
 from rayhier.spec.search import HybridSpec, Rnr
 
 from ...conftest import leaf_map_of
 from .conftest import TEXTS, N
-from .test_api import INDEX, LIMITS, Canned, error
-from .test_reranked import Scores
+from .stand_ins import INDEX, RULES, Canned, Scores, app_of, ask, engine_of, error, near_groups, ruled
 
 ASKED = [*TEXTS[::9], "oakleaf unheard", "unheard"]
-
-
-@dataclass
-class Near:
-    """A group in this process, which may be lost."""
-
-    name: str
-    leaves: range
-    shards: ShardGroup
-    gone: bool = False
-
-    async def scan(self, *given, with_vectors=False):
-        if self.gone:
-            raise LostError(self.name)
-        return await self.shards.scan(*given, with_vectors=with_vectors)
-
-    async def words(self, *given, with_vectors=False):
-        if self.gone:
-            raise LostError(self.name)
-        return await self.shards.words(*given, with_vectors=with_vectors)
 
 
 @pytest.fixture
@@ -61,12 +34,6 @@ def worded(damageable):
     now["spec"]["search"] = {"k": 7, "beam": 2, "hybrid": {"depth": 20}}
     path.write_text(json.dumps(now))
     return damageable
-
-
-def engine_of(worded, searcher, groups, reranking=None):
-    version, _, ranges = check(ServeArgs(workdir=str(worded), shard_groups=groups))
-    near = [Near(f"shards-{n}", one, ShardGroup(version, one)) for n, one in enumerate(ranges)]
-    return near, Engine(searcher.model, near, N, searcher.manifest.counts, reranking)
 
 
 def same(given, expected):
@@ -80,9 +47,9 @@ def same(given, expected):
 @pytest.mark.parametrize("year", [None, {"year": {"gte": 1960}}], ids=["all", "filtered"])
 def test_one_group_answers_as_offline_search(worded, mode, year):
     searcher = Searcher.open(worded)
-    _, engine = engine_of(worded, searcher, 1)
+    engine = engine_of(searcher, near_groups(worded, 1))
     where = None if year is None else parse(year, {"year": "int"})
-    given = asyncio.run(engine.search(ASKED, 7, 2, where, 0, mode))
+    given = asyncio.run(ask(engine, ASKED, 7, None if mode == "bm25" else 2, where, mode=mode))
     same(given.answers, searcher.search(ASKED, 7, None if mode == "bm25" else 2, filter=year, mode=mode))
     assert not any(given.lost)
     assert [len(answer.hits) for answer in given.answers][-1] == (0 if mode == "bm25" else 7)
@@ -90,25 +57,27 @@ def test_one_group_answers_as_offline_search(worded, mode, year):
 
 def test_groups_count_words_of_their_own_documents(worded):
     searcher = Searcher.open(worded)
-    near, engine = engine_of(worded, searcher, 3)
+    groups = near_groups(worded, 3)
+    engine = engine_of(searcher, groups)
     encoded = searcher.model.encode(ASKED)
     leaves_QB = searcher.model.route(encoded, 2)[0]
-    dense = searcher.leaves.scan(encoded.numpy, leaves_QB, 20)
-    scans = [WordScan(LeafScan.mapped(leaf_map_of(worded), None, group.leaves)) for group in near]
+    dense = searcher.reader.leaves.scan(encoded.numpy, leaves_QB, 20)
+    scans = [WordScan(LeafScan.mapped(leaf_map_of(worded), None, group.leaves)) for group in groups]
     assert sum(scan._words.count for scan in scans) == N
     parts = [scan.scan(ASKED, encoded.numpy, 20) for scan in scans]
     both = answers(fused(dense, parts, 7, HybridSpec(), 20), leaves_QB, N, 7)
-    same(asyncio.run(engine.search(ASKED, 7, 2, mode="hybrid")).answers, both)
+    same(asyncio.run(ask(engine, ASKED, 7, 2, mode="hybrid")).answers, both)
     lexical = merge([Ranking.none(len(ASKED)), *(scan.scan(ASKED, encoded.numpy, 7).ranking for scan in scans)], 7)
-    same(asyncio.run(engine.search(ASKED, 7, 2, mode="bm25")).answers, answers(lexical, leaves_QB[:, :0], N, 7))
+    same(asyncio.run(ask(engine, ASKED, 7, mode="bm25")).answers, answers(lexical, leaves_QB[:, :0], N, 7))
 
 
 def test_every_question_needs_the_words_of_all_groups(worded):
     searcher = Searcher.open(worded)
-    near, engine = engine_of(worded, searcher, 3)
-    near[1].gone = True
+    groups = near_groups(worded, 3)
+    engine = engine_of(searcher, groups)
+    groups[1].gone = True
     for mode in ("bm25", "hybrid"):
-        given = asyncio.run(engine.search(ASKED, 7, 1, mode=mode))
+        given = asyncio.run(ask(engine, ASKED, 7, None if mode == "bm25" else 1, mode=mode))
         assert given.lost == [["shards-1"]] * len(ASKED)
         assert sum(len(answer.hits) for answer in given.answers) > 0
 
@@ -122,14 +91,15 @@ def test_what_is_fused_is_re_ranked(worded):
     async def score(queries, items):
         return scores(queries, items)
 
-    plain = Searcher.open(worded)
-    searcher = Searcher(
-        plain.model, plain.leaves, plain.manifest, reranker=Reranker(spec, scores, base_weight=0.5), words=plain.words
-    )
-    _, engine = engine_of(worded, searcher, 1, Reranking(Reranker(spec, None, base_weight=0.5), Scores(score)))
+    searcher = Searcher.open(worded)
+    searcher.rules = ruled(searcher.rules, rerank=spec.model_dump())
+    searcher.reranker = Reranker(spec, scores, base_weight=0.5)
+    reranker = Reranker(spec, None, base_weight=0.5)
+    engine = engine_of(searcher, near_groups(worded, 1), reranker, Reranking(Scores(score)), searcher.rules)
     for mode in ("bm25", "hybrid"):
-        given = asyncio.run(engine.search(ASKED[:-1], 7, 2, None, 5, mode))
-        expected = searcher.search(ASKED[:-1], 7, None if mode == "bm25" else 2, mode=mode)
+        beam = None if mode == "bm25" else 2
+        given = asyncio.run(ask(engine, ASKED[:-1], 7, beam, budget=5, mode=mode))
+        expected = searcher.search(ASKED[:-1], 7, beam, mode=mode)
         same(given.answers, expected)
         assert [answer.calls for answer in given.answers] == [answer.calls for answer in expected]
         assert {answer.calls for answer in expected} == {5}
@@ -137,7 +107,7 @@ def test_what_is_fused_is_re_ranked(worded):
 
 def test_offline_refuses(worded, published):
     with pytest.raises(
-        InputError, match=r"mode: got 'hybrid'; allowed: dense; for others the spec needs search\.hybrid"
+        InputError, match=r"mode: got 'hybrid'; allowed: dense; bm25 and hybrid need search\.hybrid in the spec"
     ):
         Searcher.open(published).search(["oak"], mode="hybrid")
     searcher = Searcher.open(worded)
@@ -147,9 +117,14 @@ def test_offline_refuses(worded, published):
         searcher.search(["oak"], beam=3, mode="bm25")
 
 
-WORDED = INDEX.model_copy(update={"modes": ["dense", "bm25", "hybrid"], "mode": "hybrid"})
+WORDED = ruled(mode="hybrid", hybrid={})
+SHOWN = INDEX.model_copy(update={"modes": ["dense", "bm25", "hybrid"], "mode": "hybrid"})
 REFUSED = {
-    "not built": (INDEX, {"query": "oak", "mode": "hybrid"}, "mode: got 'hybrid'; allowed: dense, or an index whose"),
+    "not built": (
+        RULES,
+        {"query": "oak", "mode": "hybrid"},
+        f"mode: got 'hybrid'; allowed: dense{NO_WORDS}",
+    ),
     "unknown": (WORDED, {"query": "oak", "mode": "sparse"}, "mode: Input should be 'dense', 'bm25' or 'hybrid'"),
     "a vector": (
         WORDED,
@@ -160,10 +135,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("index", "body", "said"), REFUSED.values(), ids=REFUSED)
-def test_refused(index, body, said):
+@pytest.mark.parametrize(("rules", "body", "said"), REFUSED.values(), ids=REFUSED)
+def test_refused(rules, body, said):
     engine = Canned()
-    status, code, message = error(TestClient(api(engine, index, LIMITS)).post("/v1/search", json=body))
+    status, code, message = error(TestClient(app_of(engine, rules=rules)).post("/v1/search", json=body))
     assert (status, code) == (422, "invalid")
     assert said in message
     assert engine.asked == []
@@ -180,7 +155,7 @@ def test_refused(index, body, said):
 )
 def test_the_mode_is_the_specs_unless_the_request_has_one(body, mode):
     engine = Canned()
-    client = TestClient(api(engine, WORDED, LIMITS))
+    client = TestClient(app_of(engine, index=SHOWN, rules=WORDED))
     answer = client.post("/v1/search", json=body).json()
     assert (answer["mode"], engine.modes) == (mode, [mode])
     many = {"queries" if name == "query" else "vectors": [value] for name, value in body.items() if name != "mode"}

@@ -9,14 +9,17 @@ from fastapi.testclient import TestClient
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError
 
-from rayhier.serve.app import check
+from rayhier.search.retrieve import Level, Scan
+from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend import handles as module
-from rayhier.serve.backend.handles import DeploymentClient
+from rayhier.serve.backend.groups import ShardRange
+from rayhier.serve.backend.handles import DeploymentClient, ScorerHandle, ShardHandle
 from rayhier.serve.errors import ApiError, LostError
-from rayhier.serve.ingress import HandleGroup, HandleScores, Ingress, ShardRange
+from rayhier.serve.ingress import Ingress
 
-QUERY, LEAVES = np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64)
+SCAN = Scan(np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64), 1)
+LEVEL = Level(None, 1)
 
 
 class Response:
@@ -47,7 +50,7 @@ class Handle:
     """A deployment that does as told."""
 
     def __init__(self, *_):
-        self.scan, self.level, self.score, self.ping, self.alive = (Method(self.answer) for _ in range(5))
+        self.read, self.score, self.ping, self.alive = (Method(self.answer) for _ in range(4))
 
     async def answer(self):
         return []
@@ -69,23 +72,23 @@ def handle(monkeypatch):
 
 
 def group_of(handle, seconds=1.0):
-    return HandleGroup(DeploymentClient("shards-0", handle, ping_seconds=0.05), range(3), seconds)
+    return ShardHandle(DeploymentClient("shards-0", handle, ping_seconds=0.05), seconds)
 
 
 @pytest.mark.parametrize("failing", ["die", "hang"])
 def test_lost_until_a_ping_comes_back(handle, failing):
     async def main():
         group = group_of(handle, seconds=0.01)
-        assert await group.scan(QUERY, LEAVES, 1) == []
-        handle.scan.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
+        assert await group.read(SCAN) == []
+        handle.read.outcome, handle.ping.outcome = getattr(handle, failing), handle.die
         for _ in range(4):
             with pytest.raises(LostError, match="shards-0"):
-                await group.scan(QUERY, LEAVES, 1)
-        assert handle.scan.calls == (3 if failing == "die" else 2)  # once lost it is not asked
+                await group.read(SCAN)
+        assert handle.read.calls == (3 if failing == "die" else 2)  # once lost it is not asked
         assert not await group.answers()
-        handle.scan.outcome = handle.ping.outcome = handle.answer
+        handle.read.outcome = handle.ping.outcome = handle.answer
         await group.client._back
-        assert await group.scan(QUERY, LEAVES, 1) == []
+        assert await group.read(SCAN) == []
         assert await group.answers()
 
     asyncio.run(main())
@@ -97,21 +100,21 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
     async def main():
         group = group_of(handle, seconds=60.0)
         group.client.another_seconds = 0.05
-        handle.level.outcome = handle.ping.outcome = handle.hang
-        asked = [asyncio.create_task(group.level(None, 1)) for _ in range(3)]
+        handle.read.outcome = handle.ping.outcome = handle.hang
+        asked = [asyncio.create_task(group.read(LEVEL)) for _ in range(3)]
         await asyncio.sleep(0.01)
 
         async def dies_then_hangs():
-            handle.scan.outcome = handle.hang
+            handle.read.outcome = handle.hang
             raise RayActorError
 
-        handle.scan.outcome = dies_then_hangs
+        handle.read.outcome = dies_then_hangs
         with pytest.raises(LostError, match="shards-0"):
-            await group.scan(QUERY, LEAVES, 1)
+            await group.read(SCAN)
         async with asyncio.timeout(1.0):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 3
-        assert handle.level.cancelled == 3
+        assert handle.read.cancelled == 4  # the three, and what was asked once more of a replica that is not there
         assert group.client.lost
 
     asyncio.run(main())
@@ -121,36 +124,32 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
     """Serve keeps calls of a deployment without a replica waiting: they end long before their time."""
 
     async def main():
-        group = HandleGroup(
-            DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0
-        )
-        handle.scan.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
-        asked = [asyncio.create_task(group.scan(QUERY, LEAVES, 1)) for _ in range(100)]
+        group = ShardHandle(DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), 60.0)
+        handle.read.outcome = handle.alive.outcome = handle.ping.outcome = handle.hang
+        asked = [asyncio.create_task(group.read(SCAN)) for _ in range(100)]
         async with asyncio.timeout(1.0):
             ended = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in ended] == [LostError] * 100
         assert handle.alive.calls == 2
         assert group.client.lost
-        handle.scan.outcome = handle.ping.outcome = handle.answer
+        handle.read.outcome = handle.ping.outcome = handle.answer
         await group.client._back
-        assert await group.scan(QUERY, LEAVES, 1) == []
+        assert await group.read(SCAN) == []
 
     asyncio.run(main())
 
 
 def test_a_late_group_that_is_alive_has_all_its_time(handle):
     async def main():
-        group = HandleGroup(
-            DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), range(3), 60.0
-        )
+        group = ShardHandle(DeploymentClient("shards-0", handle, 0.05, late_seconds=0.02, alive_seconds=0.02), 60.0)
         ends = asyncio.Event()
 
         async def at_last():
             await ends.wait()
             return []
 
-        handle.level.outcome = at_last
-        asked = [asyncio.create_task(group.level(None, 1)) for _ in range(3)]
+        handle.read.outcome = at_last
+        asked = [asyncio.create_task(group.read(LEVEL)) for _ in range(3)]
         await asyncio.sleep(0.2)
         assert (handle.alive.calls, handle.ping.calls, group.client.lost) == (1, 0, False)
         ends.set()
@@ -161,7 +160,7 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
 
 def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
     async def main():
-        scores = HandleScores(DeploymentClient("reranker", handle, ping_seconds=0.05))
+        scores = ScorerHandle(DeploymentClient("reranker", handle, ping_seconds=0.05))
         handle.score.outcome = handle.hang
         with pytest.raises(LostError):
             await scores.score(["a"], ["b"], 0.01)
@@ -186,12 +185,12 @@ def test_a_ping_may_fail_in_any_way(handle, error):
             handle.ping.outcome = handle.answer
             raise error
 
-        handle.scan.outcome, handle.ping.outcome = handle.die, fails
+        handle.read.outcome, handle.ping.outcome = handle.die, fails
         with pytest.raises(LostError):
-            await group.scan(QUERY, LEAVES, 1)
-        handle.scan.outcome = handle.answer
+            await group.read(SCAN)
+        handle.read.outcome = handle.answer
         await group.client._back
-        assert await group.scan(QUERY, LEAVES, 1) == []
+        assert await group.read(SCAN) == []
 
     asyncio.run(main())
 
@@ -199,11 +198,11 @@ def test_a_ping_may_fail_in_any_way(handle, error):
 def test_late_with_one_answer_is_not_lost_for_others(handle):
     async def main():
         group = group_of(handle, seconds=0.01)
-        handle.scan.outcome = handle.hang
+        handle.read.outcome = handle.hang
         with pytest.raises(LostError, match="shards-0"):
-            await group.scan(QUERY, LEAVES, 1)
-        handle.scan.outcome = handle.answer
-        assert await group.scan(QUERY, LEAVES, 1) == []
+            await group.read(SCAN)
+        handle.read.outcome = handle.answer
+        assert await group.read(SCAN) == []
         await group.client._back
         assert (group.client.lost, handle.ping.calls) == (False, 1)
 
@@ -212,7 +211,7 @@ def test_late_with_one_answer_is_not_lost_for_others(handle):
 
 def test_the_cross_encoder_is_asked_for_as_long_as_a_request_has(handle):
     async def main():
-        scores = HandleScores(DeploymentClient("reranker", handle, ping_seconds=0.05))
+        scores = ScorerHandle(DeploymentClient("reranker", handle, ping_seconds=0.05))
         assert await scores.score(["a"], ["b"], 1.0) == []
         handle.score.outcome = handle.ping.outcome = handle.hang
         with pytest.raises(LostError, match="reranker"):
@@ -235,12 +234,12 @@ def test_what_a_dying_replica_was_asked_another_answers(handle):
         group = group_of(handle)
 
         async def die_once():
-            handle.scan.outcome = handle.answer
+            handle.read.outcome = handle.answer
             raise RayActorError
 
-        handle.scan.outcome = die_once
-        assert await group.scan(QUERY, LEAVES, 1) == []
-        assert handle.scan.calls == 2
+        handle.read.outcome = die_once
+        assert await group.read(SCAN) == []
+        assert handle.read.calls == 2
         assert group.client._back is None
 
     asyncio.run(main())
@@ -249,14 +248,14 @@ def test_what_a_dying_replica_was_asked_another_answers(handle):
 def test_a_full_group_is_not_lost(handle):
     async def main():
         group = group_of(handle)
-        handle.scan.outcome = handle.refuse
+        handle.read.outcome = handle.refuse
         with pytest.raises(ApiError, match="shards-0 has too many requests waiting") as caught:
-            await group.scan(QUERY, LEAVES, 1)
+            await group.read(SCAN)
         assert (caught.value.status, caught.value.headers) == (503, {"Retry-After": "1"})
         handle.ping.outcome = handle.refuse
         assert await group.answers()
-        handle.scan.outcome = handle.answer
-        assert await group.scan(QUERY, LEAVES, 1) == []
+        handle.read.outcome = handle.answer
+        assert await group.read(SCAN) == []
 
     asyncio.run(main())
 
@@ -267,7 +266,7 @@ def test_what_is_served_says_what_queries_are_encoded_in(damageable, told):
     path.write_text(path.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
     own = {} if told is None else {"encoder_precision": told}
     args = ServeArgs(workdir=str(damageable), encoder_threads=torch.get_num_threads(), **own)
-    version, _, leaves = check(args)
+    version, _, leaves = check_index(args)
     parts = [ShardRange(f"shards-{n}", one) for n, one in enumerate(leaves)]
     client = TestClient(Ingress(args, version, parts, None, *map(Handle, parts)).__serve_build_asgi_app__())
     index = client.get("/v1/index").json()

@@ -6,7 +6,7 @@ from rayhier.serve import replay
 from rayhier.serve.errors import ApiError
 from rayhier.serve.replay import Replayed, read_questions, shown
 
-from .test_api import INDEX
+from .stand_ins import INDEX
 
 
 @pytest.fixture

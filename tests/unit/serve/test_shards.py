@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from rayhier.search.level_similarity import LevelSimilarity
-from rayhier.serve.app import check
+from rayhier.search.reader import Reader
+from rayhier.search.retrieve import Scan
+from rayhier.serve.application import check_index
 from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.spec.filter import parse
@@ -28,37 +30,40 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def group(home, published):
-    version, _, (leaves,) = check(ServeArgs(workdir=str(published), shard_groups=1))
+    version, _, (leaves,) = check_index(ServeArgs(workdir=str(published), shard_groups=1))
     return ShardGroup(version, leaves)
 
 
 def ids(group):
     """What a search finds."""
-    found = asyncio.run(group.scan(QUERY, LEAVES, 5))
+    found = asyncio.run(group.read(Scan(QUERY, LEAVES, 5)))
     return [[found.documents["id"][row].as_py() for row in rows] for rows in found.row_QK.tolist()]
 
 
 class Failing:
-    """Leaves whose searches fail so many times."""
+    """A reader whose work fails so many times."""
 
-    def __init__(self, leaves, times):
-        self.leaves, self.times = leaves, times
+    levels = None
 
-    def scan(self, *given, **named):
+    def __init__(self, reader, times):
+        self.reader, self.times = reader, times
+
+    def read(self, work):
         self.times -= 1
         if self.times >= 0:
             raise RuntimeError("a damaged file")
-        return self.leaves.scan(*given, **named)
+        return self.reader.read(work)
 
     def intact(self):
         return True
 
 
 def test_a_ping_searches_every_file(group, monkeypatch):
-    plain, asked = group._leaves.scan, []
-    monkeypatch.setattr(group._leaves, "scan", lambda *given: asked.append(given) or plain(*given))
+    plain, asked = Reader.read, []
+    monkeypatch.setattr(Reader, "read", lambda reader, work: asked.append(work) or plain(reader, work))
     asyncio.run(group.ping())
-    ((query_QM, leaves_QB, k),) = asked
+    (scan,) = asked
+    query_QM, leaves_QB, k = scan.query_QM, scan.leaves_QB, scan.k
     assert (query_QM.shape, k) == ((1, 32), 1)
     np.testing.assert_allclose(np.linalg.norm(query_QM), 1, rtol=1e-6)
     shards = group._there.manifest.shards
@@ -67,45 +72,46 @@ def test_a_ping_searches_every_file(group, monkeypatch):
 
 
 def test_a_ping_fails_where_a_search_fails(group):
-    group._leaves = Failing(group._leaves, 1)
+    group._reader = Failing(group._reader, 1)
     with pytest.raises(RuntimeError, match="a damaged file"):
         asyncio.run(group.ping())
     asyncio.run(group.ping())
 
 
 def test_what_fails_twice_in_a_row_loads_anew(group):
-    whole, broken = ids(group), Failing(group._leaves, 99)
-    group._leaves = broken
+    whole, broken = ids(group), Failing(group._reader, 99)
+    group._reader = broken
     for _ in range(2):
-        assert group._leaves is broken
+        assert group._reader is broken
         with pytest.raises(RuntimeError, match="a damaged file"):
             ids(group)
     assert ids(group) == whole
-    assert group._leaves is not broken
+    assert group._reader is not broken
 
 
 def test_a_success_between_starts_the_count_again(group):
-    broken = Failing(group._leaves, 2)  # at once, and again in the thread
-    group._leaves = broken
+    broken = Failing(group._reader, 2)  # at once, and again in the thread
+    group._reader = broken
     for _ in range(3):
         with pytest.raises(RuntimeError, match="a damaged file"):
             ids(group)
         ids(group)
         broken.times = 2
-    assert group._leaves is broken
+    assert group._reader is broken
 
 
 @pytest.mark.parametrize(("again", "width"), [("none", None), ("vectors", 32), ("level", 8)])
 def test_a_ping_searches_the_level_where_the_spec_does(group, again, width):
     asked = []
-    group._levels = SimpleNamespace(
-        similarity=LevelSimilarity(2, "cosine", again),
+    group._reader = SimpleNamespace(
+        levels=SimpleNamespace(similarity=LevelSimilarity(2, "cosine", again)),
         intact=lambda: True,
-        shortlist=lambda *given: asked.append(given),
+        read=asked.append,
     )
     group._depth = 3
     asyncio.run(group.ping())
-    ((query, results),) = asked
+    (level,) = asked
+    query, results = level.query, level.results
     assert (query.level_QK.tolist(), results) == ([[0.25] * 4], 1)
     assert (query.again_QX is None) if width is None else query.again_QX.shape == (1, width)
 
@@ -129,12 +135,12 @@ def test_a_mapped_file_that_is_overwritten(group, home):
 
 
 def test_serve_asks_after_the_files_too(group, home):
-    whole, before = ids(group), group._leaves
+    whole, before = ids(group), group._reader
     asyncio.run(group.check_health())
-    assert group._leaves is before
+    assert group._reader is before
     overwrite(mapped(home)[-1], b"\xff" * 64)
     asyncio.run(group.check_health())
-    assert group._leaves is not before
+    assert group._reader is not before
     assert ids(group) == whole
 
 
@@ -148,17 +154,17 @@ def test_a_file_that_was_overwritten_while_nobody_served_it(group, home, publish
 
 
 def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatch):
-    plain, threads = group._leaves.scan, []
+    plain, threads = Reader.read, []
 
-    def scan(*given, **named):
+    def read(reader, work):
         threads.append(threading.current_thread().name.partition("_")[0])
-        return plain(*given, **named)
+        return plain(reader, work)
 
-    monkeypatch.setattr(group._leaves, "scan", scan)
+    monkeypatch.setattr(Reader, "read", read)
     most = int(group._rows_L[LEAVES].sum()) * QUERY.shape[1]
     found = []
     for small, where in ((most, None), (most - 1, None), (most, parse({"year": {"gte": 0}}, {"year": "int"}))):
         monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
-        found.append(asyncio.run(group.scan(QUERY, LEAVES, 5, where)))
+        found.append(asyncio.run(group.read(Scan(QUERY, LEAVES, 5, where))))
     assert threads == ["MainThread", "scan", "scan"]
     np.testing.assert_array_equal(found[0].score_QK, found[1].score_QK)

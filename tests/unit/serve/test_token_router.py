@@ -11,16 +11,14 @@ from rayhier.index.assign import Assigner
 from rayhier.model.cells import Cells
 from rayhier.model.encoded import Encoded
 from rayhier.search.model import Model
-from rayhier.search.scan import LeafScan
+from rayhier.search.reader import Reader
 from rayhier.search.searcher import Searcher
-from rayhier.serve.backend.engine import Engine
-from rayhier.serve.http.api import api
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
 from .conftest import TEXTS, WORDS
-from .test_api import INDEX, LIMITS
+from .stand_ins import Here, Near, app_of, engine_of
 
 L = 6
 
@@ -105,8 +103,8 @@ def test_documents_lie_in_the_leaves_of_their_tokens(leaf_map, encoder, model):
     assert len(set(leaves.values())) > 1
 
 
-def test_a_search_visits_the_leaves_of_the_tokens_and_ranks_by_vectors(leaf_map, encoder, model):
-    answers = Searcher(model, LeafScan.mapped(leaf_map), leaf_map.manifest).search(TEXTS[:9], k=3, beam=2)
+def test_a_search_visits_the_leaves_of_the_tokens_and_ranks_by_vectors(searcher, encoder, model):
+    answers = searcher.search(TEXTS[:9], k=3, beam=2)
     vectors = encoder.encode(TEXTS)
     placed = np.array([by_hand(encoder, model.router, text)[0] for text in TEXTS])
     for row, answer in enumerate(answers):
@@ -116,28 +114,19 @@ def test_a_search_visits_the_leaves_of_the_tokens_and_ranks_by_vectors(leaf_map,
         np.testing.assert_allclose([hit.score for hit in answer.hits], best, atol=1e-3)
 
 
-class Here:
-    """All shards, in this process."""
-
-    name = "shards-0"
-
-    def __init__(self, leaf_map):
-        self.leaves, self.shards = range(L), LeafScan.mapped(leaf_map)
-
-    async def scan(self, query_QM, leaves_QB, k, where, with_vectors=False):
-        return self.shards.scan(query_QM, leaves_QB, k, where)
-
-    async def answers(self):
-        return True
+@pytest.fixture
+def searcher(leaf_map, model):
+    return Searcher(model, Reader.open(model.spec, leaf_map, None), leaf_map.manifest)
 
 
 @pytest.fixture
-def client(leaf_map, model):
-    return TestClient(api(Engine(model, [Here(leaf_map)], len(TEXTS), leaf_map.manifest.counts), INDEX, LIMITS, None))
+def client(searcher):
+    engine = engine_of(searcher, [Near("shards-0", range(L), Here(searcher.reader))])
+    return TestClient(app_of(engine))
 
 
-def test_serving_answers_as_the_searcher(client, leaf_map, model):
-    (whole,) = Searcher(model, LeafScan.mapped(leaf_map), leaf_map.manifest).search([TEXTS[5]], k=3, beam=2)
+def test_serving_answers_as_the_searcher(client, searcher):
+    (whole,) = searcher.search([TEXTS[5]], k=3, beam=2)
     body = client.post("/v1/search", json={"query": TEXTS[5], "k": 3, "beam": 2}).json()
     assert body["visited"]["leaves"] == whole.leaves
     assert [hit["id"] for hit in body["results"]] == [hit.id for hit in whole.hits]

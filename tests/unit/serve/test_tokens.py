@@ -11,11 +11,10 @@ from rayhier.serve.app import build
 from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.errors import ApiError
 from rayhier.serve.http import tokens as module
-from rayhier.serve.http.api import api
 from rayhier.serve.http.tokens import Tokens, read_token
 from rayhier.spec import InputError
 
-from .test_api import INDEX, Canned, error
+from .stand_ins import Canned, app_of, error
 
 TOKENS = {
     "missing": (None, "cannot be read: No such file"),
@@ -192,7 +191,7 @@ def test_files_are_not_looked_at_for_every_request(files, tokens, monkeypatch):
 
 
 def test_over_http(files, tokens):
-    client = TestClient(api(Canned(), INDEX, RequestLimits(), tokens))
+    client = TestClient(app_of(Canned(), RequestLimits(), tokens))
     asked = {"json": {"query": "oak"}, "headers": {"Authorization": "Bearer sesame-1"}}
     assert client.post("/v1/search", **asked).status_code == 200
     refused = client.put("/v1/documents", **asked)

@@ -1,0 +1,12 @@
+"""The text of a query. Loads without numpy, for clients of a server."""
+
+
+def check_text(text: str) -> str:
+    """A query's text as it was given; ValueError where it is blank or no Unicode text."""
+    if not text.strip():
+        raise ValueError("got no words; allowed: text that is not blank")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"got an unpaired surrogate at character {error.start}; allowed: Unicode text") from None
+    return text

@@ -1,0 +1,280 @@
+"""What a search may ask: every default, and every refusal with its message, word for word."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Request, Rules, Unlimited, check_text
+from rayhier.spec import InputError
+from rayhier.spec.filter import Bound
+from rayhier.spec.search import SearchSpec
+
+LEAVES, ROWS = 9, 90
+LIMITS = Unlimited(max_k=50, max_beam=8, max_budget=40, max_calls=60, max_pool=100, max_batch=3, max_query=20)
+RNR = {"type": "rnr", "budget": 30, "pool": 40}
+UNIT = np.eye(3, dtype=np.float32)
+
+
+def rules_of(limits=LIMITS, groups=1, **search):
+    """Rules of an index of nine leaves whose spec has some keys of `search`."""
+    spec = SearchSpec.model_validate({"k": 7, **search})
+    return Rules(spec, LEAVES, ROWS, {"year": "int"}, 3, is_cosine=True, groups=groups, limits=limits)
+
+
+DENSE = rules_of(beam=2)
+WORDS = rules_of(beam=2, hybrid={"depth": 10})
+LEVEL = rules_of(how="level")
+RERANKS = rules_of(beam=2, rerank=RNR)
+ALL = rules_of(rerank={**RNR, "pool": "all"})
+
+
+DEFAULTS = {
+    "the spec's": (DENSE, ["oak"], {}, (7, 2, "dense", 0, None)),
+    "an automatic beam": (rules_of(), ["oak"], {}, (7, 4, "dense", 0, None)),
+    "the request's": (DENSE, ["oak"], {"k": 3, "beam": 5}, (3, 5, "dense", 0, None)),
+    "the spec's mode": (rules_of(beam=2, mode="hybrid"), ["oak"], {}, (7, 2, "hybrid", 0, None)),
+    "vectors are dense": (rules_of(beam=2, mode="hybrid"), UNIT, {}, (7, 2, "dense", 0, None)),
+    "bm25 visits no leaf": (WORDS, ["oak"], {"mode": "bm25"}, (7, 0, "bm25", 0, None)),
+    "a level visits no leaf": (LEVEL, ["oak"], {}, (7, 0, "dense", 0, None)),
+    "re-ranked by the spec": (RERANKS, ["oak"], {}, (7, 2, "dense", 30, 40)),
+    "re-ranked by so many": (RERANKS, ["oak"], {"budget": 5}, (7, 2, "dense", 5, 40)),
+    "re-ranked as asked": (RERANKS, ["oak"], {"rerank": True}, (7, 2, "dense", 30, 40)),
+    "not re-ranked": (RERANKS, ["oak"], {"rerank": False}, (7, 2, "dense", 0, None)),
+    "a budget of 0": (RERANKS, ["oak"], {"budget": 0}, (7, 2, "dense", 0, None)),
+    "a budget of 0 and rerank false": (RERANKS, ["oak"], {"budget": 0, "rerank": False}, (7, 2, "dense", 0, None)),
+    "a budget of 0 without a cross-encoder": (DENSE, ["oak"], {"budget": 0}, (7, 2, "dense", 0, None)),
+    "vectors are not re-ranked": (RERANKS, UNIT, {}, (7, 2, "dense", 0, None)),
+    "the pool holds all results": (RERANKS, ["oak"], {"k": 50}, (50, 2, "dense", 30, 50)),
+    "the pool is all": (ALL, ["oak"], {}, (7, LEAVES, "dense", 30, ROWS)),
+    "the pool is all, not re-ranked": (ALL, ["oak"], {"rerank": False, "beam": 3}, (7, 3, "dense", 0, None)),
+}
+
+
+@pytest.mark.parametrize(("rules", "queries", "given", "filled"), DEFAULTS.values(), ids=DEFAULTS)
+def test_what_is_not_given_is_filled_in(rules, queries, given, filled):
+    request = rules.request(queries, **given)
+    assert (request.k, request.beam, request.mode, request.budget, request.pool) == filled
+    assert request.queries is queries
+    assert request.where is None
+
+
+def test_filters_arrive_parsed_or_as_json():
+    where = Bound("year", "gte", 2019)
+    assert DENSE.request(["oak"], filter=where).where is where
+    assert DENSE.request(["oak"], filter={"year": {"gte": 2019}}).where == where
+    with pytest.raises(InputError, match=r"^filter\.yeer: got no declared field; allowed: and, or, not; fields: year$"):
+        DENSE.request(["oak"], filter={"yeer": 1})
+
+
+REFUSED = {
+    "an unknown mode": (WORDS, ["oak"], {"mode": "sparse"}, "mode: got 'sparse'; allowed: dense, bm25, hybrid"),
+    "a mode without words": (DENSE, ["oak"], {"mode": "bm25"}, f"mode: got 'bm25'; allowed: dense{NO_WORDS}"),
+    "words of a vector": (
+        WORDS,
+        UNIT,
+        {"mode": "hybrid"},
+        "mode: got 'hybrid' with a vector, which has no words; allowed: dense, or a text",
+    ),
+    "a budget with rerank false": (
+        RERANKS,
+        ["oak"],
+        {"budget": 5, "rerank": False},
+        "budget: got 5 with rerank false; allowed: none, or rerank true",
+    ),
+    "rerank without a cross-encoder": (
+        DENSE,
+        ["oak"],
+        {"rerank": True},
+        f"rerank: this index has no cross-encoder; {NO_CROSS_ENCODER}",
+    ),
+    "a budget without a cross-encoder": (
+        DENSE,
+        ["oak"],
+        {"budget": 5},
+        f"budget: this index has no cross-encoder; {NO_CROSS_ENCODER}",
+    ),
+    "rerank of a vector": (
+        RERANKS,
+        UNIT,
+        {"rerank": True},
+        "rerank: got a vector, which no cross-encoder reads; allowed: with a text",
+    ),
+    "a budget of a vector": (
+        RERANKS,
+        UNIT,
+        {"budget": 5},
+        "budget: got a vector, which no cross-encoder reads; allowed: with a text",
+    ),
+    "a budget below 0": (RERANKS, ["oak"], {"budget": -1}, "budget: got -1; allowed: 1 to 40"),
+    "a budget beyond its limit": (RERANKS, ["oak"], {"budget": 41}, "budget: got 41; allowed: 1 to 40"),
+    "calls beyond their limit": (
+        RERANKS,
+        ["oak", "elm"],
+        {"budget": 31},
+        "budget: got 31 for each of 2 queries; allowed: 60 in all",
+    ),
+    "a beam of a level": (
+        LEVEL,
+        ["oak"],
+        {"beam": 3},
+        "beam: got 3, but search.how is level, which visits no leaves; allowed: none, or search.how leaves in the spec",
+    ),
+    "a beam of bm25": (
+        WORDS,
+        ["oak"],
+        {"beam": 3, "mode": "bm25"},
+        "beam: got 3, but mode is bm25, which visits no leaves; allowed: none, or mode dense",
+    ),
+    "a beam where all is read": (
+        ALL,
+        ["oak"],
+        {"beam": 3},
+        "beam: got 3, but search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false",
+    ),
+    "a beam of 0": (DENSE, ["oak"], {"beam": 0}, "beam: got 0; allowed: 1 to 8"),
+    "a beam beyond its limit": (DENSE, ["oak"], {"beam": 9}, "beam: got 9; allowed: 1 to 8"),
+    "k of 0": (DENSE, ["oak"], {"k": 0}, "k: got 0; allowed: 1 to 50"),
+    "k beyond its limit": (DENSE, ["oak"], {"k": 51}, "k: got 51; allowed: 1 to 50"),
+    "k of 0 without limits": (rules_of(Unlimited()), ["oak"], {"k": 0}, "k: got 0; allowed: 1 or more"),
+    "too many queries": (DENSE, ["oak"] * 4, {}, "queries: got 4; allowed: 1 to 3"),
+    "a query too long": (DENSE, ["oak", "x" * 21], {}, "queries: got 21 characters; allowed: 20"),
+    "a vector too short": (
+        DENSE,
+        np.ones((1, 2), np.float32),
+        {},
+        "queries: got 2 numbers; allowed: 3, the index's dimension",
+    ),
+    "a vector too large": (
+        DENSE,
+        np.concatenate([UNIT[:1], 1.5 * UNIT[:1]]),
+        {},
+        "queries: got length 1.5; allowed: 1, since the index's similarity is cosine",
+    ),
+    "a vector of nothing": (
+        DENSE,
+        np.full((1, 3), np.nan, np.float32),
+        {},
+        "queries: got length nan; allowed: 1, since the index's similarity is cosine",
+    ),
+    "queries by another name": (DENSE, ["oak"] * 4, {"name": "texts"}, "texts: got 4; allowed: 1 to 3"),
+}
+
+
+@pytest.mark.parametrize(("rules", "queries", "given", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_go_together_is_refused(rules, queries, given, said):
+    with pytest.raises(InputError) as caught:
+        rules.request(queries, **given)
+    assert str(caught.value) == said
+
+
+def test_what_is_at_its_limit_is_allowed():
+    most = RERANKS.request(["x" * 20] * 2, k=50, beam=8, budget=30)
+    assert (most.k, most.beam, most.budget) == (50, 8, 30)
+    assert RERANKS.request(["oak"], budget=40).budget == 40
+    assert len(DENSE.request(["oak"] * 3).queries) == 3
+
+
+def test_without_limits_any_number_is_allowed():
+    endless = rules_of(Unlimited(), beam=2, rerank=RNR)
+    request = endless.request(["x" * 10_000] * 1_000, k=10**6, beam=10**6, budget=10**6)
+    assert (request.k, request.beam, request.budget) == (10**6, 10**6, 10**6)
+
+
+@pytest.mark.parametrize("length", [0.9901, 1.0, 1.0099])
+def test_unit_vectors_may_be_rounded(length):
+    DENSE.request(length * UNIT)
+
+
+def test_vectors_have_any_length_and_size_where_nothing_is_known_of_them():
+    free = replace(DENSE, is_cosine=False, dimension=None)
+    assert free.request(np.full((2, 5), 3.0, np.float32)).queries.shape == (2, 5)
+    assert DENSE.request(np.zeros((0, 3), np.float32)).k == 7
+
+
+def test_a_request_that_is_only_routed():
+    assert DENSE.route(["oak"]) == Request(["oak"], 7, 2)
+    assert DENSE.route(["oak"], 5).beam == 5
+    assert LEVEL.route(["oak"]).beam == LEVEL.default_beam == 4
+    with pytest.raises(InputError, match=r"^beam: got 9; allowed: 1 to 8$"):
+        DENSE.route(["oak"], 9)
+    with pytest.raises(InputError, match=r"^query: got 21 characters; allowed: 20$"):
+        DENSE.route(["x" * 21], name="query")
+
+
+def test_a_part_of_a_request_is_the_same_for_some_of_its_queries():
+    whole = Request(["oak", "elm", "ash"], 3, 2, "hybrid", Bound("year", "gte", 2019), 5, 40)
+    assert whole.part(slice(1, 3)) == replace(whole, queries=["elm", "ash"])
+    assert whole.texts == ["oak", "elm", "ash"]
+    with pytest.raises(ValueError, match="queries: got vectors; allowed: texts"):
+        _ = Request(UNIT, 3, 2).texts
+
+
+POOLS = {
+    # What may be read of two queries that visit leaves of 10 and of 60 rows.
+    "dense": (rules_of(beam=2, rerank=RNR), {}, 10 + 40),
+    "bm25": (rules_of(beam=2, hybrid={"depth": 10}, rerank=RNR), {"mode": "bm25"}, 40 + 40),
+    "hybrid": (rules_of(groups=3, beam=2, hybrid={"depth": 10}, rerank=RNR), {"mode": "hybrid"}, 10 + 40 + 2 * 30),
+    "hybrid, no more than all rows": (
+        rules_of(groups=30, beam=2, hybrid={"depth": 10}, rerank=RNR),
+        {"mode": "hybrid"},
+        10 + 40 + 2 * ROWS,
+    ),
+}
+
+
+@pytest.mark.parametrize(("rules", "given", "documents"), POOLS.values(), ids=POOLS)
+def test_documents_that_may_be_read_have_a_limit(rules, given, documents):
+    request, held_Q = rules.request(["oak", "elm"], **given), np.array([10, 60])
+    replace(rules, limits=replace(LIMITS, max_pool=documents)).check_pool(request, held_Q)
+    with pytest.raises(InputError) as caught:
+        replace(rules, limits=replace(LIMITS, max_pool=documents - 1)).check_pool(request, held_Q)
+    assert str(caught.value) == (
+        f"rerank: got 2 queries, which may read some of {documents} documents together; "
+        f"allowed: {documents - 1}, limits.max_pool"
+    )
+
+
+def test_what_is_not_re_ranked_has_no_pool():
+    rules = replace(RERANKS, limits=replace(LIMITS, max_pool=0))
+    rules.check_pool(rules.request(["oak"], rerank=False), np.array([60]))
+
+
+TOO_LOW = {
+    "k": (rules_of(beam=2), {"max_k": 6}, "limits.max_k: got 6; allowed: at least 7, the spec's search.k"),
+    "beam": (rules_of(), {"max_beam": 3}, "limits.max_beam: got 3; allowed: at least 4, the spec's search.beam"),
+    "budget": (
+        RERANKS,
+        {"max_budget": 29},
+        "limits.max_budget: got 29; allowed: at least 30, the spec's search.rerank.budget",
+    ),
+    "calls": (
+        RERANKS,
+        {"max_calls": 29},
+        "limits.max_calls: got 29; allowed: at least 30, the spec's search.rerank.budget",
+    ),
+    "pool": (RERANKS, {"max_pool": 39}, "limits.max_pool: got 39; allowed: at least 40, the spec's search.rerank.pool"),
+    "pool with words": (
+        rules_of(groups=2, beam=2, mode="hybrid", hybrid={"depth": 10}, rerank=RNR),
+        {"max_pool": 59},
+        "limits.max_pool: got 59; allowed: at least 60, the spec's search.rerank.pool",
+    ),
+}
+
+
+@pytest.mark.parametrize(("rules", "limit", "said"), TOO_LOW.values(), ids=TOO_LOW)
+def test_limits_allow_what_the_spec_gives_by_default(rules, limit, said):
+    rules.check_defaults()
+    with pytest.raises(InputError) as caught:
+        replace(rules, limits=replace(LIMITS, **limit)).check_defaults()
+    assert str(caught.value) == said
+    ((name, most),) = limit.items()
+    replace(rules, limits=replace(LIMITS, **{name: most + 1})).check_defaults()
+
+
+def test_texts_of_queries():
+    assert check_text(" oak ") == " oak "
+    with pytest.raises(ValueError, match=r"^got no words; allowed: text that is not blank$"):
+        check_text(" \n")
+    with pytest.raises(ValueError, match=r"^got an unpaired surrogate at character 4; allowed: Unicode text$"):
+        check_text("oak \ud800")

@@ -1,0 +1,186 @@
+"""What tests of the server share: a canned engine and its index, groups in this process, pair scores by a function."""
+
+import asyncio
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rayhier.model.encoded import Encoded
+from rayhier.search.answer import Answer, Hit
+from rayhier.search.request import Rules
+from rayhier.search.retrieve import RERANKER
+from rayhier.search.routes import Routes
+from rayhier.serve.application import check_index
+from rayhier.serve.args import RequestLimits, ServeArgs
+from rayhier.serve.backend.admission import Admission
+from rayhier.serve.backend.engine import Answers, Engine
+from rayhier.serve.backend.shards import ShardGroup
+from rayhier.serve.errors import LostError
+from rayhier.serve.http.api import api
+from rayhier.serve.http.models import IndexResponse
+from rayhier.spec.search import SearchSpec
+
+LIMITS = RequestLimits(max_body_bytes=2_000, max_batch=3, max_k=50, max_beam=8, max_query=100, max_requests=2)
+INDEX = IndexResponse(
+    name="canned",
+    version=4,
+    index="ba9876543210",
+    model="0123456789ab",
+    router="ehi",
+    documents=10,
+    leaves=9,
+    leaves_per_document=1,
+    shards=2,
+    groups=["shards-0", "shards-1"],
+    dimension=3,
+    similarity="dot",
+    precision="float32",
+    fields={"year": "int"},
+    k=7,
+    rerank="none",
+    budget=0,
+    pool=None,
+    how="leaves",
+    mode="dense",
+    modes=["dense"],
+    beam=2,
+    limits=LIMITS.model_dump(),
+)
+RULES = Rules(SearchSpec(k=7, beam=2), 9, 10, {"year": "int"}, 3, groups=2)
+"""What requests to the index `INDEX` may ask; `app_of` adds the limits of the server."""
+HIT = Hit("d1", 0.5, 3, "a title", "a text", {"year": 1999})
+
+
+class Canned:
+    """An engine that answers everything with one hit and notes what it was asked."""
+
+    def __init__(self):
+        self.asked, self.filters, self.modes, self.budgets = [], [], [], []
+        self.gone, self.error, self.enough = [], None, True
+        self.leaves, self.log_prob, self.log_density = [3, 1], [-0.5, -1.5], None
+        self.admission = Admission(math.inf)
+
+    async def search(self, request):
+        self.asked.append((request.queries, request.k, request.beam))
+        self.modes.append(request.mode)
+        self.filters.append(request.where)
+        self.budgets.append(request.budget)
+        if self.error is not None:
+            raise self.error
+        q = len(request.queries)
+        return Answers([Answer([HIT], [3, 1], 4, 0.4, enough=self.enough)] * q, [self.gone] * q, {"total": 1.0})
+
+    async def route(self, request):
+        self.asked.append((request.queries, None, request.beam))
+        encoded = Encoded.of(np.zeros((1, 3)))
+        return Routes(encoded, np.array([self.leaves]), np.array([self.log_prob]), self.log_density)
+
+    async def unavailable(self):
+        return self.gone
+
+
+def app_of(engine, limits=LIMITS, tokens=None, index=INDEX, rules=RULES, **options):
+    """The HTTP application over an engine, an index and its rules, within some limits."""
+    return api(engine, index, replace(rules, limits=limits), limits, tokens, **options)
+
+
+def ruled(rules=RULES, **search):
+    """The same rules, with other keys of `search` in the spec."""
+    given = rules.search.model_dump(exclude_unset=True)
+    return replace(rules, search=SearchSpec.model_validate(given | search))
+
+
+def error(response):
+    """Status, code and message of a refusal, which has nothing else."""
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message"}
+    return response.status_code, body["error"]["code"], body["error"]["message"]
+
+
+@dataclass
+class Near:
+    """A shard group in this process, which notes its work and may be lost."""
+
+    name: str
+    leaves: range
+    shards: Any
+    gone: bool = False
+    works: list = field(default_factory=list)
+
+    async def read(self, work):
+        if self.gone:
+            raise LostError(self.name)
+        self.works.append(work)
+        return await self.shards.read(work)
+
+    async def answers(self):
+        return not self.gone
+
+
+class Here:
+    """What a reader of this process reads, as a shard group gives it."""
+
+    def __init__(self, reader):
+        self._reader = reader
+
+    async def read(self, work):
+        return self._reader.read(work)
+
+
+def near_groups(workdir, count):
+    """The shard groups of a published index, in this process."""
+    version, _, ranges = check_index(ServeArgs(workdir=str(workdir), shard_groups=count))
+    return [Near(f"shards-{n}", leaves, ShardGroup(version, leaves)) for n, leaves in enumerate(ranges)]
+
+
+def engine_of(searcher, groups, reranker=None, reranking=None, rules=None):
+    """An engine over groups that hold the index that a searcher has open."""
+    manifest = searcher.manifest
+    rules = replace(rules or searcher.rules, groups=len(groups))
+    return Engine(searcher.model, groups, rules, manifest.documents, manifest.counts, reranker, reranking)
+
+
+async def ask(engine, queries, k=None, beam=None, where=None, budget=0, mode=None):
+    """Have an engine answer queries, as its rules allow; without a budget they are not re-ranked."""
+    return await engine.search(engine.rules.request(queries, k, beam, where, mode, budget=budget))
+
+
+class Scores:
+    """Pair scores by a coroutine function."""
+
+    def __init__(self, score):
+        self._score, self.there = score, True
+
+    async def score(self, queries, items, seconds):
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._score(queries, items)
+        except TimeoutError:
+            raise LostError(RERANKER) from None
+
+    async def answers(self):
+        return self.there
+
+
+class Noting:
+    """Instruments that note what they are told, in order."""
+
+    def __init__(self):
+        self.told = []
+
+    def observe(self, name, value, tags):
+        self.told.append((name, value, tags))
+
+    def count(self, name, value, tags):
+        self.told.append((name, value, tags))
+
+    def set(self, name, value):
+        self.told.append((name, value, None))
+
+    @property
+    def tags(self):
+        """Names and tags alone, without values."""
+        return [(name, tags) for name, _, tags in self.told]
