@@ -8,7 +8,7 @@ from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, size_of
 from rayhier.serving_size import BUSY, RATE, deployments
 from rayhier.storage.model_folder import weight_files
 
-NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with python -m rayhier.search"
+NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
 
 
 def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> str:

@@ -13,7 +13,7 @@ from rayhier.storage.paths import locate
 
 if TYPE_CHECKING:
     from rayhier.search.answer import Answer
-    from rayhier.search.request import Request
+    from rayhier.search.request import Request, Rules
     from rayhier.search.searcher import Searcher
 
 AGAIN = {"level": "the deepest level", "vectors": "their vectors"}
@@ -73,16 +73,21 @@ def _search(given: argparse.Namespace) -> None:
 
 def _checked(given: argparse.Namespace) -> None:
     """InputError where the query is none, or the request is not one that the index allows."""
+    queries = [] if given.query is None else [_text(given.query)]
+    rules = published_rules(given.workdir)
+    where = None if given.filter is None else _parse(given.filter, rules.fields)
+    rules.request(queries, given.k, given.beam, where, given.mode, budget=given.budget, name=NAME)
+
+
+def published_rules(place: str) -> "Rules":
+    """What requests to the index of a workdir may ask; reads no more than its manifest."""
     from rayhier.search.request import rules_of
     from rayhier.storage import current
     from rayhier.storage.leaf_map import LeafMap
 
-    workdir = locate(given.workdir)
+    workdir = locate(place)
     now = current.read(workdir)
-    rules = rules_of(now.spec, LeafMap.open(current.artifact(workdir, now, "index").root).manifest)
-    where = None if given.filter is None else _parse(given.filter, rules.fields)
-    queries = [] if given.query is None else [_text(given.query)]
-    rules.request(queries, given.k, given.beam, where, given.mode, budget=given.budget, name=NAME)
+    return rules_of(now.spec, LeafMap.open(current.artifact(workdir, now, "index").root).manifest)
 
 
 def _filter(given: argparse.Namespace, searcher: "Searcher") -> Any:

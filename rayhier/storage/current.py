@@ -36,9 +36,7 @@ def read(workdir: Location) -> Current:
     try:
         saved = files.read_json(workdir / NAME)
     except FileNotFoundError:
-        raise InputError(
-            f"{workdir / NAME}: no such file; build an index with python -m rayhier.run SPEC first"
-        ) from None
+        raise InputError(f"{workdir / NAME}: no such file; build an index with rayhier run SPEC first") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{workdir / NAME}: cannot be read as JSON: {error}") from None
     _check(workdir, saved)
@@ -65,5 +63,5 @@ def _check(workdir: Location, saved: Any) -> None:
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
     """The current artifact of a kind."""
     if kind not in current.artifacts:
-        raise InputError(f"{workdir / NAME}: names no {kind}; build it with python -m rayhier.run SPEC")
+        raise InputError(f"{workdir / NAME}: names no {kind}; build it with rayhier run SPEC")
     return Artifact.open(workdir / kind / current.artifacts[kind])

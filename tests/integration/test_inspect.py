@@ -108,7 +108,7 @@ def test_what_is_not_there(built: Path, capsys: pytest.CaptureFixture[str], argu
 @pytest.mark.parametrize("place", ["", "nowhere"])
 def test_without_an_index(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect.main([str(tmp_path / place)]) == 2
-    assert "build an index with python -m rayhier.run SPEC first" in capsys.readouterr().err
+    assert "build an index with rayhier run SPEC first" in capsys.readouterr().err
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

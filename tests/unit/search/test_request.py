@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Request, Rules, Unlimited, check_text
+from rayhier.search.request import NO_CROSS_ENCODER, NO_WORDS, Request, Rules, Unlimited
 from rayhier.spec import InputError
 from rayhier.spec.filter import Bound
+from rayhier.spec.query import check_text
 from rayhier.spec.search import SearchSpec
 
 LEAVES, ROWS = 9, 90

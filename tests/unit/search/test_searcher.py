@@ -58,19 +58,19 @@ def test_rows_of_a_segment_in_memory_belong_together(leaf_map, vectors, leaf_of)
 
 def test_the_shell_says_where_no_index_is(tmp_path, capsys):
     assert main([str(tmp_path), "oak"]) == 2
-    assert "current.json: no such file; build an index with python -m rayhier.run" in capsys.readouterr().err
+    assert "current.json: no such file; build an index with rayhier run" in capsys.readouterr().err
 
 
 def test_the_shell_refuses_a_question_without_words(tmp_path, capsys):
     assert main([str(tmp_path), "  "]) == 2
-    assert "question: got " in capsys.readouterr().err
+    assert "query: got " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["-k=0", "-k=10001", "-k=x", "--beam=0"])
 def test_the_shell_refuses_a_count_out_of_range(tmp_path, option, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([str(tmp_path), "oak", option])
-    assert "usage: python -m rayhier.search" in capsys.readouterr().err
+    assert "usage: rayhier search" in capsys.readouterr().err
 
 
 def test_a_range_of_leaves_reads_the_files_that_hold_some_of_them(vectors, leaf_of, tmp_path, write_map, monkeypatch):

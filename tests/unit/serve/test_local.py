@@ -53,11 +53,12 @@ def test_as_shipped_its_paths_must_be_changed():
 
 
 def test_the_hint_names_the_tokens_file_alone(published, token, port):
-    said = hint(prepare(SHIPPED, str(published), str(token), port))
+    config = prepare(SHIPPED, str(published), str(token), port)
+    said = hint(config.url, config.args.token_file)
     assert f"curl -s http://127.0.0.1:{port}/v1/search" in said
     assert f"$(cat '{token}')" in said
     assert "sesame" not in said
-    assert "Authorization" not in hint(prepare(SHIPPED, str(published), None, port))
+    assert "Authorization" not in hint(config.url, None)
 
 
 CONFIGS = {
@@ -149,7 +150,7 @@ def test_a_port_that_is_none(published, capsys, port):
 
 def test_no_index_no_token(tmp_path, published, capsys):
     assert main([str(SHIPPED), "--workdir", str(tmp_path)]) == 2
-    assert "build an index with python -m rayhier.run" in capsys.readouterr().err
+    assert "build an index with rayhier run" in capsys.readouterr().err
     assert main([str(SHIPPED), "--workdir", str(published), "--token-file", str(tmp_path / "none")]) == 2
     assert "token_file: " in capsys.readouterr().err
 
