@@ -14,14 +14,10 @@ import operator
 import random
 import re
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from http.client import HTTPException, IncompleteRead
-from typing import Any, Self, SupportsFloat, SupportsIndex, TypeVar
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Generic, Self, SupportsFloat, SupportsIndex, TypedDict, TypeVar, Unpack
 
+import httpx2
 from pydantic import BaseModel, ValidationError
 
 from rayhier.serve.errors import ApiError
@@ -34,40 +30,118 @@ PAUSE_SECONDS = 0.25
 """Least pause before the first retry; every further one is at least twice as long."""
 LONGEST_PAUSE_SECONDS = 30.0
 """A server that asks for a longer pause than this is not asked again."""
-HANDLERS = (
-    urllib.request.ProxyHandler,
-    urllib.request.HTTPHandler,
-    urllib.request.HTTPSHandler,
-    urllib.request.HTTPErrorProcessor,
-    urllib.request.HTTPDefaultErrorHandler,
-    urllib.request.UnknownHandler,
-)
-"""Those of urllib but the one that follows an answer elsewhere, which would take the token along."""
 
 Question = str | Sequence[SupportsFloat]
 """A question as text, or as its vector: a list, a tuple or an array of numbers."""
-Response = TypeVar("Response", bound=BaseModel)
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
+Answer = httpx2.Response | httpx2.HTTPError
+"""What comes of a request: the server's answer, or why there is none."""
+Exchange = Generator[httpx2.Request | float, Answer | None, T]
+"""Yields requests to send and seconds to wait, is sent what comes of each request, and returns the answer."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """What searches may ask besides the question, `k`, `beam` and a filter."""
+
+    mode: Mode | None
+    """What orders results: `dense`, `bm25` or `hybrid`; default: `mode` of `index()`."""
+    rerank: bool | None
+    """Whether the cross-encoder re-ranks; default: as the index's spec says."""
+    budget: SupportsIndex | None
+    """Most documents that the cross-encoder reads."""
+    explain: bool
+    """Whether answers say how they came about."""
+    include: Sequence[Part] | None
+    """Parts of the documents that answers show; default: all."""
+    strict: bool
+    """Whether a partial answer is an ApiError."""
+
+
+class _Call(Generic[T]):
+    """One request to a path, and the type of its answer."""
+
+    def __init__(self, response: type[T], path: str, body: dict[str, Any] | None = None) -> None:
+        self.response, self.path = response, path
+        self.content = None if body is None else json.dumps(body).encode()
+
+
+class _Server:
+    """A server's address and token, and how often it is asked again."""
+
+    def __init__(self, url: str, token: str | None, retries: int) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"url: got {url!r}; allowed: http://… or https://…")
+        self.url, self._retries = url.rstrip("/"), retries
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            if not re.fullmatch("[!-~]+", token):
+                raise ValueError("token: got what no server takes; allowed: printable ASCII characters, no spaces")
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def exchange(self, call: _Call[T]) -> Exchange[T]:
+        """Send a request until it is answered, as often as may be; ApiError where it is not."""
+        method = "GET" if call.content is None else "POST"
+        for retry in range(self._retries + 1):
+            request = httpx2.Request(method, self.url + call.path, content=call.content, headers=self._headers)
+            answer = yield request
+            try:
+                return _read(call, self.url, answer)
+            except ApiError as error:
+                seconds = _pause(error, answer, retry)
+                if seconds is None or retry == self._retries:
+                    raise
+            yield seconds
+        raise AssertionError("the last try returns or raises")
+
+    def search(
+        self,
+        question: Question,
+        k: SupportsIndex | None,
+        beam: SupportsIndex | None,
+        where: Mapping[str, Any] | None,
+        options: SearchOptions,
+    ) -> _Call[SearchResponse]:
+        body = {_kind(question, "query", "vector"): _plain(question), **_asked(k, beam, where, options)}
+        return _Call(SearchResponse, "/v1/search", body)
+
+    def search_batch(
+        self,
+        questions: Sequence[Question],
+        k: SupportsIndex | None,
+        beam: SupportsIndex | None,
+        where: Mapping[str, Any] | None,
+        options: SearchOptions,
+    ) -> _Call[BatchResponse]:
+        return _Call(BatchResponse, "/v1/search:batch", {**_all(questions), **_asked(k, beam, where, options)})
+
+    def route(self, question: Question, beam: SupportsIndex | None) -> _Call[RouteResponse]:
+        body = {_kind(question, "query", "vector"): _plain(question), "beam": _count("beam", beam)}
+        return _Call(RouteResponse, "/v1/route", body)
+
+    def index(self) -> _Call[IndexResponse]:
+        return _Call(IndexResponse, "/v1/index")
 
 
 class Client:
     """Asks one server; ApiError (status, code, message) where it refuses, is not reached, or answers what is unknown.
 
-    A request that is answered 503 is sent again, at most `retries` times, after the pause that the server asks for.
+    A request that is answered 503, or that no server answers, is sent again, at most `retries` times, after the pause
+    that the server asks for. Connections are kept until `close`.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"url: got {url!r}; allowed: http://… or https://…")
-        self.url, self.timeout, self.retries = url.rstrip("/"), timeout, retries
-        self._headers = {"Content-Type": "application/json"}
-        self._opener = urllib.request.OpenerDirector()
-        for handler in HANDLERS:
-            self._opener.add_handler(handler())
-        if token is not None:
-            if not re.fullmatch("[!-~]+", token):
-                raise ValueError("token: got what no server takes; allowed: printable ASCII characters, no spaces")
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._server = _Server(url, token, retries)
+        self.url, self._http = self._server.url, httpx2.Client(timeout=timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
 
     def search(
         self,
@@ -75,24 +149,14 @@ class Client:
         k: SupportsIndex | None = None,
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
-        *,
-        mode: Mode | None = None,
-        rerank: bool | None = None,
-        budget: SupportsIndex | None = None,
-        explain: bool = False,
-        include: Sequence[Part] | None = None,
-        strict: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> SearchResponse:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
 
-        With a filter over the declared fields, in as many leaves as hold enough documents that match. Re-ranked by a
-        cross-encoder as the index's spec says, unless `rerank` or `budget` say otherwise. By `mode`, what orders
-        results: `dense`, `bm25` or `hybrid`; default: `mode` of `index()`.
+        With a filter over the declared fields, in as many leaves as hold enough documents that match. `SearchOptions`
+        has the other options.
         """
-        own = _how(mode, rerank, budget, explain=explain)
-        asked = _asked(k, beam, filter, include, strict=strict)
-        body = {_kind(question, "query", "vector"): _plain(question), **asked, **own}
-        return self._ask(SearchResponse, "/v1/search", body)
+        return self._send(self._server.search(question, k, beam, filter, options))
 
     def search_batch(
         self,
@@ -100,78 +164,59 @@ class Client:
         k: SupportsIndex | None = None,
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
-        *,
-        mode: Mode | None = None,
-        rerank: bool | None = None,
-        budget: SupportsIndex | None = None,
-        explain: bool = False,
-        include: Sequence[Part] | None = None,
-        strict: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
-        own = _how(mode, rerank, budget, explain=explain)
-        body = {**_all(questions), **_asked(k, beam, filter, include, strict=strict), **own}
-        return self._ask(BatchResponse, "/v1/search:batch", body)
+        return self._send(self._server.search_batch(questions, k, beam, filter, options))
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
         """List the leaves that a question would visit, at most `beam`, in the order of visit."""
-        body = {_kind(question, "query", "vector"): _plain(question), "beam": _count("beam", beam)}
-        return self._ask(RouteResponse, "/v1/route", body)
+        return self._send(self._server.route(question, beam))
 
     def index(self) -> IndexResponse:
         """Describe the index that is served."""
-        return self._ask(IndexResponse, "/v1/index")
+        return self._send(self._server.index())
 
-    def _ask(self, response: type[Response], path: str, body: dict[str, Any] | None = None) -> Response:
-        data = None if body is None else json.dumps(body).encode()
-        for retry in range(self.retries):
-            try:
-                return self._once(response, path, data)
-            except ApiError as error:
-                seconds = _pause(error, retry)
-                if seconds is None:
-                    raise
-                time.sleep(seconds)
-        return self._once(response, path, data)
-
-    def _once(self, response: type[Response], path: str, data: bytes | None) -> Response:
-        request = urllib.request.Request(self.url + path, data, self._headers)  # noqa: S310 checked in __init__
-        status, said = 0, b""
+    def _send(self, call: _Call[T]) -> T:
+        exchange = self._server.exchange(call)
+        step = next(exchange)
         try:
-            with self._opener.open(request, timeout=self.timeout) as answer:
-                status = answer.status
-                said = answer.read()
-            return response.model_validate_json(said)
-        except ValidationError as error:
-            raise ApiError(status, "misfit", _misfit(path, error, said)) from None
-        except IncompleteRead as error:
-            raise ApiError(status, "misfit", f"{path}: the answer ended after {len(error.partial)} bytes") from None
-        except urllib.error.HTTPError as error:
-            with error:
-                raise _refusal(error) from None
-        except (OSError, HTTPException) as error:
-            why = getattr(error, "reason", error)
-            raise ApiError(0, "unreachable", f"{self.url}{path}: {why or type(error).__name__}") from None
+            while True:
+                if isinstance(step, httpx2.Request):
+                    step = exchange.send(self._answer(step))
+                else:
+                    time.sleep(step)
+                    step = next(exchange)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+    def _answer(self, request: httpx2.Request) -> Answer:
+        try:
+            return self._http.send(request)
+        except httpx2.HTTPError as error:
+            return error
 
 
 class AsyncClient:
-    """Asks one server like `Client`, from a coroutine; `connections` requests at a time, each in a thread."""
+    """Asks one server like `Client`, from a coroutine; at most `connections` requests at a time."""
 
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
     ) -> None:
-        self._client = Client(url, token, timeout, retries)
-        self._threads = ThreadPoolExecutor(connections, "rayhier-client")
+        self._server = _Server(url, token, retries)
+        limits = httpx2.Limits(max_connections=connections)
+        self.url, self._http = self._server.url, httpx2.AsyncClient(timeout=timeout, limits=limits)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.close()
+        await self.close()
 
-    def close(self) -> None:
-        """End the threads that have nothing to do; the others end with their answers."""
-        self._threads.shutdown(wait=False)
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
 
     async def search(
         self,
@@ -179,25 +224,10 @@ class AsyncClient:
         k: SupportsIndex | None = None,
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
-        *,
-        mode: Mode | None = None,
-        rerank: bool | None = None,
-        budget: SupportsIndex | None = None,
-        explain: bool = False,
-        include: Sequence[Part] | None = None,
-        strict: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> SearchResponse:
         """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`."""
-        ask = partial(
-            self._client.search,
-            mode=mode,
-            rerank=rerank,
-            budget=budget,
-            explain=explain,
-            include=include,
-            strict=strict,
-        )
-        return await self._run(partial(ask, question, k, beam, filter))
+        return await self._send(self._server.search(question, k, beam, filter, options))
 
     async def search_batch(
         self,
@@ -205,36 +235,38 @@ class AsyncClient:
         k: SupportsIndex | None = None,
         beam: SupportsIndex | None = None,
         filter: Mapping[str, Any] | None = None,  # noqa: A002
-        *,
-        mode: Mode | None = None,
-        rerank: bool | None = None,
-        budget: SupportsIndex | None = None,
-        explain: bool = False,
-        include: Sequence[Part] | None = None,
-        strict: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> BatchResponse:
         """Find the best documents for several questions, all texts or all vectors."""
-        ask = partial(
-            self._client.search_batch,
-            mode=mode,
-            rerank=rerank,
-            budget=budget,
-            explain=explain,
-            include=include,
-            strict=strict,
-        )
-        return await self._run(partial(ask, questions, k, beam, filter))
+        return await self._send(self._server.search_batch(questions, k, beam, filter, options))
 
     async def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
         """List the leaves that a question would visit, at most `beam`, in the order of visit."""
-        return await self._run(partial(self._client.route, question, beam))
+        return await self._send(self._server.route(question, beam))
 
     async def index(self) -> IndexResponse:
         """Describe the index that is served."""
-        return await self._run(self._client.index)
+        return await self._send(self._server.index())
 
-    async def _run(self, ask: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+    async def _send(self, call: _Call[T]) -> T:
+        exchange = self._server.exchange(call)
+        step = next(exchange)
+        try:
+            while True:
+                if isinstance(step, httpx2.Request):
+                    step = exchange.send(await self._answer(step))
+                else:
+                    await asyncio.sleep(step)
+                    step = next(exchange)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+    async def _answer(self, request: httpx2.Request) -> Answer:
+        try:
+            return await self._http.send(request)
+        except httpx2.HTTPError as error:
+            return error
 
 
 def _all(questions: Sequence[Question]) -> dict[str, Any]:
@@ -254,22 +286,26 @@ def _asked(
     k: SupportsIndex | None,
     beam: SupportsIndex | None,
     where: Mapping[str, Any] | None,
-    include: Sequence[Part] | None,
-    *,
-    strict: bool,
+    options: SearchOptions,
 ) -> dict[str, Any]:
-    """What a request has besides its questions."""
+    """What a request has besides its questions; ValueError where a value is none that JSON has."""
+    if unknown := set(options) - SearchOptions.__annotations__.keys():
+        raise TypeError(
+            f"got an unexpected option {min(unknown)!r}; allowed: {', '.join(SearchOptions.__annotations__)}"
+        )
+    include = options.get("include")
     if isinstance(include, str):
         raise ValueError(f"include: got text {include!r}; allowed: a list of title, text, fields")
-    parts: dict[str, Any] = {} if include is None else {"include": list(include)}
-    parts |= {} if where is None else {"filter": _json(where, "filter")}
-    return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(strict)}
-
-
-def _how(mode: Mode | None, rerank: bool | None, budget: SupportsIndex | None, *, explain: bool) -> dict[str, Any]:
-    """What a request has where a mode, re-ranking or an explanation is asked for."""
-    given = {"mode": mode, "rerank": rerank, "budget": _count("budget", budget), "explain": bool(explain) or None}
-    return {name: _json(value, name) for name, value in given.items() if value is not None}
+    given = {
+        "include": None if include is None else list(include),
+        "filter": where,
+        "mode": options.get("mode"),
+        "rerank": options.get("rerank"),
+        "budget": _count("budget", options.get("budget")),
+        "explain": bool(options.get("explain")) or None,
+    }
+    parts = {name: _json(value, name) for name, value in given.items() if value is not None}
+    return {"k": _count("k", k), "beam": _count("beam", beam), **parts, "strict": bool(options.get("strict"))}
 
 
 def _kind(question: Question, text: str, vector: str) -> str:
@@ -330,33 +366,46 @@ def _count(name: str, given: SupportsIndex | None) -> int | None:
     raise ValueError(f"{name}: got {given!r}; allowed: a whole number")
 
 
-def _pause(error: ApiError, retry: int) -> float | None:
-    """Seconds to wait before a request is sent again; None where it should not be."""
-    if error.status != 503:
+def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
+    """Seconds to wait before a request is sent again; None where it should not be.
+
+    One that took too long is not: the server may still be at work on it.
+    """
+    is_cut = isinstance(answer, httpx2.HTTPError) and not isinstance(answer, httpx2.TimeoutException)
+    if error.status != 503 and not is_cut:
         return None
     said = (error.headers or {}).get("Retry-After", "0")
-    wanted = float(said) if said.isdecimal() else 0.0  # or a date, which no server of this project sends
-    if wanted > LONGEST_PAUSE_SECONDS:
+    least = float(said) if said.isdecimal() else 0.0  # or a date, which no server of this project sends
+    if least > LONGEST_PAUSE_SECONDS:
         return None
     # At random, so that clients who were refused together do not come back together.
-    return max(wanted, PAUSE_SECONDS * (1 << retry)) * random.uniform(1, 1.5)  # noqa: S311
+    return max(least, PAUSE_SECONDS * (1 << retry)) * random.uniform(1, 1.5)  # noqa: S311
 
 
-def _refusal(error: urllib.error.HTTPError) -> ApiError:
-    again = error.headers.get("Retry-After")
-    headers = None if again is None else {"Retry-After": again}
-    if 300 <= error.code < 400:
-        pointed = error.headers.get("Location", "nowhere")[:ANSWER_SHOWN]
-        return ApiError(error.code, "redirect", f"{error.url}: points to {pointed}; redirects are not followed")
+def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
+    """The answer to a call; ApiError where there is none, or one that this version cannot read."""
+    if isinstance(answer, httpx2.Response):
+        if not answer.is_success:
+            raise _refusal(answer)
+        try:
+            return call.response.model_validate_json(answer.content)
+        except ValidationError as error:
+            raise ApiError(answer.status_code, "misfit", _misfit(call.path, error, answer.content)) from None
+    why = f"{answer}" or type(answer).__name__
+    raise ApiError(0, "unreachable", f"{url}{call.path}: {why}")
+
+
+def _refusal(answer: httpx2.Response) -> ApiError:
+    again = answer.headers.get("Retry-After")
+    headers, status = None if again is None else {"Retry-After": again}, answer.status_code
+    if 300 <= status < 400:
+        pointed = answer.headers.get("Location", "nowhere")[:ANSWER_SHOWN]
+        return ApiError(status, "redirect", f"{answer.request.url}: points to {pointed}; redirects are not followed")
     try:
-        said = error.read().decode(errors="replace")
-    except (OSError, HTTPException):
-        said = "the answer was cut off"
-    try:
-        detail = ErrorBody.model_validate_json(said).error
+        detail = ErrorBody.model_validate_json(answer.content).error
     except ValidationError:
-        return ApiError(error.code, "http", said[:ANSWER_SHOWN], headers)
-    return ApiError(error.code, detail.code, detail.message, headers)
+        return ApiError(status, "http", answer.content.decode(errors="replace")[:ANSWER_SHOWN], headers)
+    return ApiError(status, detail.code, detail.message, headers)
 
 
 def _misfit(path: str, error: ValidationError, said: bytes) -> str:
