@@ -100,16 +100,6 @@ def test_a_folder_is_made_once(monkeypatch):
     assert make("b").folder != folder
 
 
-def overwrite(path, data):
-    """Change a file in place: as long as before, and with the times that it had."""
-    before = path.stat()
-    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of a file system ticks slowly
-        with path.open("r+b") as opened:
-            opened.write(data)
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-
-
 @pytest.mark.parametrize("held", [False, True])
 def test_a_file_that_was_overwritten_is_made_again(held):
     lease = make("a")
@@ -285,6 +275,8 @@ def test_another_process_holds_what_it_has_open(home):
 RACE = """
 import random, sys
 from rayhier.storage import cache
+
+from .in_place import overwrite
 draw, made = random.Random(int(sys.argv[1])), 0
 def fill(name):
     def write(folder):
