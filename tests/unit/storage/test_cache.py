@@ -13,6 +13,8 @@ from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.paths import locate
 
+from .in_place import overwrite
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
@@ -275,8 +277,6 @@ def test_another_process_holds_what_it_has_open(home):
 RACE = """
 import random, sys
 from rayhier.storage import cache
-
-from .in_place import overwrite
 draw, made = random.Random(int(sys.argv[1])), 0
 def fill(name):
     def write(folder):
