@@ -19,11 +19,11 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.spec.filter import Bound
 from rayhier.storage import columns, files, schemas
 
-from . import test_evaluation
-from .test_evaluation import FILES, IDS, MEASURES, SPEC, B, N, opened, recall, under
+from . import judged
+from .judged import FILES, IDS, MEASURES, SPEC, B, N, opened, recall, under
 
 texts, heads, vectors, corpus_without, trained_without = (
-    getattr(test_evaluation, name) for name in ("texts", "heads", "vectors", "corpus", "trained")
+    getattr(judged, name) for name in ("texts", "heads", "vectors", "corpus", "trained")
 )
 FIELDS = {"year": "int"}
 YEARS = [None if n % 10 == 9 else 2000 + n % 10 for n in range(N)]
@@ -34,7 +34,7 @@ DECLARED = {**SPEC, "corpus": {"type": "jsonl", "documents": "d", "fields": FIEL
 
 @pytest.fixture(scope="module")
 def corpus(texts, tmp_path_factory):
-    """As in test_evaluation, and a year of most documents."""
+    """As in judged, and a year of most documents."""
     folder = tmp_path_factory.mktemp("corpus")
     for split, rows in {"test": range(16), "dev": range(16, 24), "train": ()}.items():
         judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]

@@ -15,7 +15,7 @@ from rayhier.serve.args import ServeArgs
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.spec.filter import parse
 
-from ..storage.test_cache import overwrite
+from ..storage.in_place import overwrite
 
 QUERY = np.eye(2, 32, dtype=np.float32)
 LEAVES = np.array([[0, 1, 2], [3, 4, 8]])

@@ -13,6 +13,8 @@ from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.paths import locate
 
+from .in_place import overwrite
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
@@ -98,16 +100,6 @@ def test_a_folder_is_made_once(monkeypatch):
     folder = make("a").folder
     assert cache.get_or_build("kind", "a", pytest.fail).folder == folder
     assert make("b").folder != folder
-
-
-def overwrite(path, data):
-    """Change a file in place: as long as before, and with the times that it had."""
-    before = path.stat()
-    while path.stat().st_ctime_ns == before.st_ctime_ns:  # the clock of a file system ticks slowly
-        with path.open("r+b") as opened:
-            opened.write(data)
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
 
 
 @pytest.mark.parametrize("held", [False, True])

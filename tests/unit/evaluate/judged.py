@@ -1,0 +1,125 @@
+"""A small corpus with judgements, and what was trained on it, for tests of the evaluate stage."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rayhier.index.assign import Assigner
+from rayhier.model.ehi import EhiRouter
+from rayhier.model.encoded import Encoded
+from rayhier.model.encoder import DENSE, ResidualHead
+from rayhier.model.router import load_router, save_router
+from rayhier.spec import JobSpec
+from rayhier.storage import columns, files, schemas
+from rayhier.storage.artifact import Artifact, Record
+from rayhier.storage.seal import seal
+
+N, Q, M, B = 300, 24, 8, 20
+IDS = [f"d{row:03d}" for row in range(N)]
+FILES = {f"documents/{n}.parquet": (60 * n, 60 * n + 60) for n in range(5)}
+MEASURES = ("R@10", "R@100")
+SPEC = {
+    "name": "test",
+    "workdir": "work",
+    "corpus": {"type": "python_docs"},
+    "encoder": {"model": "package:none"},
+    "router": {"type": "ehi"},
+    "search": {"k": 10, "beam": 3},
+    "evaluate": {"measures": MEASURES, "lists": 12, "seeds": [0, 1]},
+}
+
+
+def opened(folder, kind, listed=()):
+    record = {"kind": kind, "fingerprint": "f", "attempt": "a", "inputs": {}, "counts": {}, "versions": {}}
+    made = Artifact(folder, Record(**record, files=list(listed), seconds=0))
+    files.replace(folder / "record.json", seal(made.record.model_dump(mode="json")))
+    return made
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Document and query vectors, and for each query three relevant documents near it."""
+    rng = np.random.default_rng(0)
+    documents, queries = (rng.normal(size=(count, M)).astype(np.float32) for count in (N, Q))
+    documents, queries = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (documents, queries))
+    near = np.argsort(-(queries @ documents.T), axis=1)[:, :30]
+    return documents, queries, [rng.choice(rows, 3, replace=False) for rows in near]
+
+
+@pytest.fixture(scope="module")
+def corpus(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    for split, rows in {"test": range(16), "dev": range(16, Q), "train": ()}.items():
+        judged = [(f"q{n}", IDS[row], 1) for n in rows for row in texts[2][n]]
+        table = pa.table(
+            [list(column) for column in zip(*judged, strict=True)] or [[], [], []], schema=schemas.JUDGEMENTS
+        )
+        files.write_parquet(folder / "a", f"judgements/{split}.parquet", [table], table.schema)
+    asked = pa.table([[f"q{n}" for n in range(Q)]] * 2, schema=schemas.QUERIES)
+    files.write_parquet(folder / "a", "queries.parquet", [asked], asked.schema)
+    texts = pa.table([IDS] * 3, schema=schemas.DOCUMENTS)
+    made = [
+        files.write_parquet(folder / "a", name, [texts.slice(begin, end - begin)], texts.schema)
+        for name, (begin, end) in FILES.items()
+    ]
+    return opened(folder, "corpus", made)
+
+
+@pytest.fixture(scope="module")
+def vectors(texts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("vectors")
+    made = []
+    for name, key, ids, matrix in [
+        *((name, "doc_id", IDS[begin:end], texts[0][begin:end]) for name, (begin, end) in FILES.items()),
+        ("queries.parquet", "query_id", [f"q{n}" for n in range(Q)], texts[1]),
+    ]:
+        schema = schemas.vectors(key, M)
+        table = pa.table([ids, columns.vector_column(matrix, pa.float32())], schema=schema)
+        made.append(files.write_parquet(folder / "a", name, [table], schema))
+    return opened(folder, "vectors", made)
+
+
+@pytest.fixture(scope="module")
+def heads():
+    torch.manual_seed(0)
+    made = []
+    for _ in range(2):
+        head = ResidualHead(M)
+        torch.nn.init.normal_(head.weight, std=0.3)
+        made.append(head.requires_grad_(requires_grad=False))
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(texts, heads, corpus, vectors, tmp_path_factory, write_map):
+    """A model and an index for each seed."""
+    made = {}
+    for seed, head in enumerate(heads):
+        model = opened(tmp_path_factory.mktemp("model"), "model")
+        model.path(f"encoder/{DENSE}").mkdir(parents=True)
+        save_file({"linear.weight": torch.eye(M) + head.weight}, model.path(f"encoder/{DENSE}/model.safetensors"))
+        router = EhiRouter(M, B, 1, "relu")
+        router.warm_start(head(torch.from_numpy(texts[0][:B])))
+        save_router(router, model.path("router"))
+        files.write_json(model.path("metrics.json"), {"joint": [{"epoch": 0.0, "dev": 0.5}]})
+        index = opened(tmp_path_factory.mktemp("index"), "index")
+        documents = pa.table([IDS, IDS, IDS], schema=schemas.DOCUMENTS)
+        base = columns.read([vectors.path(name) for name in FILES], ["vector"])["vector"]
+        trained_NM = head(torch.from_numpy(columns.matrix(base))).numpy()
+        table = Assigner(load_router(model.path("router")), JobSpec.model_validate(SPEC))(
+            documents, Encoded.of(trained_NM)
+        )
+        write_map(index.root, table, B, 5, model="f")
+        made[seed] = (model, index)
+    return made
+
+
+def recall(documents, queries, relevant, k):
+    order = np.argsort(-(queries @ documents.T), axis=1)[:, :k]
+    return np.mean([len(set(rows) & set(right)) / len(right) for rows, right in zip(order, relevant, strict=True)])
+
+
+def under(head, matrix):
+    return head(torch.from_numpy(matrix)).numpy()

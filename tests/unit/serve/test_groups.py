@@ -1,0 +1,168 @@
+"""A shard group as the engine uses it: which scans are read together, and what each caller gets of the answer."""
+
+import asyncio
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rayhier.dataset.ranking import Ranking
+from rayhier.search.retrieve import Level, Scan, Words
+from rayhier.serve.backend.groups import Group, ShardRange
+from rayhier.serve.errors import LostError
+from rayhier.serve.metrics import Metrics
+from rayhier.spec.filter import Bound
+
+from .stand_ins import Noting
+
+WHERE = Bound("year", "gte", 2019)
+
+
+class Shards:
+    """Shards whose answer to a query is the document that its vector names; they answer once they are let go."""
+
+    def __init__(self):
+        self.works, self.let_go, self.there, self.error = [], asyncio.Event(), True, None
+
+    async def read(self, work):
+        self.works.append(work)
+        await self.let_go.wait()
+        if self.error is not None:
+            raise self.error
+        if not isinstance(work, Scan):
+            return work
+        numbers = work.query_QM[:, 0].astype(np.int64)
+        documents = pa.table({"id": [f"d{n}" for n in numbers]})
+        rows_Q1 = np.arange(len(numbers))[:, None]
+        return Ranking(rows_Q1.astype(np.float32), rows_Q1, documents, numbers, numbers, numbers)
+
+    async def answers(self):
+        return self.there
+
+
+def scan_of(*numbers, k=5, leaves=2, where=None, with_vectors=False):
+    """A scan for queries whose vectors begin with these numbers, each in as many leaves."""
+    query_QM = np.array([[n, 0] for n in numbers], np.float32)
+    return Scan(query_QM, np.tile(np.arange(leaves), (len(numbers), 1)), k, where, with_vectors)
+
+
+def read_at_once(*works, **options):
+    """Have a group, which one scan keeps busy, read some works; the shards' works after that one, and all answers."""
+
+    async def main():
+        shards = Shards()
+        group = Group(ShardRange("shards-0", range(3)), shards, at_once=1, **options)
+        busy = asyncio.create_task(group.read(scan_of(99)))
+        while not shards.works:
+            await asyncio.sleep(0)
+        asked = [asyncio.create_task(group.read(work)) for work in works]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        shards.let_go.set()
+        await busy
+        answers = await asyncio.gather(*asked)
+        return shards.works[1:], answers
+
+    return asyncio.run(main())
+
+
+def numbers_of(work):
+    return work.query_QM[:, 0].astype(int).tolist()
+
+
+def test_scans_of_as_many_results_and_leaves_are_read_together():
+    works, answers = read_at_once(scan_of(1, 2), scan_of(3), scan_of(4, 5))
+    (together,) = works
+    assert numbers_of(together) == [1, 2, 3, 4, 5]
+    assert together.leaves_QB.tolist() == [[0, 1]] * 5
+    assert (together.k, together.where, together.with_vectors) == (5, None, False)
+    for ranking, numbers in zip(answers, ([1, 2], [3], [4, 5]), strict=True):
+        assert [ranking.ids[row] for row in ranking.row_QK[:, 0]] == [f"d{n}" for n in numbers]
+        assert ranking.visited_Q.tolist() == numbers
+        assert ranking.documents.num_rows == len(numbers), "no caller gets documents of another"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"k": 6}, {"leaves": 3}, {"with_vectors": True}, {"where": WHERE}],
+    ids=["k", "leaves", "vectors", "filter"],
+)
+def test_scans_that_differ_are_read_apart(other):
+    works, answers = read_at_once(scan_of(1), scan_of(2, **other), scan_of(3))
+    assert [numbers_of(work) for work in works] == [[1, 3], [2]]
+    assert works[1].k == other.get("k", 5)
+    assert (works[1].where, works[1].with_vectors) == (other.get("where"), other.get("with_vectors", False))
+    assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"], ["d3"]]
+
+
+def test_filters_go_alone():
+    """Also those that are equal."""
+    works, answers = read_at_once(scan_of(1, where=WHERE), scan_of(2, where=WHERE))
+    assert [(numbers_of(work), work.where) for work in works] == [([1], WHERE), ([2], WHERE)]
+    assert [ranking.ids.tolist() for ranking in answers] == [["d1"], ["d2"]]
+
+
+def test_so_many_queries_are_read_together_at_most():
+    works, _ = read_at_once(scan_of(1, 2), scan_of(3), scan_of(4), scan_of(5), together=3)
+    assert [numbers_of(work) for work in works] == [[1, 2, 3], [4, 5]]
+
+
+def test_words_and_levels_wait_for_no_scan():
+    words, level = Words(["oak"], np.zeros((1, 2), np.float32), 5), Level(None, 3)
+
+    async def main():
+        shards = Shards()
+        group = Group(ShardRange("shards-0", range(3)), shards, at_once=1)
+        asked = [asyncio.create_task(group.read(work)) for work in (scan_of(1), words, words, level)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        begun = list(shards.works)
+        shards.let_go.set()
+        return begun, await asyncio.gather(*asked)
+
+    begun, answers = asyncio.run(main())
+    assert len(begun) == 4
+    assert sum(work is words for work in begun) == 2
+    assert answers[1:] == [words, words, level]
+
+
+def test_so_many_calls_are_on_their_way_at_once():
+    async def main():
+        shards = Shards()
+        group = Group(ShardRange("shards-0", range(3)), shards, together=1, at_once=2)
+        asked = [asyncio.create_task(group.read(scan_of(n))) for n in range(5)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        begun = len(shards.works)
+        shards.let_go.set()
+        await asyncio.gather(*asked)
+        return begun, len(shards.works)
+
+    assert asyncio.run(main()) == (2, 5)
+
+
+def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
+    async def main():
+        shards = Shards()
+        shards.error = LostError("shards-0")
+        group = Group(ShardRange("shards-0", range(3)), shards, at_once=1)
+        asked = [asyncio.create_task(group.read(scan_of(n))) for n in range(3)]
+        shards.let_go.set()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    assert [type(answer) for answer in asyncio.run(main())] == [LostError] * 3
+
+
+def test_a_group_answers_where_its_shards_do():
+    shards = Shards()
+    group = Group(ShardRange("shards-7", range(3, 9)), shards)
+    assert (group.name, group.leaves) == ("shards-7", range(3, 9))
+    assert asyncio.run(group.answers())
+    shards.there = False
+    assert not asyncio.run(group.answers())
+
+
+def test_sizes_of_batches_are_noted():
+    noted = Noting()
+    read_at_once(scan_of(1, 2), scan_of(3), metrics=Metrics(noted))
+    assert noted.told == [("rayhier_batch_size", size, {"stage": "scan"}) for size in (1, 3)]

@@ -1,0 +1,103 @@
+"""What a server notes, by name, tags and value, and how this process shows it to Prometheus."""
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rayhier.serve.metrics import COUNTERS, HISTOGRAMS, NAMES, VERSION, Metrics, Prometheus
+
+from .stand_ins import Noting
+
+NOTED = {
+    "an answered request": (
+        lambda metrics: metrics.answered("/v1/search", 200, 0.25),
+        [("rayhier_request_seconds", 0.25, {"path": "/v1/search", "status": "200"})],
+    ),
+    "a search": (
+        lambda metrics: metrics.searched({"encode": 5.0, "scan": 20.0}, [3, 40], [[], []], 0),
+        [
+            ("rayhier_stage_seconds", 0.005, {"stage": "encode"}),
+            ("rayhier_stage_seconds", 0.02, {"stage": "scan"}),
+            ("rayhier_visited_documents", 3, {}),
+            ("rayhier_visited_documents", 40, {}),
+        ],
+    ),
+    "a search that lacks groups": (
+        lambda metrics: metrics.searched({}, [], [["shards-0"], ["shards-0", "reranker"]], 0),
+        [
+            ("rayhier_partial", 1, {"group": "shards-0"}),
+            ("rayhier_partial", 1, {"group": "shards-0"}),
+            ("rayhier_partial", 1, {"group": "reranker"}),
+        ],
+    ),
+    "a search that is re-ranked": (
+        lambda metrics: metrics.searched({}, [], [[]], 12),
+        [("rayhier_calls", 12, {})],
+    ),
+    "a batch": (
+        lambda metrics: metrics.batched("encode", 8),
+        [("rayhier_batch_size", 8, {"stage": "encode"})],
+    ),
+    "a version": (lambda metrics: metrics.serves(4), [("rayhier_version", 4, None)]),
+}
+
+
+@pytest.mark.parametrize(("note", "told"), NOTED.values(), ids=NOTED)
+def test_instruments_are_told(note, told):
+    noted = Noting()
+    note(Metrics(noted))
+    assert noted.told == told
+
+
+@pytest.mark.parametrize(("note", "told"), NOTED.values(), ids=NOTED)
+def test_instruments_are_told_of_declared_names_and_tags(note, told):
+    declared = {name: tags for name, (_, _, tags) in HISTOGRAMS.items()} | {
+        name: tags for name, (_, tags) in COUNTERS.items()
+    }
+    noted = Noting()
+    note(Metrics(noted))
+    for name, _, tags in noted.told:
+        assert name == VERSION if tags is None else tuple(tags) == declared[name]
+
+
+def shown(prometheus):
+    """Every sample that Prometheus reads: name, tags -> value."""
+    text = generate_latest(prometheus.registry).decode()
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_prometheus_reads_what_was_noted():
+    prometheus = Prometheus()
+    metrics = Metrics(prometheus)
+    for note, _ in NOTED.values():
+        note(metrics)
+    samples = shown(prometheus)
+    search = ("path", "/v1/search"), ("status", "200")
+    assert samples["rayhier_request_seconds_count", *search] == 1
+    assert samples["rayhier_request_seconds_sum", *search] == 0.25
+    assert samples["rayhier_request_seconds_bucket", ("le", "0.2"), *search] == 0
+    assert samples["rayhier_request_seconds_bucket", ("le", "0.5"), *search] == 1
+    assert samples["rayhier_stage_seconds_sum", ("stage", "scan")] == pytest.approx(0.02)
+    assert samples["rayhier_visited_documents_sum",] == 43
+    assert samples["rayhier_batch_size_count", ("stage", "encode")] == 1
+    assert samples["rayhier_calls_total",] == 12
+    assert samples["rayhier_partial_total", ("group", "shards-0")] == 2
+    assert samples["rayhier_partial_total", ("group", "reranker")] == 1
+    assert samples["rayhier_version",] == 4
+
+
+def test_two_servers_of_a_process_count_apart():
+    first, second = Prometheus(), Prometheus()
+    Metrics(first).serves(4)
+    Metrics(second).serves(5)
+    assert (shown(first)["rayhier_version",], shown(second)["rayhier_version",]) == (4, 5)
+
+
+def test_every_name_is_registered_once():
+    assert [family.name for family in Prometheus().registry.collect()] == list(NAMES)
+    assert len(set(NAMES)) == len(NAMES)
