@@ -8,17 +8,25 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
+from rayhier.dataset.documents import Documents
+from rayhier.dataset.queries import Queries
+from rayhier.model.encoder import ResidualHead
 from rayhier.model.retreever import (
     AttentionSplits,
     LearnedPropagation,
     NodeTree,
     Splits,
+    TreeLevels,
     Trunk,
     products,
     represent,
     similarities,
 )
-from rayhier.train.retreever.matching import level_weights, picks
+from rayhier.spec.train import RetreeverTraining
+from rayhier.train.examples import Examples
+from rayhier.train.retreever.dev import SizesMeasure
+from rayhier.train.retreever.matching import Matching, level_weights, picks
+from rayhier.train.tower import HeadTower
 
 N, M, D = 7, 6, 4
 
@@ -149,12 +157,51 @@ def test_gradients_are_numeric_ones(similarity, learned):
     assert torch.autograd.gradcheck(value, (queries, documents, *parameters), atol=1e-6)
 
 
-def test_the_loss_by_hand():
-    scores = drawn(3, 3)
-    spared = torch.tensor([[False, False, True], [False, False, False], [False, False, False]])
-    told = scores.masked_fill(spared, -torch.inf).exp()
-    wanted = -sum(math.log(told[n, n] / told[n].sum()) + math.log(told[n, n] / told[:, n].sum()) for n in range(3))
-    assert symmetric_info_nce(scores, spared).item() == pytest.approx(wanted)
+def similarity_by_hand(first, second, similarity):
+    """Of the probabilities of a level's nodes."""
+    if similarity == "tv":
+        return -0.5 * sum(abs(a - b) for a, b in zip(first, second, strict=True))
+    one, other = (np.array(level) - 1 / len(level) for level in (first, second))
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+@pytest.mark.parametrize("similarity", ["tv", "cosine"])
+def test_the_loss_by_hand(similarity):
+    """Document 2 answers query 0, too: that query does not lose by it, nor does the document by that query.
+
+    Query 2 and document 0 are wrong for each other.
+    """
+    query_QM, document_NM = (drawn(3, M, seed=seed).float().numpy() for seed in (1, 2))
+    pair_P2 = np.array([[0, 0], [1, 1], [2, 2], [0, 2]])
+    examples, batch = Examples(query_QM, document_NM, pair_P2), np.array([0, 1, 2])
+    stored = {"query": query_QM, "document": document_NM, "dev": query_QM}
+    tower = HeadTower(ResidualHead(M), stored, torch.device("cpu"))
+    dev = Queries(["q"], query_QM[:1], {"q": {"d0": 1}})
+    spec = RetreeverTraining(type="retreever", similarity=similarity, scale=5, schedule="matryoshka")
+    levels = TreeLevels(NodeTree(Splits(M, D)), similarity)
+    with torch.no_grad():
+        levels.tree.splits.planes.weight.normal_(generator=torch.Generator().manual_seed(6))
+    phase = Matching(levels, tower, examples, spec, 0, SizesMeasure(dev, Documents(["d0", "d1", "d2"], document_NM)))
+    queries, documents = (
+        [by_hand(levels.scores(vector[None])[0].tolist()) for vector in tower.infer(side, batch)]
+        for side in ("query", "document")
+    )
+    left_out, total = {(0, 2)}, 0.0
+    for level in range(D):
+        told = np.array(
+            [
+                [
+                    0
+                    if (q, n) in left_out
+                    else math.exp(5 * similarity_by_hand(query[level], document[level], similarity))
+                    for n, document in enumerate(documents)
+                ]
+                for q, query in enumerate(queries)
+            ]
+        )
+        for n in batch:
+            total -= math.log(told[n, n] / told[n].sum()) + math.log(told[n, n] / told[:, n].sum())
+    assert phase.loss(batch, 0.0, 0.0).item() == pytest.approx(total / (2 * 3 * D), rel=1e-4)
 
 
 @pytest.mark.parametrize(("similarity", "level"), [("tv", 1), ("tv", D), ("cosine", D)])

@@ -55,8 +55,8 @@ def searched(queries: Queries, results: Sequence[str], most: int) -> Ints:
     n = len(results)
     if n <= most:
         return np.arange(n)
-    wanted = {answer for grades in queries.grades for answer in grades}
-    answer_N = np.array([result in wanted for result in results])
+    answers = {result for grades in queries.grades.values() for result, grade in grades.items() if grade > 0}
+    answer_N = np.array([result in answers for result in results])
     others = np.random.default_rng(SEED).permutation(np.flatnonzero(~answer_N))
     kept = others[: max(0, most - int(answer_N.sum()))]
     return np.sort(np.concatenate([np.flatnonzero(answer_N), kept]))

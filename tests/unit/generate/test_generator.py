@@ -89,3 +89,14 @@ def test_a_folder_that_cannot_write_is_refused(tiny_writer, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "is_encoder_decoder": True}))
     with pytest.raises(InputError, match=r"^train\.generated\.model: .* cannot be loaded .*; allowed: .* T5 or BART$"):
         load(tmp_path)
+
+
+def test_queries_of_a_document_differ(writer):
+    written = writer(per_document=4)(IDS, TEXTS)
+    assert all(len(set(queries)) > 1 for queries in written)
+    noises = [
+        noise(seed, name, number, (2, 3)) for seed, name, number in ((0, "a", 0), (0, "a", 1), (0, "b", 0), (1, "a", 0))
+    ]
+    for place, drawn in enumerate(noises):
+        assert all((drawn != other).all() for other in noises[:place])
+    np.testing.assert_array_equal(noise(0, "a", 1, (2, 3)), noises[1])

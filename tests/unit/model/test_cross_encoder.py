@@ -35,7 +35,7 @@ PAIRS = [
 
 
 def spec(folder, **own):
-    return CrossEncoderSpec(model=str(folder), max_length=16, **{"precision": "float32", **own})
+    return CrossEncoderSpec(model=str(folder), **{"max_length": 16, "precision": "float32", **own})
 
 
 @pytest.fixture
@@ -242,3 +242,29 @@ def test_a_model_of_several_outputs_is_refused(folder):
     several_outputs(folder)
     with pytest.raises(InputError, match="has 2 outputs; allowed: one"):
         load_cross_encoder(folder, "cls")
+
+
+def test_pairs_are_padded_as_the_tokenizer_pads_them(tmp_path):
+    """With a padding token whose id is not 0."""
+    torch.manual_seed(0)
+    whole = AutoModelForSequenceClassification.from_config(BertConfig(**SHAPE, num_labels=1, pad_token_id=3))
+    whole.save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", *"abcdefghij"]))
+    BertTokenizerFast(vocab=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    model, tokenizer = load_cross_encoder(tmp_path, "cls"), AutoTokenizer.from_pretrained(tmp_path)
+    queries, items = ["a b", "f", ""], ["c d e a b c", "g", "a"]
+    expected = tokenizer(queries, items, padding=True, return_tensors="pt")
+    pairs = model.padded(model.tokenise(queries, items, 16))
+    assert expected["input_ids"][1, -1] == tokenizer.pad_token_id == 3
+    torch.testing.assert_close(pairs.ids_NT, expected["input_ids"])
+    torch.testing.assert_close(pairs.mask_NT, expected["attention_mask"])
+    torch.testing.assert_close(pairs.type_NT, expected["token_type_ids"])
+
+
+def test_a_pair_is_cut_to_the_positions_that_a_model_has(folder):
+    """The tiny model has 64; longer pairs than that score as their first tokens do, whatever `max_length` allows."""
+    model, query, item = load_cross_encoder(folder, "cls"), "leaf root", "pine oak " * 60
+    ((ids, _, _),) = model.tokenise([query], [item], 512)
+    assert len(ids) == 64
+    allowed, cut = (read_pairs(model, [(query, item)], spec(folder, max_length=length)) for length in (512, 64))
+    assert allowed == pytest.approx(cut)

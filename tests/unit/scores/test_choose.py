@@ -1,5 +1,7 @@
 """Which pairs are scored ahead: queries of each kind, each pair once, the same whatever the corpus's files."""
 
+import hashlib
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -156,3 +158,15 @@ def test_numbers_of_pairs():
     assert ScoresSpec(judged=50, count=100).pairs(30) == 1500
     assert ScoresSpec(judged=50, per="item", count=2).pairs(1000) == 2000
     assert ScoresSpec(judged=50, count="all").pairs(1000) == 50_000
+
+
+@pytest.mark.parametrize(("kind", "documents"), [("title", [n for n in range(N) if n % 4]), ("span", range(0, N, 4))])
+def test_titles_and_spans_are_the_first_by_hash_whatever_the_files(kind, documents, published):
+    corpus, vectors, _, _ = published
+    table = choose_queries(ScoresSpec(judged=1, **{f"{kind}s": 7}), corpus, vectors)
+    order = sorted((f"d{n}" for n in documents), key=lambda name: by_hand(f"{kind}\0{name}"))
+    assert table["query_id"].to_pylist()[1:] == [f"{kind}:{name}" for name in order[:7]]
+
+
+def by_hand(key):
+    return int.from_bytes(hashlib.blake2b(key.encode()).digest()[:8], "big")

@@ -50,3 +50,19 @@ def test_reads_says_whether_the_encoder_learns(reads: str, phases: list[str]) ->
     spec = RetreeverTraining.model_validate({"type": "retreever", "reads": reads})
     assert list(spec.phases(100, 1_000)) == phases
     assert list(spec.phases(0, 1_000)) == ["adapter", "tree"]
+
+
+@pytest.mark.parametrize(
+    ("given", "similarity", "scales"),
+    [
+        ({}, "cosine", (20, 100)),
+        ({}, "tv", (300, 10_000)),
+        ({"similarity": "tv", "scale": 500}, "tv", (500, 10_000)),
+        ({"similarity": "tv", "scale": 500}, "cosine", (20, 100)),
+        ({"scale": 5, "most_scale": 7}, "cosine", (5, 7)),
+        ({"scale": 5, "most_scale": 7}, "tv", (300, 10_000)),
+    ],
+)
+def test_scales_are_about_similarities_of_the_tree_s_kind(given, similarity, scales) -> None:
+    """The adapter before a tree compares by the cosine, whatever the tree does."""
+    assert RetreeverTraining.model_validate({"type": "retreever", **given}).scales(similarity) == scales

@@ -87,3 +87,17 @@ def test_the_loss_is_cross_entropy_and_divergence():
 def test_groups_of_nothing_are_refused(given, said):
     with pytest.raises(ValueError, match=said):
         GroupsSpec(**given)
+
+
+@pytest.mark.parametrize("drawn", ["random", "leaf"])
+def test_no_known_answer_is_drawn_where_all_others_are(drawn, unit):
+    """Query 0 is answered by documents 1 and 4: a group of either one holds all but the other."""
+    rng = np.random.default_rng(0)
+    document_NM = unit(rng, 12, 4)
+    examples = Examples(unit(rng, 1, 4), document_NM, np.array([[0, 1], [0, 4]]), ["word1"])
+    texts = [f"word{n}" for n in range(12)]
+    spec = GroupsSpec(base=0, bm25=0, others=30, drawn=drawn)
+    groups = Groups(examples, Documents([f"d{n}" for n in range(12)], document_NM), texts, spec, 0)
+    for answer, group in zip((1, 4), groups.draw(np.array([0, 1]), rng), strict=True):
+        assert rows(group)[0] == answer
+        assert sorted(rows(group)) == sorted({*range(12)} - ({1, 4} - {answer}))

@@ -282,3 +282,18 @@ def test_a_transformer_takes_the_same_step_with_cached_gradients(tiny_model, sib
         found.append(tower.infer("document", np.arange(12)).numpy())
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
     assert np.abs(found[0] - vectors).max() > 1e-3
+
+
+def test_siblings_are_drawn_anew_in_every_epoch_and_for_every_seed(problem):
+    def siblings(epoch, seed=0):
+        hce = build(problem, seed=seed)
+        hce.start()
+        hce.phase.steps(epoch)
+        rows, none = np.arange(N), np.full(N, -1)
+        return [
+            below.siblings(none, rows, lambda query, row: np.zeros(row.shape, bool), 2).tolist()
+            for below in hce.phase.below
+        ]
+
+    assert siblings(0) == siblings(0)
+    assert siblings(0) != siblings(1)

@@ -47,12 +47,14 @@ def tower(examples: Examples) -> HeadTower:
     return HeadTower(head, stored, torch.device("cpu"))
 
 
-def made_tree(examples: Examples, similarity: Comparison) -> TreeLevels:
+def made_tree(examples: Examples, similarity: Comparison) -> tuple[TreeLevels, torch.Tensor]:
+    """A tree that starts at random, and the mean scores [2^D - 1] that its start removed."""
     torch.manual_seed(0)
     splits = Splits(M, D)
     levels = TreeLevels(NodeTree(splits), similarity)
-    levels.begin(start_at_random(splits, examples.document_NM, 0))
-    return levels
+    removed_S = start_at_random(splits, examples.document_NM, 0)
+    levels.begin(removed_S)
+    return levels, removed_S
 
 
 def matching(examples: Examples, tower: HeadTower, anchor: float) -> Matching:
@@ -60,7 +62,7 @@ def matching(examples: Examples, tower: HeadTower, anchor: float) -> Matching:
     documents = Documents([f"d{n}" for n in range(N)], examples.document_NM)
     dev = Queries([f"q{n}" for n in range(5)], examples.query_QM[:5], {f"q{n}": {f"d{n}": 1} for n in range(5)})
     measure = SizesMeasure(dev, documents)
-    return Matching(made_tree(examples, "cosine"), tower, examples, spec, 0, measure, anchor=anchor)
+    return Matching(made_tree(examples, "cosine")[0], tower, examples, spec, 0, measure, anchor=anchor)
 
 
 def loss(examples: Examples, tower: HeadTower, anchor: float) -> float:
@@ -71,26 +73,30 @@ def cosine(first: Values, second: Values) -> float:
     return float(np.dot(first, second) / (np.linalg.norm(first) * np.linalg.norm(second)))
 
 
-def deepest(levels: TreeLevels, vector: torch.Tensor) -> Values:
-    """What a text is compared by at the deepest level, leaf by leaf: 2^D p - 1 and the offset."""
-    assert levels.offset_L is not None
-    scores, offset = levels.scores(vector[None])[0].tolist(), levels.offset_L.tolist()
-    found = []
+def leaves_of(scores: list[float]) -> Values:
+    """Probability of each leaf, by the scores of the splits on its path."""
+    leaves = []
     for leaf in range(2**D):
         probability, split = 1.0, 0
         for step in reversed(range(D)):
             right = (leaf >> step) & 1
             probability *= 1 / (1 + math.exp(scores[split] if right else -scores[split]))
             split = 2 * split + 1 + right
-        found.append(2**D * probability - 1 + offset[leaf])
-    return np.array(found)
+        leaves.append(probability)
+    return np.array(leaves)
+
+
+def deepest(levels: TreeLevels, removed_S: torch.Tensor, vector: torch.Tensor) -> Values:
+    """What a text is compared by at the deepest level, leaf by leaf: 2^D p - 1, and as much of the removed means."""
+    own, mean = (leaves_of(scores.tolist()) for scores in (levels.scores(vector[None])[0], removed_S))
+    return 2**D * own - 1 + 2**D * mean - 1
 
 
 def by_hand(examples: Examples, tower: HeadTower) -> float:
     """Mean over the N² pairs of a batch, summed over what is paired with what."""
-    levels, (query_N, document_N) = made_tree(examples, "cosine"), PAIRS[ROWS].T
+    (levels, removed_S), (query_N, document_N) = made_tree(examples, "cosine"), PAIRS[ROWS].T
     texts = [tower.infer("query", query_N), tower.infer("document", document_N)]
-    leaves = [[deepest(levels, vector) for vector in own] for own in texts]
+    leaves = [[deepest(levels, removed_S, vector) for vector in own] for own in texts]
     vectors = [own.double().numpy() for own in texts]
     total = 0.0
     for one, other in ((0, 0), (0, 1), (1, 1)):
