@@ -13,6 +13,7 @@ from typing import Any
 from rayhier.estimate import Cost, Work, drawn_rows, matrices, parameters, stage_cost
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
+from rayhier.spec.index import BYTES
 from rayhier.spec.train import QueryModel
 from rayhier.storage import cross_encoder_folder, current, model_folder, pair_source, source, workdir
 from rayhier.storage.artifact import Artifact, Kind, Place
@@ -189,7 +190,7 @@ class _Steps:
         vectors = self._vectors({"corpus": corpus.fingerprint, **written})
         base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
         read = self._reading(base)
-        scored = {str(step.kind): step.fingerprint for step in read}
+        scored, learned = {str(step.kind): step.fingerprint for step in read}, dict[str, str]()
         steps, measured = [corpus, *generated, vectors, *read], dict(base)
         for seed in self.spec.evaluate.seeds:
             model = self._model({**base, **written}, seed)
@@ -199,9 +200,9 @@ class _Steps:
             if self.spec.factors is not None:
                 made = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
                 steps.append(factors := self._factors(made, seed))
-                scored[f"factors.{seed}"] = factors.fingerprint
+                learned[f"factors.{seed}"] = factors.fingerprint
         if self.spec.search.reranking is not None:
-            measured |= scored
+            measured |= scored | learned
         return [*steps, self._evaluation(measured)] if self.plan.evaluates else steps
 
     def _corpus(self) -> Step:
@@ -286,7 +287,7 @@ class _Steps:
 
     def _index(self, inputs: dict[str, str], seed: int) -> Step:
         spec, work = self.spec, self.work
-        row = work.dimension * (2 if spec.index.vectors == "float16" else 4)
+        row = work.dimension * BYTES[spec.index.vectors]
         return self._step(
             "index",
             "index",

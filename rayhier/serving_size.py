@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rayhier.estimate import CPU_FLOAT32, Work, reranking_seconds, tokens
 from rayhier.spec import JobSpec
-from rayhier.spec.search import Codec
+from rayhier.spec.search import LOSSLESS, Codec
 
 RATE, BUSY = 100.0, 0.6
 """Questions a second that replicas are counted for, and the share of its time that a replica may be busy."""
@@ -63,8 +63,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
 
 def held(spec: JobSpec, work: Work) -> float:
     """Bytes that all shard groups together map or hold: coded vectors, a level's numbers, counted words."""
-    stored: Codec = "fp16" if spec.index.vectors == "float16" else "flat"
-    codec = stored if spec.search.codec == "auto" else spec.search.codec
+    codec = LOSSLESS[spec.index.vectors] if spec.search.codec == "auto" else spec.search.codec
     found = work.documents * spec.rows_per_document * (CODED[codec] * work.dimension + ROW)
     if spec.search.how == "level":
         found += work.documents * spec.router.sidecar_bytes

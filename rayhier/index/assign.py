@@ -1,7 +1,5 @@
 """Documents and their trained vectors -> rows of the leaf map: each document in one leaf, or in two."""
 
-from typing import Literal
-
 import numpy as np
 import pyarrow as pa
 
@@ -12,10 +10,10 @@ from rayhier.model.placing import place
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.model.router import Router
 from rayhier.spec import InputError, JobSpec
+from rayhier.spec.index import VectorFormat
 from rayhier.storage import columns, files, schemas
 from rayhier.storage.paths import Location
 
-VectorFormat = Literal["float16", "float32"]
 ORDER = [("leaf", "ascending"), ("doc_id", "ascending")]
 IDS_SHOWN = 5
 

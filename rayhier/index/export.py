@@ -15,6 +15,8 @@ from rayhier.arrays import Floats
 from rayhier.cluster.library import faiss, ivf_tools
 from rayhier.search import codecs
 from rayhier.spec import InputError
+from rayhier.spec.index import BYTES
+from rayhier.spec.search import LOSSLESS
 from rayhier.storage import columns, files
 from rayhier.storage.leaf_map import LeafMap
 
@@ -43,10 +45,10 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """
     manifest = leaf_map.manifest
     m, leaves = manifest.dimension, len(manifest.counts)
-    _check_memory(manifest.rows * m * (2 if manifest.vectors == "float16" else 4))
+    _check_memory(manifest.rows * m * BYTES[manifest.vectors])
     quantizer = faiss.IndexFlatIP(m)
     index: Any = faiss.IndexIVFFlat(quantizer, m, leaves, faiss.METRIC_INNER_PRODUCT)
-    if manifest.vectors == "float16":
+    if LOSSLESS[manifest.vectors] == "fp16":
         kind = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, faiss.METRIC_INNER_PRODUCT, False)
     index.is_trained = True

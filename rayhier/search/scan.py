@@ -21,7 +21,7 @@ from rayhier.search import codecs
 from rayhier.search.lists import Places
 from rayhier.search.segment import MappedSegment, MemorySegment, Segment
 from rayhier.spec.filter import Filter
-from rayhier.spec.search import Codec
+from rayhier.spec.search import LOSSLESS, Codec
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 KEPT = 6
@@ -47,7 +47,7 @@ class LeafScan:
         Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
         """
         manifest = leaf_map.manifest
-        own: Codec = codec or ("fp16" if manifest.vectors == "float16" else "flat")
+        own = codec or LOSSLESS[manifest.vectors]
         every = range(len(manifest.counts)) if leaves is None else leaves
 
         def opener(shard: Shard) -> Callable[[], Segment]:

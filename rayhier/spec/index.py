@@ -6,6 +6,11 @@ from pydantic import Field
 
 from rayhier.spec.base import Section
 
+VectorFormat = Literal["float16", "float32"]
+"""Number format in which vectors are stored."""
+BYTES: dict[VectorFormat, int] = {"float16": 2, "float32": 4}
+"""Bytes of a number in each format."""
+
 
 class IndexSpec(Section):
     """How documents are stored in leaves, and leaves in files."""
@@ -23,5 +28,5 @@ class IndexSpec(Section):
     to the first leaf's (Sun et al., 2023). `next_best`: the second most probable leaf."""
     max_leaf_factor: Annotated[float, Field(ge=1)] = 8.0
     """Most rows of a leaf, as a multiple of the mean: a fuller leaf's least probable rows move to their next best."""
-    vectors: Literal["float16", "float32"] = "float16"
+    vectors: VectorFormat = "float16"
     """Number format in which trained document vectors are stored."""

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import ConfigDict, Field, model_validator
 
 from rayhier.spec.base import Section, UnusedKeysError
+from rayhier.spec.index import VectorFormat
 
 ROWS_A_RESULT = 10
 """Rows that the leaves of an automatic beam hold for each result."""
@@ -22,6 +23,8 @@ POOLED = 10_000
 
 
 Codec = Literal["flat", "fp16", "int8", "pq", "rabitq"]
+LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
+"""Format of the stored vectors -> the codec that loses nothing of them."""
 
 
 class MassBeam(Section):

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rayhier.spec import InputError
+from rayhier.spec.index import VectorFormat
 from rayhier.storage import files
 from rayhier.storage.artifact import OLDER, Artifact, check
 from rayhier.storage.files import File
@@ -109,7 +110,7 @@ class Manifest(BaseModel):
     """Fingerprint of the model that routed the documents."""
     dimension: int
     metric: Literal["inner_product"]
-    vectors: Literal["float16", "float32"]
+    vectors: VectorFormat
     documents: int
     leaves_per_document: int = 1
     """Most rows of a document."""

@@ -171,6 +171,9 @@ def _health(app: FastAPI, engine: Backend) -> None:
         lost = await ready()
         return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
 
+    for path, answer in {"/healthz": healthz, "/readyz": readyz}.items():
+        app.head(path, include_in_schema=False)(answer)  # load balancers ask so
+
 
 def _searches(
     app: FastAPI, engine: Backend, asked: _Asked, index: IndexResponse, most_bytes: int, metrics: Metrics | None

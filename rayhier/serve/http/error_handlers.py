@@ -32,6 +32,23 @@ def install(app: FastAPI) -> None:
     app.exception_handler(Exception)(_unexpected)
 
 
+_KINDS: dict[type, str] = {list: "a list", dict: "an object"}
+ALLOWED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "bool_type": "true or false",
+    "missing": "a value",
+    "model_attributes_type": "an object",
+    "model_type": "an object",
+}
+"""Pydantic's kind of error -> what is allowed."""
+
+
 async def _own(_: Request, error: ApiError) -> JSONResponse:
     return respond(error)
 
@@ -58,9 +75,38 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 
 
 def _line(problem: Mapping[str, Any]) -> str:
-    """One line, `where: what`, about a problem; the value given is left out, it may be long."""
-    place: Sequence[object] = [part for part in problem["loc"] if part != "body"]
-    return f"{_path(place) or 'body'}: {problem['msg'].removeprefix('Value error, ')}"
+    """One line about a problem: where, what was given, what is allowed."""
+    place = _path([part for part in problem["loc"] if part != "body"]) or "body"
+    allowed = _allowed(problem["type"], problem.get("ctx") or {})
+    if allowed is None:
+        return f"{place}: {problem['msg'].removeprefix('Value error, ')}"
+    return f"{place}: got {shown(problem['input'])}; allowed: {allowed}"
+
+
+def _allowed(kind: str, limits: Mapping[str, Any]) -> str | None:
+    """What is allowed, by pydantic's kind of error; None for an error whose message says it."""
+    match kind:
+        case "greater_than_equal":
+            return f"at least {limits['ge']:g}"
+        case "less_than_equal":
+            return f"at most {limits['le']:g}"
+        case "literal_error":
+            return str(limits["expected"])
+        case "too_long":
+            return f"at most {limits['max_length']}"
+        case "too_short":
+            return f"at least {limits['min_length']}"
+        case "int_parsing_size":
+            return ALLOWED["int_type"]
+    return ALLOWED.get(kind)
+
+
+def shown(value: object) -> str:
+    """A value in at most `NAME_SHOWN` characters."""
+    if isinstance(value, int) and abs(value) >= 10**NAME_SHOWN:
+        return "a whole number of more than 80 digits"
+    text = repr(value) if isinstance(value, str | int | float | bool | None) else _KINDS.get(type(value), "a value")
+    return text if len(text) <= NAME_SHOWN else f"{text[:NAME_SHOWN]}…"
 
 
 def _path(place: Sequence[object]) -> str:

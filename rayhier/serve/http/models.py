@@ -14,6 +14,9 @@ from rayhier.spec.search import Mode
 BOUND = 1e6
 """Largest absolute value of a number in a vector: inner products then stay within float32."""
 
+MOST = 1_000_000_000
+"""Largest count that any request may name; a server's own limits are lower."""
+
 NAME_SHOWN = 80
 """Most characters of an unknown name that a message repeats."""
 
@@ -27,7 +30,7 @@ Vector = Annotated[
         description="Vector made by the index's encoder; of unit length where similarity is cosine.",
     ),
 ]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Part = Literal["title", "text", "fields"]
 PARTS: tuple[Part, ...] = ("title", "text", "fields")
 """Parts of a document that an answer shows."""

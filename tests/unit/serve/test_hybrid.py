@@ -125,7 +125,7 @@ REFUSED = {
         {"query": "oak", "mode": "hybrid"},
         f"mode: got 'hybrid'; allowed: dense{NO_WORDS}",
     ),
-    "unknown": (WORDED, {"query": "oak", "mode": "sparse"}, "mode: Input should be 'dense', 'bm25' or 'hybrid'"),
+    "unknown": (WORDED, {"query": "oak", "mode": "sparse"}, "mode: got 'sparse'; allowed: 'dense', 'bm25' or 'hybrid'"),
     "a vector": (
         WORDED,
         {"vector": [1, 0, 0], "mode": "hybrid"},

@@ -197,7 +197,7 @@ REFUSED = {
     "a vector": (RERANKS, {"vector": [1, 0, 0], "rerank": True}, "rerank: got a vector, which no cross-encoder reads"),
     "a vector's budget": (RERANKS, {"vector": [1, 0, 0], "budget": 3}, "budget: got a vector, which no"),
     "above the limit": (RERANKS, {"query": "oak", "budget": 51}, "budget: got 51; allowed: 1 to 50"),
-    "nothing": (RERANKS, {"query": "oak", "budget": 0}, "budget: Input should be greater than or equal to 1"),
+    "nothing": (RERANKS, {"query": "oak", "budget": 0}, "budget: got 0; allowed: at least 1"),
     "a beam where all leaves are read": (
         ruled(rerank={"type": "axn", "budget": 20, "pool": "all"}),
         {"query": "oak", "beam": 2},
