@@ -38,8 +38,8 @@ def test_leaves_and_words_are_read_as_by_their_scans(leaf_map, vectors, where, w
     assert ("vector" in given.documents.column_names) is with_vectors
     assert given.documents.num_rows > 0
     texts = ["text 7", "title 3"]
-    lexical = reader.read(Words(texts, vectors[:2], 5, where, with_vectors))
-    wanted = WordScan(leaves).scan(texts, vectors[:2], 5, where, with_vectors=with_vectors)
+    lexical = reader.read(Words(texts, vectors[:2], 60, where, with_vectors))
+    wanted = WordScan(leaves).scan(texts, vectors[:2], 60, where, with_vectors=with_vectors)
     same(lexical.ranking, wanted.ranking)
     np.testing.assert_array_equal(lexical.base_QK, wanted.base_QK)
     assert lexical.ranking.documents.num_rows > 0

@@ -146,7 +146,7 @@ def shortlist(*queries, again=None):
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_a_level_is_read_once(parts):
-    rules, query = rules_of(how="level", shortlist=3), LevelQuery(VECTORS, VECTORS)
+    rules, query = rules_of(how="level", shortlist=2), LevelQuery(VECTORS, VECTORS)
     replies = [
         shortlist({"a": 0.9, "b": 0.8}, {"c": 0.7}, again=[[1.0, 2.0], [3.0, 0.0]]),
         shortlist({"d": 0.85}, {"e": 0.1}, again=[[5.0], [4.0]]),
@@ -155,8 +155,8 @@ def test_a_level_is_read_once(parts):
     retrieval = Retriever(rules, unwidened)(request, routes(np.zeros((2, 0), int), query))
     ((level,),), found = driven(retrieval, [Reply(replies)])
     assert isinstance(level, Level)
-    assert level == Level(query, 3, WHERE)
-    wanted = [{"b": 2, "a": 1}, {"c": 3}], [{"d": 5, "b": 2}, {"e": 4, "c": 3}]
+    assert level == Level(query, 2, WHERE)
+    wanted = [{"b": 2, "a": 1}, {"c": 3}], [{"d": 5, "a": 1}, {"e": 4, "c": 3}]
     assert [list(scores.items()) for scores in found_by(found.ranking)] == [
         list(scores.items()) for scores in wanted[parts - 1]
     ]
