@@ -14,6 +14,10 @@ STANDING = 0.05
 """Seconds for which a line may be too long."""
 CALM = 1.0
 """Seconds without a refusal after which a burst is let in again."""
+QUEUED = 16
+"""Questions that may always wait, whatever each costs: where one takes long, a fixed time would refuse a few clients."""
+QUEUED = 16
+"""Questions that may always wait, whatever each costs: a fixed time alone would refuse a few clients of slow ones."""
 FORGETS = 0.05
 """Share of the latest question in the mean seconds between two that leave."""
 
@@ -22,7 +26,10 @@ class Admission:
     """Lets questions in, or refuses them where those before them would keep them waiting for too long."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Refuse a question that would wait for longer than `most` seconds, where the line has stood for a while."""
+        """Refuse a question that would wait for longer than `most` seconds, and behind more than `QUEUED` others.
+
+        Only where the line has stood for a while.
+        """
         self._most, self._clock = most, clock
         self._there: list[int] = []
         self._each = 0.0
@@ -65,9 +72,10 @@ class Admission:
         if len(self._there) <= 1:
             self._short = now
         stands = now - self._short > STANDING or now - self._refused < CALM
-        if stands and self.wait > self._most:
+        limit = max(self._most, QUEUED * self._each)
+        if stands and self.wait > limit:
             self._refused = now
-            raise overloaded(f"questions wait for longer than {self._most:g} s; retry in a second")
+            raise overloaded(f"questions wait for longer than {limit:.2g} s; retry in a second")
 
     def _answered(self, size: int) -> None:
         """Note that a request's questions leave, answered."""
