@@ -15,8 +15,6 @@ STANDING = 0.05
 CALM = 1.0
 """Seconds without a refusal after which a burst is let in again."""
 QUEUED = 16
-"""Questions that may always wait, whatever each costs: where one takes long, a fixed time would refuse a few clients."""
-QUEUED = 16
 """Questions that may always wait, whatever each costs: a fixed time alone would refuse a few clients of slow ones."""
 FORGETS = 0.05
 """Share of the latest question in the mean seconds between two that leave."""
