@@ -73,7 +73,7 @@ class Admission:
         limit = max(self._most, QUEUED * self._each)
         if stands and self.wait > limit:
             self._refused = now
-            raise overloaded(f"questions wait for longer than {limit:.2g} s; retry in a second")
+            raise overloaded(f"questions wait for longer than {round(limit, 2):g} s; retry in a second")
 
     def _answered(self, size: int) -> None:
         """Note that a request's questions leave, answered."""

@@ -191,3 +191,12 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
     for found in (first, second):
         parts = sum(found.ms[name] for name in ("queue", "encode", "route", "scan"))
         assert parts == pytest.approx(found.ms["total"])
+
+
+def test_rows_are_those_of_the_visited_leaves_alone(engine, searcher):
+    """Also where other questions were widened, so that a question's row of leaves is padded."""
+    counts = searcher.manifest.counts
+    assert counts[-1] > 0
+    found = asyncio.run(ask(engine, TEXTS, 5, 1, parse({"year": {"gte": 1900 + N // 2}}, {"year": "int"})))
+    assert len({len(answer.leaves) for answer in found.answers}) > 1
+    assert found.rows == [sum(counts[leaf] for leaf in answer.leaves) for answer in found.answers]
