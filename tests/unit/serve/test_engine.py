@@ -180,8 +180,12 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
         monkeypatch.setattr(batching, "time", clock)
         engine = engine_of(searcher, groups)
         engine.model = Slow(searcher.model.router, None, searcher.model.spec)
-        searches = [asyncio.create_task(ask(engine, [text], 3, 2)) for text in TEXTS[:2]]
-        await asyncio.sleep(0)
+        searches = [asyncio.create_task(ask(engine, [TEXTS[0]], 3, 2))]
+        while not engine._batches.sizes:  # the first is at work
+            await asyncio.sleep(0)
+        searches.append(asyncio.create_task(ask(engine, [TEXTS[1]], 3, 2)))
+        while not engine._batches.waiting:
+            await asyncio.sleep(0)
         both_began.set()
         return await asyncio.gather(*searches)
 
