@@ -12,12 +12,13 @@ from typing import Literal
 import numpy as np
 import torch
 
+from benchmarks.axn.tour import Tour
 from benchmarks.axn.world import World
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.queries import Queries
 from rayhier.model.encoder import ResidualHead
 from rayhier.scores.call_budget import Asked, Spending
-from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge, Tour
+from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
 from rayhier.search.rerank import LEXICAL
 from rayhier.spec.cross_encoder import FactorsSpec

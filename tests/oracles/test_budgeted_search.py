@@ -6,8 +6,9 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.axn.tour import Tour
 from rayhier.scores.call_budget import Asked, Spending
-from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge, Tour
+from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge
 
 SEEDS = st.integers(0, 10_000)
 
