@@ -6,7 +6,6 @@ measured at many settings; visited is read where it reaches 90, 95 and 98% of ex
 shipped setting comes to: calibrated on dev, never on test.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.collection import QUALITY
+from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.quality.bench import Bench
 from benchmarks.quality.recall import Places, Questions
@@ -53,10 +52,7 @@ class Trial:
 
     def at(self, router: Router, beam: int) -> Setting:
         """Recall and visited documents of each query where a router names at most `beam` leaves for it."""
-        leaves_QB = route_all(router, self.queries, beam)[0].numpy()
-        probed_QL = np.zeros((len(leaves_QB), self.router.n_leaves + 1), dtype=bool)
-        np.put_along_axis(probed_QL, leaves_QB, values=True, axis=1)
-        probed_QL = probed_QL[:, :-1]  # the last is where -1 points: no leaf
+        probed_QL = self.places.probed(route_all(router, self.queries, beam)[0].numpy())
         visited_Q = self.places.counts(probed_QL)[0] / self.documents
         return Setting(self.relevance.within(probed_QL, self.leaf_NR), visited_Q.astype(np.float32))
 
@@ -116,13 +112,12 @@ def measure(name: str, seeds: int, workdir: Path) -> list[list[str]]:
 
 def main() -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description="A beam of its own for every query.")
-    parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workdir", type=Path, default=QUALITY)
+    parser = Options("A beam of its own for every query.", "quality")
+    parser.collections(COLLECTIONS, others=True)
+    parser.seeds()
     given = parser.parse_args()
     set_threads(THREADS)
-    rows = [row for name in given.collections for row in measure(name, given.seeds, given.workdir.absolute())]
+    rows = [row for name in given.collections for row in measure(name, given.seeds, given.workdir)]
     head = ["", "of exact R@100", "fixed beam visits", "own beams visit", "ratio", "95% interval"]
     print("\n".join(table(head, rows)))
     return 0

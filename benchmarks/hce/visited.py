@@ -11,9 +11,9 @@ from benchmarks import cache
 from benchmarks.hce.bench import Bench, Row
 from benchmarks.hce.rows import PLAIN, S
 from benchmarks.quality.recall import Questions
-from benchmarks.quality.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at, sample
 from benchmarks.quality.systems import Candidate, build, routed
 from benchmarks.quality.view import Index, View
+from benchmarks.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at, sample
 from benchmarks.tables import table
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all

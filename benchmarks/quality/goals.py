@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.quality.statistics import (
-    Array,
+from benchmarks.statistics import (
     Curve,
     Estimate,
     difference,
@@ -17,7 +16,7 @@ from benchmarks.quality.statistics import (
     recall_at,
     sample,
 )
-from rayhier.arrays import Bools
+from rayhier.arrays import Bools, Values
 
 LEVELS = (0.9, 0.95, 0.98)
 SUPERVISED = ("scifact", "acl_title2abs", "oewn_examples")
@@ -120,7 +119,7 @@ def pooled_ratios(
     return found
 
 
-def columns(ratio_RL: Array) -> list[tuple[str, Array]]:
+def columns(ratio_RL: Values) -> list[tuple[str, Values]]:
     """Ratios of each level, and their geometric mean."""
     each = [(f"{level:.0%}", ratio_RL[:, place]) for place, level in enumerate(LEVELS)]
     return [*each, ("all three (mean)", geometric(list(ratio_RL.T)))]
@@ -203,7 +202,7 @@ def shape_goal(one: Results) -> list[str]:
     return [f"| {title} | {width:.1f} | | at most 2 | {cell} |"]
 
 
-def at_shares(outcome: Outcome, shares: Sequence[float], axis: str = "visited") -> Array:
+def at_shares(outcome: Outcome, shares: Sequence[float], axis: str = "visited") -> Values:
     """R@100 [s] at shares visited, or at costs."""
     curve = outcome.curve
     return np.asarray(recall_at(curve, sample(len(curve.exact_Q)), shares, axis)[0])

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.quality.goals import IVF, LEVELS, SHIPPED, SPILL, SUPERVISED, Outcome, Results, at_shares, goals
-from benchmarks.quality.statistics import reached, sample
+from benchmarks.statistics import reached, sample
 from benchmarks.tables import UNKNOWN
 from benchmarks.tables import table as markdown
 

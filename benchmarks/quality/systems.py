@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.quality.recall import DEPTH, Places, Questions, Relevance, Row
@@ -86,6 +88,13 @@ class Library:
 
 
 Candidate = Leaves | Library
+
+
+def columns(system: Candidate) -> dict[str, npt.NDArray[Any]]:
+    """Arrays [p, q] of what every query finds and pays, beam after beam, and what an exact search finds [q]."""
+    rows = list(system.walk())
+    named = {name: np.stack([getattr(row, f"{name}_Q") for row in rows]) for name in ("recall", "visited", "cost")}
+    return {**named, "beam": np.array([row.beam for row in rows]), "exact": system.exact(), "sizes": system.sizes}
 
 
 def share(count_Q: Floats | Ints, documents: int) -> Floats:

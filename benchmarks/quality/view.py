@@ -1,6 +1,5 @@
 """A collection under an encoder, and what is trained and built on its vectors: routers, centroids, targets."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,19 +29,6 @@ from rayhier.train.hce.hce import Hce
 from rayhier.train.learned_ivf.kmeans_start import empty_router, make_router, settle
 from rayhier.train.learned_ivf.router_phase import RouterPhase
 from rayhier.train.learned_ivf.targets import Targets
-
-
-def folds(collection: Collection, count: int) -> Iterator[tuple[Examples, Questions]]:
-    """Train queries in parts: examples without each part, and the part."""
-    queries, documents = collection.queries("train"), collection.documents
-    fold_Q = np.random.default_rng(0).permutation(len(queries)) % count
-    query_P, document_P = collection.examples.pair_P2.T
-    for fold in range(count):
-        kept = np.flatnonzero(fold_Q != fold)
-        own = fold_Q[query_P] != fold
-        pair_P2 = np.stack([np.searchsorted(kept, query_P[own]), document_P[own]], axis=1)
-        examples = Examples(queries.vector_QM[kept], documents.vector_NM, pair_P2)
-        yield examples, Questions.of(queries, documents.ids, np.flatnonzero(fold_Q == fold))
 
 
 @dataclass(frozen=True)

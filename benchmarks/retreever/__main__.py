@@ -5,13 +5,10 @@ trains it; settings were chosen on dev, the test queries are read once a row. Wh
 benchmark goes on where it was stopped.
 """
 
-import argparse
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
-from benchmarks.collection import QUALITY, ROOT, RUNS
+from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
 from benchmarks.retreever import attention
 from benchmarks.retreever.ancestors import similar
@@ -41,23 +38,16 @@ LARGE = "oewn_examples"
 
 def main() -> int:
     """Measure, write the page and print it; with --split dev only print what rows find."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.retreever", description="ReTreever beside its controls."
-    )
-    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
-    parser.add_argument("--seeds", type=int, default=3, help="how many of the rows that have several (default 3)")
+    parser = Options("ReTreever beside its controls.", "retreever")
+    parser.collections(COLLECTIONS)
+    parser.seeds(" of the rows that have several")
+    parser.quality()
+    parser.docs()
     parser.add_argument("--split", choices=("dev", "test"), default="test", help="dev with --rows")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="train and measure these rows alone, and no page")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "retreever")
-    parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
     given = parser.parse_args()
     set_threads(1)
-    began = time.monotonic()
-
-    def report(what: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
-
+    report = clock()
     benches = [Bench(name, given.quality, given.workdir, given.split) for name in given.collections]
     if given.rows:
         for bench in benches:

@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from benchmarks.cache import kept
 from benchmarks.retreever.bench import Bench, Row, resolved, training
 from benchmarks.retreever.findings import Sized
-from benchmarks.retreever.kept import Array, kept
 from benchmarks.retreever.tokens import TokenStore
 from benchmarks.training import train
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, Values
 from rayhier.model.retreever import AttentionSplits, RetreeverRouter
 from rayhier.search.flat import flat
 from rayhier.spec.router import RetreeverRouting
@@ -45,16 +45,16 @@ class Attended:
         parts = np.array_split(row_N, len(row_N) // AT_ONCE + 1)
         return np.concatenate([router.representations.scores(*self.store.read(side, part)).numpy() for part in parts])
 
-    def values(self, row: Row) -> dict[int, dict[str, Array]]:
+    def values(self, row: Row) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [1, q]."""
 
-        def make() -> dict[str, Array]:
+        def make() -> dict[str, Values]:
             router, queries = self.router(row), len(self.bench.queries)
             asked = self.store.asked_row + np.arange(queries)
             document_NS = self.scores(router, "document", np.arange(len(self.setting.examples.document_NM)))
             document = size_all(router.representations, document_NS)
             asked_sizes = size_all(router.representations, self.scores(router, "dev", asked))
-            values: dict[str, Array] = {}
+            values: dict[str, Values] = {}
             for document_NK, query_QK in zip(document, asked_sizes, strict=True):
                 found = self.bench.judged(flat(document_NK, router.representations.similarity), query_QK)
                 values |= {f"{name} {query_QK.shape[1]}": own_Q for name, own_Q in found.items()}
@@ -62,13 +62,13 @@ class Attended:
 
         path = self.setting.path("attention", self.bench.split, row.train, row.router).with_suffix(".npz")
         stored = kept(path, make)
-        sizes: dict[int, dict[str, Array]] = {}
+        sizes: dict[int, dict[str, Values]] = {}
         for name, own_Q in stored.items():
             measure, _, size = name.rpartition(" ")
             sizes.setdefault(int(size), {})[measure] = own_Q[None]
         return sizes
 
-    def distances(self, row: Row) -> dict[str, Array]:
+    def distances(self, row: Row) -> dict[str, Values]:
         """Mean cosine [d] of the embeddings of two splits by their distance in the tree, and standard deviation [d]."""
         splits = self.router(row).splits
         assert isinstance(splits, AttentionSplits)

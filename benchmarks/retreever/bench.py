@@ -196,12 +196,14 @@ class Bench:
         """Each measure of every query at each size, size -> measure -> [q]; measured now or read from before."""
         setting = self.setting(seed, base=row.base)
         path = setting.path("values", self.split, setting.settings(row)).with_suffix(".npz")
-        if not path.is_file():
+
+        def make() -> dict[str, Values]:
             found = self.found(row, setting)
-            cache.keep(path, {f"{name} {size}": own[name] for size, own in found.items() for name in own})
-        with np.load(path) as kept:
-            counts = sorted({int(name.rpartition(" ")[2]) for name in kept})
-            return {count: {name: kept[f"{name} {count}"] for name in MEASURES} for count in counts}
+            return {f"{name} {size}": own[name] for size, own in found.items() for name in own}
+
+        stored = cache.kept(path, make)
+        counts = sorted({int(name.rpartition(" ")[2]) for name in stored})
+        return {count: {name: stored[f"{name} {count}"] for name in MEASURES} for count in counts}
 
     def found(self, row: Row, setting: Setting) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size that a row has."""

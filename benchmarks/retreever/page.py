@@ -1,12 +1,15 @@
 """docs/retreever.md: goals, and tables and plots of every collection."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.quality.statistics import Curve
-from benchmarks.retreever import goals, plots
+from benchmarks import pages
+from benchmarks.goals import lines
+from benchmarks.retreever import plots
 from benchmarks.retreever.bench import MEASURES
 from benchmarks.retreever.findings import Findings, Sized
+from benchmarks.retreever.goals import goals_of
 from benchmarks.retreever.leaves import SHARES, recalls
 from benchmarks.retreever.rows import (
     ADAPTERS,
@@ -19,72 +22,44 @@ from benchmarks.retreever.rows import (
     UNTOUCHED,
 )
 from benchmarks.retreever.speed import Speeds
-from benchmarks.tables import UNKNOWN, mean, spread, table
+from benchmarks.statistics import Curve
+from benchmarks.tables import UNKNOWN, between, mean, spread, table
 
 SHOWN = (4, 8, 16, 32, 64, 128, 256, 1024)
-INTRODUCTION = """# ReTreever's levels, measured
-
-`train: {type: retreever}` ("ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval") puts a frozen encoder
-under a perfect binary tree, here of 1,024 leaves; the probabilities of the 2^h nodes of level h represent a text. The
-encoder is all-MiniLM-L6-v2 with a head that contrast has trained. *As shipped*, splits are hyperplanes that start at
-the directions of a Matryoshka (MRL) adapter; all levels learn at once, by the cosine of 2^h p - 1; documents ask for
-their neighbours beside the judged queries; an anchor holds the cosines of the deepest level to the encoder's. *As
-printed* are the paper's similarity (total variation), rate, batch and bounds of the scale, with linear splits: training
-from our start only lost by them, so dev keeps that start in both rows. An adapter is a matrix of 384 x 384 over the
-same vectors, with the same batches, steps and tuning; *MRL* ones learn at 4, 8, 16, ... of its outputs.
-
-`make bench-retreever`: exact flat searches of the test queries. Three seeds down to *MLP splits* and one below it;
-means over seeds ± half their range; points above the linear adapter with 95% intervals from paired resamples of the
-queries. Settings were chosen on dev ([LOG.md](LOG.md)), which also picks the epoch.
-
-**What the tables say.** *All numbers*: the encoder has learned these pairs already. A linear adapter finds what its
-start finds, and 1,024 numbers of the tree find as much, within half a point. *Few numbers*: total variation and a start
-that knows nothing, as in the paper, are far behind an MRL adapter. The shipped linear tree comes within two to five per
-cent of the best one, and an MLP, which cannot hold the encoder's cosines and has no anchor, within one to six. The
-numbers of a level sum to one, so a tree has one direction fewer than an adapter; one of 2^h - 1 numbers loses more than
-that (LOG). Attention to tokens reaches what the paper claims: at 4 to 32 numbers it finds 1.6 times what an MRL adapter
-of as many steps finds, and with 256 numbers more than the encoder's own 384, since it reads tokens anew. Its price is a
-pass over every token for each split. *Schedules*: the leaves alone (constant) are as good at 1,024 numbers and useless
-at few; stochastic is 1.6 to 2.3 times as good there; all levels at once is better than both. *Leaves*: these trees are
-no good inverted lists. Their distributions are flat by design: at a hundredth visited, lists of plain k-means find four
-times as much. Search by a level instead. *Ancestors*: documents are more alike the deeper their common ancestor in a
-tree trained by total variation. In the shipped one they are only in the same leaf, as its splits are directions in the
-order of what they tell, each a small part of a cosine. *Time*: 32 numbers are scanned over 30 times as fast as 1,024,
-and alone a dozen times as fast as 384; in batches a matrix product of the 384 is less than four times as slow. Of a
-whole question, encoding it takes most.
-""".splitlines()
 
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
     """Write retreever.md and its plots into a folder; returns the page."""
-    page = [*INTRODUCTION, "", "## Goals", "", *goals.lines({one.name: one for one in found})]
-    for one in found:
-        page += ["", f"## {one.name}", "", one.about, "", *sections(one, docs / "images")]
-    text = "\n".join(page) + "\n"
-    (docs / "retreever.md").write_text(text)
-    return text
+    goals = [replace(goal, title=f"{own.name}: {goal.title}") for own in found for goal in goals_of(own)]
+    page = [*pages.prose("retreever/preface.md"), "", "## Goals", "", *lines(goals)]
+    for own in found:
+        page += ["", f"## {own.name}", "", own.about, *sections(own, docs / "images")]
+    return pages.write(docs, "retreever.md", page)
 
 
 def sections(found: Findings, images: Path) -> list[str]:
     """Tables and plots of one collection."""
     told, name = found.told, found.name
     compared = [UNTOUCHED.name, TRAINED.name, ADAPTERS[0].name, MRL.name, NO_TREE.name, SHIPPED.name, MLP.name]
-    page = ["### All numbers", "", *whole(told), ""]
-    page += ["### Few numbers", "", *few(told), ""]
-    page += [plots.sizes(told, compared, ("R@10", "nDCG@10"), images, f"retreever_sizes_{name}.png"), ""]
     schedules = [row for row in SCHEDULES if row in told.found]
-    page += [plots.sizes(told, schedules, ("R@10", "R@100"), images, f"retreever_schedules_{name}.png"), ""]
-    page += ["### Leaves", "", *leaves(found), "", *curves(found.curves), ""]
-    page += ["### Ancestors", "", *ancestors(found), ""]
-    page += [plots.similarities(found.similarities, images, f"retreever_ancestors_{name}.png"), ""]
-    if found.shortlists:
-        page += ["### A level finished by vectors", "", *shortlists(found), ""]
+    sized = [
+        plots.sizes(told, compared, ("R@10", "nDCG@10"), images / f"retreever_sizes_{name}.png"),
+        plots.sizes(told, schedules, ("R@10", "R@100"), images / f"retreever_schedules_{name}.png"),
+    ]
+    alike = plots.similarities(found.similarities, images / f"retreever_ancestors_{name}.png")
+    titled = [
+        ("All numbers", whole(told)),
+        ("Few numbers", [*few(told), "", sized[0], "", sized[1]]),
+        ("Leaves", [*leaves(found), "", *curves(found.curves)]),
+        ("Ancestors", [*ancestors(found), "", alike]),
+        ("A level finished by vectors", shortlists(found) if found.shortlists else []),
+    ]
     if found.times is not None:
-        page += ["### Time", "", *times(found.times), "", plots.speeds(found.times, images, "retreever_speed.png"), ""]
+        titled.append(("Time", [*times(found.times), "", plots.speeds(found.times, images / "retreever_speed.png")]))
     if found.attending is not None and found.distances is not None:
-        page += ["### Attention to tokens", "", *attending(found.attending), ""]
-        page += [plots.distances(found.distances, images, "retreever_distances.png"), ""]
-    return page[:-1]
+        apart = plots.distances(found.distances, images / "retreever_distances.png")
+        titled.append(("Attention to tokens", [*attending(found.attending), "", apart]))
+    return pages.sections(titled, 3)
 
 
 def whole(told: Sized) -> list[str]:
@@ -95,9 +70,8 @@ def whole(told: Sized) -> list[str]:
         for measure in MEASURES:
             cells.append(spread(list(told.seeds(name, full, measure))))
             if measure != "R@100":
-                own = told.difference(name, control, measure)
-                same = name == control
-                cells.append("" if same else f"{own.difference:+.1f} [{own.low:+.1f}, {own.high:+.1f}]")
+                over = told.difference(name, control, measure)
+                cells.append("" if name == control else between(over.difference, over.low, over.high))
         rows.append([name, f"{full:,}", *cells])
     return table(["", "numbers", "R@10", "over linear", "nDCG@10", "over linear", "R@100"], rows)
 

@@ -7,7 +7,6 @@ import benchmarks.serve.haproxy  # noqa: F401  first of all
 
 # isort: split
 
-import argparse
 import json
 import math
 import os
@@ -30,14 +29,16 @@ from ray import serve
 from ray.serve.scripts import cli
 from ray.util import list_named_actors
 
-from benchmarks.collection import ROOT, RUNS, place, run
+from benchmarks.collection import BUILT, ROOT, place, run
+from benchmarks.commands import Options
+from benchmarks.goals import Goal, lines
+from benchmarks.pages import prose, write
 from benchmarks.serve import hostile
-from benchmarks.serve.goal import Goal
 from benchmarks.serve.load import TOKEN, Check, Load, Outcome, a_second, at_a_time
 from benchmarks.serve.same import Results, same
 from benchmarks.serve.watch import watched
-from benchmarks.tables import table
 from rayhier.arrays import Floats
+from rayhier.progress import say
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.app import HA_PROXY
@@ -45,7 +46,6 @@ from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.version import Version
 from rayhier.storage import columns, current
 
-PREFACE = Path(__file__).parent / "preface.md"
 PORT = 8123
 HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
 LOGICAL = 8
@@ -65,15 +65,13 @@ HEALTH_SECONDS = 0.05
 
 def main() -> int:
     """Deploy, measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description="A served index under load.")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "serve")
+    parser = Options("A served index under load.", "serve")
     parser.add_argument("--collection", default="scifact")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.docs()
     parser.add_argument("--seconds", type=float, default=OVERLOAD_SECONDS, help="of overload (default 60)")
     given = parser.parse_args()
-    workdir = given.workdir.absolute()
-    overrides = place(given.collection, workdir)
-    run(overrides, *(part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)))
+    workdir = given.workdir
+    run(place(given.collection, workdir), stages=BUILT)
     # Logical CPUs for all applications at once; those that are not asked rest.
     ray.init(address="local", num_cpus=LOGICAL, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     searcher = Searcher.open(workdir)
@@ -87,21 +85,18 @@ def main() -> int:
         try:
             goals = []
             for goal in measure(searcher, texts, vectors, given.seconds):
-                print(*goal.row(), sep="  ", file=sys.stderr, flush=True)
+                say("  ".join(goal.row()))
                 goals.append(goal)
         finally:
             serve.shutdown()
-    rows = [goal.row() for goal in goals]
-    page = "\n".join([_preface(), "", *table(["", "value", "limit", "", "seen"], rows), ""])
-    (given.docs / "serve.md").write_text(page)
-    print(page)
+    print(write(given.docs, "serve.md", [*_preface(), "", *lines(goals, "seen", ".3g")]))
     return 0 if all(goal.met for goal in goals) else 1
 
 
-def _preface() -> str:
+def _preface() -> list[str]:
     """What was measured, where."""
     proxy = "HAProxy" if os.environ.get(HA_PROXY) == "1" else "Serve's own proxy, in Python"
-    return PREFACE.read_text().format(cores=len(os.sched_getaffinity(0)), proxy=proxy)
+    return prose("serve/preface.md", cores=len(os.sched_getaffinity(0)), proxy=proxy)
 
 
 def _texts(workdir: Path) -> list[str]:
@@ -173,11 +168,11 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
         title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
-        ratio, own, other = paired(ask, "together", control, _median)
+        ratio, own, other = paired(ask, "together", control, lambda load: load.ms(0.5))
         yield Goal(title, ratio, 1.3, "most", f"{own:.1f} ms, {other:.1f} ms")
     asked = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
     title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
-    ratio, own, other = paired(asked, "busy", "alone", _rate)
+    ratio, own, other = paired(asked, "busy", "alone", lambda load: load.rate)
     yield Goal(title, ratio, 2.0, "least", f"{own:.0f} a second, {other:.0f} a second")
     for name in ("alone", "bare", "encoder"):  # what rests takes time of these few cores, too
         serve.delete(name)
@@ -188,14 +183,6 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
 
 def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
     return at_a_time(PORT, f"/{name}/v1/search", bodies, clients)
-
-
-def _median(found: Load) -> float:
-    return found.ms(0.5)
-
-
-def _rate(found: Load) -> float:
-    return found.rate
 
 
 def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goal]:
