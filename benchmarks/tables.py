@@ -42,9 +42,9 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     return f"{np.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
 
 
-def mean(values: Sequence[float], digits: int = 3) -> str:
+def mean(values: Sequence[float], form: str = "3f") -> str:
     """Mean of several seeds; a dash where one is unknown."""
-    return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{digits}f}"
+    return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{form}}"
 
 
 def between(value: float, low: float, high: float) -> str:

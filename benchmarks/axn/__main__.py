@@ -6,37 +6,27 @@ processes may fill it (`python -m benchmarks.axn.fill --part 0 --parts 2`). Sett
 queries alone.
 """
 
-import argparse
 import json
 import sys
-import time
-from pathlib import Path
 
 from benchmarks.axn import findings, leaves
 from benchmarks.axn.page import write_page
 from benchmarks.axn.world import HELD, TESTED, World
-from benchmarks.collection import ROOT, RUNS
+from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
 from rayhier.scores.settings import Settings
 
 
 def main() -> int:
     """Measure, write the page and print it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.axn", description="Budgeted search beside its controls."
-    )
-    parser.add_argument("--workdir", type=Path, default=RUNS / "axn")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
+    parser = Options("Budgeted search beside its controls.", "axn")
+    parser.docs()
     parser.add_argument("--tests", type=int, default=TESTED, help="test queries that are measured")
     parser.add_argument("--keeps", type=int, default=HELD, help="held-out train queries that are learned from")
     parser.add_argument("--large", action="store_true", help="acl_title2abs too: 40,000 more pairs")
     given = parser.parse_args()
     set_threads(2)
-    began = time.monotonic()
-
-    def report(what: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
-
+    report = clock()
     world = World.make(given.workdir, tests=given.tests, keeps=given.keeps)
     for queries in (world.held, world.tested):
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))

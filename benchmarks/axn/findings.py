@@ -10,9 +10,10 @@ from benchmarks.axn.measured import ASKED, Found, exhaustive, measured, measured
 from benchmarks.axn.rows import Offline, Row, Setting
 from benchmarks.axn.world import World
 from benchmarks.machine import timed
+from benchmarks.statistics import paired
 from rayhier.dataset.queries import load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
-from rayhier.evaluate.significance import Interval, bootstrap
+from rayhier.evaluate.significance import Interval
 from rayhier.search.rerank import LEXICAL, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
@@ -190,7 +191,7 @@ def gate(world: World, weight: float) -> Gate:
     new_Q = new_answers(queries, load_answers(world.corpus, "train"))
     groups = {"all": np.ones(len(new_Q), bool), "new answers": new_Q}
     over, alone = (
-        {group: bootstrap((values[name] - values["base"])[own_Q, None])[0] for group, own_Q in groups.items()}
+        {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in groups.items()}
         for name in ("cross-encoder beside base", "cross-encoder alone")
     )
     means = {group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in groups.items()}

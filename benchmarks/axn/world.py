@@ -1,14 +1,14 @@
 """What the benchmark searches: SciFact, its base vectors, BM25, a trained cross-encoder, and scores of all pairs."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.axn.truth import Truth
-from benchmarks.cache import keep, key
-from benchmarks.collection import ROOT, folder
+from benchmarks.cache import kept, key
+from benchmarks.collection import ROOT, made, place
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
@@ -50,12 +50,9 @@ class World:
         """Run the shipped spec up to the cross-encoder where that is missing, and open what it published."""
         if keeps > HELD:
             raise ValueError(f"keeps: got {keeps}; allowed: at most {HELD}, which the cross-encoder never learns from")
-        overrides = [f"workdir={workdir.absolute()}", f"corpus.path={folder(name).absolute()}", *more]
-        plan = make_plan(load(SPEC, overrides))
+        plan = make_plan(load(SPEC, [*place(name, workdir), *more]))
         run(plan, MADE)
-        corpus, vectors, reads = (
-            Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors", "cross_encoder")
-        )
+        corpus, vectors, reads = made(plan, "corpus", "vectors", "cross_encoder")
         kept = workdir / "truth" / f"{reads.folder.name}-{corpus.folder.name}-{Settings.read(reads).precision}"
         return cls(plan, corpus, vectors, reads, kept, tests, keeps)
 
@@ -117,17 +114,16 @@ class World:
         """Scores [q, k] of some documents of every query; those that the truth lacks are read and kept."""
         found = []
         for name, text, row_K in zip(queries.ids, queries.texts, best_QK, strict=True):
-            known = self.truth.known(name)
+            known, items = self.truth.known(name), [self.texts[row] for row in row_K.tolist()]
             if len(known) == len(self.texts):
                 found.append(known[row_K])
                 continue
             path = self.scores / "best" / f"{name}-{key(row_K.tolist())}.npz"
-            if not path.is_file():
-                read = self.truth.scorer([text] * len(row_K), [self.texts[row] for row in row_K.tolist()])
-                keep(path, {"scores": read})
-            with np.load(path) as held:
-                found.append(held["scores"])
+            found.append(kept(path, partial(self._read, text, items))["scores"])
         return np.stack(found)
+
+    def _read(self, text: str, items: list[str]) -> dict[str, Floats]:
+        return {"scores": self.truth.scorer([text] * len(items), items)}
 
     def fresh_scorer(self, queries: list[str], items: list[str]) -> Floats:
         """Scores [n] of pairs, read anew."""

@@ -5,13 +5,10 @@ query found, and paired 95% intervals from resamples of the queries. Settings we
 (`--folds`), the test split is read once a row. What is measured is kept, so that the benchmark goes on.
 """
 
-import argparse
 import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.collection import ROOT, RUNS
+from benchmarks.commands import Options, clock
 from benchmarks.hce.bench import Bench, Row, Split
 from benchmarks.hce.findings import Comparison, Findings, compare
 from benchmarks.hce.page import tables, write_page
@@ -25,14 +22,13 @@ FOLDS = 5
 
 def main() -> int:
     """Measure and print; without --folds write the page too."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hce", description="HCE beside contrast.")
-    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
-    parser.add_argument("--seeds", type=int, default=3, help="how many (default 3)")
+    parser = Options("HCE beside contrast.", "hce")
+    parser.collections(COLLECTIONS)
+    parser.seeds()
+    parser.docs()
     parser.add_argument(
         "--folds", type=int, default=0, metavar="N", help="ask N folds of the train queries, not the test"
     )
-    parser.add_argument("--workdir", type=Path, default=RUNS / "hce")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
     given = parser.parse_args()
     set_threads(1)
     benches = [Bench(name, given.workdir / name) for name in given.collections]
@@ -75,10 +71,10 @@ def folds(bench: Bench, count: int, seeds: Sequence[int]) -> list[str]:
 
 def measured(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:
     """Measure rows one by one and say when."""
-    began = time.monotonic()
+    report = clock()
     for row in rows:
         compare(bench, split, [row], seeds)
-        print(f"{time.monotonic() - began:6.0f} s  {bench.name}, {split.name}: {row.name}", file=sys.stderr, flush=True)
+        report(f"{bench.name}, {split.name}: {row.name}")
     return compare(bench, split, rows, seeds)
 
 

@@ -31,6 +31,8 @@ from rayhier.train.tower import TextTower
 
 MEASURES = ("nDCG@10", "R@1", "R@5", "R@10", "R@100")
 DEPTH = 100
+MOST_ASKED = 2000
+"""Queries of a fold that are asked, at most."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +89,10 @@ class Bench:
 
     def folds(self, count: int, only: int) -> Iterator[Split]:
         """Train queries in `count` parts: of the first `only`, examples without each part, and the part."""
-        queries, documents = self.collection.queries("train"), self.collection.documents
-        fold_Q = np.random.default_rng(0).permutation(len(queries)) % count
-        query_P, document_P = self.collection.examples.pair_P2.T
-        for fold in range(only):
-            kept, asked = np.flatnonzero(fold_Q != fold), np.flatnonzero(fold_Q == fold)[:2000]
-            own = fold_Q[query_P] != fold
-            pair_P2 = np.stack([np.searchsorted(kept, query_P[own]), document_P[own]], axis=1)
-            examples = Examples(queries.vector_QM[kept], documents.vector_NM, pair_P2)
-            ids = [queries.ids[row] for row in asked]
-            own_queries = Queries(ids, queries.vector_QM[asked], {name: queries.grades[name] for name in ids})
-            yield self._split(f"fold {fold} of {count}", examples, own_queries)
+        queries = self.collection.queries("train")
+        for fold, (examples, asked_Q) in zip(range(only), self.collection.folds(count), strict=False):
+            asked = queries.some(asked_Q & (np.cumsum(asked_Q) <= MOST_ASKED))
+            yield self._split(f"fold {fold} of {count}", examples, asked)
 
     def _split(self, name: str, examples: Examples, queries: Queries) -> Split:
         answers = examples.answers(self.collection.documents.results)
@@ -106,10 +101,7 @@ class Bench:
     def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
         path = self.results / f"{self.key(row, split, seed)}.npz"
-        if not path.is_file():
-            cache.keep(path, self._measured(row, split, seed))
-        with np.load(path) as kept:
-            return {name: kept[name] for name in MEASURES}
+        return cache.kept(path, lambda: self._measured(row, split, seed))
 
     @staticmethod
     def key(row: Row, split: Split, seed: int) -> str:

@@ -7,8 +7,9 @@ import numpy as np
 
 from benchmarks.hce.bench import Bench, Row, Split
 from benchmarks.hce.visited import Visits
+from benchmarks.statistics import paired
 from rayhier.arrays import Bools, Values
-from rayhier.evaluate.significance import bootstrap
+from rayhier.evaluate.significance import Interval
 
 Found = dict[str, Values]
 """Measure -> value of every query, the mean over seeds."""
@@ -37,11 +38,10 @@ class Comparison:
         """Mean over the queries of a group."""
         return float(self.found[row][measure][self.groups[group]].mean())
 
-    def difference(self, row: str, control: str, measure: str, group: str = "all") -> tuple[float, float, float]:
+    def difference(self, row: str, control: str, measure: str, group: str = "all") -> Interval:
         """Points by which a row is above a control, and its 95% interval, from resamples of the queries."""
-        own_Q = self.found[row][measure] - self.found[control][measure]
-        interval = bootstrap(100 * own_Q[self.groups[group], None])[0]
-        return interval.difference, interval.low, interval.high
+        own_Q = self.groups[group]
+        return paired(self.found[row][measure][own_Q], self.found[control][measure][own_Q])
 
 
 def compare(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:

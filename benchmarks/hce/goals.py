@@ -1,29 +1,21 @@
 """Goals that were set before anything was measured, and what came out."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from benchmarks.goals import Goal
 from benchmarks.hce.findings import Comparison, Findings
 from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
 from benchmarks.hce.visited import PAIRS, SHARES
-from benchmarks.tables import UNKNOWN, table
 
-Goal = tuple[str, float, float]
-"""What is asked, what came out, and the least that was asked."""
 NDCG, RECALL = "nDCG@10", "R@100"
 PART_OF_GAIN = 80.0
 """Percent of its gain over the untouched encoder that a training should keep where answers are new to it."""
 
 
-def lines(found: Mapping[str, Findings]) -> list[str]:
-    """A table of the goals of the collections that were measured."""
-    goals = [goal for name, own in GOALS.items() if name in found for goal in own(found[name])]
-    rows = [(title, f"{value:.3f}", f"{least:g}", verdict(value, least)) for title, value, least in goals]
-    return table(["", "value", "at least", ""], rows) if rows else [UNKNOWN]
-
-
-def verdict(value: float, least: float) -> str:
-    """Whether a goal is met."""
-    return "met" if value >= least else "MISSED"
+def goals_of(found: Findings) -> Iterator[Goal]:
+    """Goals of one collection; none where none was set."""
+    if found.name in GOALS:
+        yield from GOALS[found.name](found)
 
 
 def scifact(found: Findings) -> Iterator[Goal]:
@@ -32,15 +24,16 @@ def scifact(found: Findings) -> Iterator[Goal]:
     assert found.alone is not None
     told = found.judged
     plain, hce, joint = (row.name for row in (PLAIN, S, J))
-    yield "SciFact: contrast, nDCG@10", told.mean(plain, NDCG), 0.795
-    yield "SciFact: contrast, R@100", told.mean(plain, RECALL), 0.945
-    yield "SciFact: S, nDCG@10", told.mean(hce, NDCG), 0.80
-    value, low, _ = told.difference(hce, plain, NDCG)
-    yield "SciFact: S over contrast, nDCG@10, lower bound, points", low, -1.0
-    yield "SciFact: S over contrast, nDCG@10, points (the stretch)", value, 0.5
-    yield "SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG)[0], -0.5
+    yield Goal("SciFact: contrast, nDCG@10", told.mean(plain, NDCG), 0.795)
+    yield Goal("SciFact: contrast, R@100", told.mean(plain, RECALL), 0.945)
+    yield Goal("SciFact: S, nDCG@10", told.mean(hce, NDCG), 0.80)
+    over = told.difference(hce, plain, NDCG)
+    yield Goal("SciFact: S over contrast, nDCG@10, lower bound, points", over.low, -1.0)
+    yield Goal("SciFact: S over contrast, nDCG@10, points (the stretch)", over.difference, 0.5)
+    yield Goal("SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG).difference, -0.5)
     for measure, least in ((NDCG, -1.0), (RECALL, -1.5)):
-        yield f"SciFact: U over untouched, {measure}, lower bound", _low(found.alone, U.name, measure), least
+        low = found.alone.difference(U.name, UNTOUCHED.name, measure).low
+        yield Goal(f"SciFact: U over untouched, {measure}, lower bound", low, least)
     for row in (PLAIN, S, J):
         yield from new_answers(told, row.name)
 
@@ -49,20 +42,20 @@ def new_answers(told: Comparison, row: str) -> Iterator[Goal]:
     """What a training does to queries whose answers it has not seen, and to all."""
     name = row.partition(",")[0]
     for measure in (NDCG, RECALL):
-        value = told.difference(row, UNTOUCHED.name, measure, "new answers")[0]
-        yield f"SciFact, new answers: {name} over untouched, {measure}, points", value, -0.5
-    best = max(told.difference(one.name, UNTOUCHED.name, NDCG)[0] for one in (PLAIN, S, J))
-    gain = told.difference(row, UNTOUCHED.name, NDCG)[0]
-    yield f"SciFact: {name}, gain in nDCG@10 on all, % of the greatest", 100 * gain / best, PART_OF_GAIN
+        value = told.difference(row, UNTOUCHED.name, measure, "new answers").difference
+        yield Goal(f"SciFact, new answers: {name} over untouched, {measure}, points", value, -0.5)
+    best = max(told.difference(one.name, UNTOUCHED.name, NDCG).difference for one in (PLAIN, S, J))
+    gain = told.difference(row, UNTOUCHED.name, NDCG).difference
+    yield Goal(f"SciFact: {name}, gain in nDCG@10 on all, % of the greatest", 100 * gain / best, PART_OF_GAIN)
 
 
 def cranfield(found: Findings) -> Iterator[Goal]:
     """U with the settings of SciFact."""
     assert found.alone is not None
     for measure, stretch in ((NDCG, 1.5), (RECALL, 2.0)):
-        value = found.alone.difference(U.name, UNTOUCHED.name, measure)[0]
-        yield f"Cranfield: U over untouched, {measure}, points", value, 1.0
-        yield f"Cranfield: U over untouched, {measure}, points (the stretch)", value, stretch
+        value = found.alone.difference(U.name, UNTOUCHED.name, measure).difference
+        yield Goal(f"Cranfield: U over untouched, {measure}, points", value, 1.0)
+        yield Goal(f"Cranfield: U over untouched, {measure}, points (the stretch)", value, stretch)
 
 
 def oewn_examples(found: Findings) -> Iterator[Goal]:
@@ -70,18 +63,16 @@ def oewn_examples(found: Findings) -> Iterator[Goal]:
     assert found.judged is not None
     assert found.visits is not None
     for measure in (NDCG, "R@1"):
-        value = found.judged.difference(S.name, PLAIN.name, measure)[0]
-        yield f"oewn_examples: S over contrast, {measure}, points", value, -0.3
+        value = found.judged.difference(S.name, PLAIN.name, measure).difference
+        yield Goal(f"oewn_examples: S over contrast, {measure}, points", value, -0.3)
     for system, control in PAIRS:
         for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
-            yield f"oewn_examples: {system} over {control}, R@100 at {share:.0%} visited, points", own.value, -0.5
+            yield Goal(f"oewn_examples: {system} over {control}, R@100 at {share:.0%} visited, points", own.value, -0.5)
     system, control = PAIRS[1]
     for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
-        yield f"oewn_examples: {system} over {control}, R@100 at {share:.0%}, points (the stretch)", own.value, 0.5
-
-
-def _low(told: Comparison, row: str, measure: str) -> float:
-    return told.difference(row, UNTOUCHED.name, measure)[1]
+        yield Goal(
+            f"oewn_examples: {system} over {control}, R@100 at {share:.0%}, points (the stretch)", own.value, 0.5
+        )
 
 
 GOALS = {"scifact": scifact, "cranfield": cranfield, "oewn_examples": oewn_examples}

@@ -3,70 +3,44 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.hce import goals, plots, visited
+from benchmarks import goals, pages
+from benchmarks.hce import plots, visited
 from benchmarks.hce.bench import Row
 from benchmarks.hce.findings import Comparison, Findings
+from benchmarks.hce.goals import goals_of
 from benchmarks.hce.rows import PLAIN, UNTOUCHED
-from benchmarks.tables import table
+from benchmarks.tables import between, table
 
 USUAL = ("nDCG@10", "R@100")
 MEASURES = {"acl_title2abs": ("R@1", "R@100"), "oewn_examples": ("nDCG@10", "R@1", "R@100")}
 FIGURE_4 = ("R@1", "R@5", "R@10", "R@100")
 
-INTRODUCTION = """# HCE, measured
-
-`train: {type: hce}` teaches the encoder by a tree over the documents ("Hierarchical Corpus Encoder: Fusing
-Generative Retrieval and Dense Indices"): spherical k-means puts N documents below N/8 nodes, these below N/64,
-up to one root. A query learns to tell the nodes above its answer from their siblings, by trained centroids, and
-the answer from documents beside it. **S** learns from judged queries, **U** from titles and spans of the
-documents alone, **J** from both. *As printed* is the paper's loss (`form: paper`) and optimizer; *as shipped*
-differs by one contrast with two mined negatives a query, a hierarchy that weighs .1, an anchor that keeps
-documents where the base encoder has them, and for U and J a head that starts whitened: directions in which
-titles and spans differ from their documents count less.
-
-`make bench-hce`: a head on all-MiniLM-L6-v2's vectors, exact search. Means over seeds ± half their range;
-points above the control with 95% intervals from paired resamples of the queries. *New answers* are queries none
-of whose answers is judged for a train query. Settings were chosen on folds of SciFact's and oewn_examples'
-train queries ([LOG.md](LOG.md)); Cranfield's are SciFact's; dev picked the epochs; the test queries were read
-once a row, but for the rows as printed, whose learning rate was too low at first, and for nodes as leaves, which
-were mended on dev after a first reading.
-
-**What the tables say.** Most of the gain is contrast's, once it has steps enough, two mined negatives a query and
-an anchor. The tree adds little that as many negatives do not: S is a point of nDCG@10 above contrast on SciFact
-and level with it on the two larger collections, and without its hierarchy or its siblings it is as good. Titles
-and spans beside judged queries (J) add one to two points on SciFact and acl_title2abs, with a tree or without.
-Documents alone (U) bring Cranfield a point and a half, SciFact half a point. Queries with new answers keep their
-nDCG@10; on SciFact they lose one or two of 108 answers among the first hundred, on oewn_examples they gain as much
-as all queries. The last layer, an hour of training, gives U what a head gives in seconds, and S less. Nodes are
-good leaves once rounds of k-means have moved them to their documents, and no better than the lists of k-means.
-""".splitlines()
-
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
     """Write hce.md and its plots into a folder; returns the page."""
-    page = [*INTRODUCTION, "", "## Goals", "", *goals.lines({one.name: one for one in found})]
-    for one in found:
-        page += ["", f"## {one.name}", "", one.about, "", *sections(one, docs / "images")]
-    text = "\n".join(page) + "\n"
-    (docs / "hce.md").write_text(text)
-    return text
+    met = goals.lines([goal for own in found for goal in goals_of(own)])
+    page = [*pages.prose("hce/preface.md"), "", "## Goals", "", *met]
+    for own in found:
+        page += ["", f"## {own.name}", "", own.about, *sections(own, docs / "images")]
+    return pages.write(docs, "hce.md", page)
 
 
 def sections(found: Findings, images: Path) -> list[str]:
     """Tables and plots of one collection."""
-    page: list[str] = []
+    titled: list[tuple[str, list[str]]] = []
     if found.judged is not None:
-        page += ["### Trained by judged pairs", "", *tables(found.judged, PLAIN, MEASURES.get(found.name, USUAL)), ""]
+        titled.append(("Trained by judged pairs", tables(found.judged, PLAIN, MEASURES.get(found.name, USUAL))))
     if found.alone is not None:
-        page += ["### Trained by documents alone", "", *tables(found.alone, UNTOUCHED), ""]
+        titled.append(("Trained by documents alone", tables(found.alone, UNTOUCHED)))
     if found.layered is not None:
-        page += ["### The last layer trained", "", *tables(found.layered, UNTOUCHED), ""]
+        titled.append(("The last layer trained", tables(found.layered, UNTOUCHED)))
     if found.branchings is not None:
-        page += ["### Branching", "", *lines(found.branchings, PLAIN, FIGURE_4), ""]
-        page += [plots.branchings(found.branchings, images), ""]
+        drawn = plots.branchings(found.branchings, images / "hce_branching.png")
+        titled.append(("Branching", [*lines(found.branchings, PLAIN, FIGURE_4), "", drawn]))
     if found.visits is not None:
-        page += ["### Documents visited", "", *visited.lines(found.visits), "", plots.visits(found.visits, images), ""]
-    return page[:-1]
+        drawn = plots.visits(found.visits, images / "hce_visited.png")
+        titled.append(("Documents visited", [*visited.lines(found.visits), "", drawn]))
+    return pages.sections(titled, 3)
 
 
 def tables(told: Comparison, control: Row, measures: Sequence[str] = USUAL) -> list[str]:
@@ -91,9 +65,6 @@ def _cells(told: Comparison, row: Row, control: Row, measures: Sequence[str], gr
         several = row.train and group == "all" and told.seeds > 1
         spread = f" ± {told.spread[row.name][measure]:.3f}" if several else ""
         cells.append(f"{told.mean(row.name, measure, group):.3f}{spread}")
-        if row.name == control.name:
-            cells.append("")
-        else:
-            value, low, high = told.difference(row.name, control.name, measure, group)
-            cells.append(f"{value:+.1f} [{low:+.1f}, {high:+.1f}]")
+        over = told.difference(row.name, control.name, measure, group)
+        cells.append("" if row.name == control.name else between(over.difference, over.low, over.high))
     return cells
