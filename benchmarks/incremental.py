@@ -8,7 +8,6 @@ the same encoder, and at the end that index with its leaves and router made anew
 
 import copy
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -216,7 +215,7 @@ def draw(grown: Mapping[str, Sequence[Row]], path: Path) -> None:
         panels[-1].legend(title="stars: leaves and router made anew", loc="lower right")
 
 
-def main() -> int:
+def main() -> None:
     """Measure every seed; the table shows means."""
     parser = Options("Documents that come after training.", "incremental")
     parser.add_argument("--collection", default=NAME)
@@ -235,7 +234,6 @@ def main() -> int:
         print(f"{given.collection}, encoder {encoder}, {given.seeds} seeds, {VISITED:.0%} visited at first\n")
         print(table(grown[encoder]), "\n", flush=True)
     draw(grown, given.figure)
-    return 0
 
 
 def over_seeds(rows: Sequence[Row]) -> Row:
@@ -246,4 +244,4 @@ def over_seeds(rows: Sequence[Row]) -> Row:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

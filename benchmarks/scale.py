@@ -12,7 +12,6 @@ one, the largest and their sum, watched twice a second.
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -265,7 +264,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         work_axes.figure.suptitle(f"A query for {RECALL:.0%} of its exact {K} nearest (synthetic vectors)")
 
 
-def main() -> int:
+def main() -> None:
     """Measure the given sizes one after the other."""
     parser = Options("A leaf map of very many synthetic vectors.", "scale")
     parser.add_argument("--documents", type=count, nargs="+", default=[100_000, 1_000_000])
@@ -281,8 +280,7 @@ def main() -> int:
         print(table(rows), flush=True)
         if len(rows) > 1:
             draw(rows, given.figure)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,7 +5,6 @@ published (`train` and `router` of type ehi), 40 leaves against 40 lists and aga
 cold start. Every number printed is read from a report.json that the run wrote.
 """
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ SEEDS = (0, 1, 2)
 VISITED = (0.05, 0.1, 0.2)
 
 
-def main() -> int:
+def main() -> None:
     """Run, print the tables and how each goal came out."""
     given = Options("SciFact beside its controls.", "bench-scifact").parse_args()
     seconds = timed(lambda: report(given.workdir, [], "--fresh"))
@@ -35,7 +34,6 @@ def main() -> int:
     print_exact(equal, cold)
     print_balance(equal, cold)
     print_goals(equal, seconds)
-    return 0
 
 
 def joint(more: str = "") -> list[str]:
@@ -119,4 +117,4 @@ def worst(one: Report, balance: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

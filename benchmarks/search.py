@@ -6,7 +6,6 @@ base encoder; routers know their documents and no query, since this measures the
 """
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -142,7 +141,7 @@ def systems(vector_NM: Floats, leaves: int, folder: Path, ours: Ours, only: str)
     return (system for name, build in families.items() if only in name for system in build())
 
 
-def main() -> int:
+def main() -> None:
     """Print both tables."""
     parser = Options("Searching the same vectors.")
     parser.add_argument("--collection", default="oewn_examples")
@@ -167,8 +166,7 @@ def main() -> int:
         print("\n".join(heading(head)))
         for system in systems(vector_NM, leaves, folder, ours, given.only):
             print(at_recall(system, questions), flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

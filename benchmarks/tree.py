@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -99,7 +98,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(tables.table(head, map(line, rows)))
 
 
-def main() -> int:
+def main() -> None:
     """Grow trees of each branching in both ways, one after the other."""
     parser = Options("Document trees of very many synthetic vectors.", "tree")
     parser.add_argument("--documents", type=count, default=1_000_000)
@@ -113,13 +112,12 @@ def main() -> int:
     if given.one:
         set_threads(given.threads)
         print(json.dumps((in_memory if given.one == WAYS[0] else streamed)(given, given.branching[0])))
-        return 0
+        return
     rows = [grown(given, way, branching) for branching in given.branching for way in WAYS]
     given.workdir.mkdir(parents=True, exist_ok=True)
     (given.workdir / "tree.json").write_text(json.dumps(rows, indent=1))
     print(table(rows))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

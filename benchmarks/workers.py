@@ -43,7 +43,7 @@ DOCUMENTS = 2_000
 MAX_LENGTH = 64
 
 
-def main() -> int:
+def main() -> None:
     """Interleave rounds of one worker and of two, and print medians."""
     parser = Options("Training steps a second, one worker and two.")
     parser.add_argument("--worker", nargs=4, metavar=("RANK", "SIZE", "FOLDER", "CASE"), help=argparse.SUPPRESS)
@@ -51,7 +51,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.worker:
         work(int(given.worker[0]), int(given.worker[1]), Path(given.worker[2]), given.worker[3])
-        return 0
+        return
     print(f"{given.rounds} interleaved rounds, medians; one thread a worker; gradients: largest difference\n")
     head = ["what trains", "1 worker, steps/s", "2 workers, steps/s", "ratio (range)", "gradients apart"]
     print("\n".join(heading(head)))
@@ -62,7 +62,6 @@ def main() -> int:
         apart = max(float(np.abs(pair[0]["gradient"] - pair[1]["gradient"]).max()) for pair in found)
         one, two = np.median(rates, axis=0)
         print(line([case, f"{one:.2f}", f"{two:.2f}", quotient(ratios), f"{apart:.1e}"]), flush=True)
-    return 0
 
 
 def run(case: str, size: int) -> dict[str, Any]:
@@ -158,4 +157,4 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,7 +7,6 @@ queries alone.
 """
 
 import json
-import sys
 
 from benchmarks.axn import findings, leaves
 from benchmarks.axn.page import write_page
@@ -17,7 +16,7 @@ from benchmarks.machine import set_threads
 from rayhier.scores.settings import Settings
 
 
-def main() -> int:
+def main() -> None:
     """Measure, write the page and print it."""
     parser = Options("Budgeted search beside its controls.", "axn")
     parser.docs()
@@ -32,28 +31,22 @@ def main() -> int:
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
     report("the truth is there")
     weight = Settings.read(world.cross_encoder).beside
-    gate = findings.gate(world, weight)
-    report("gate")
     alone, beside = findings.tables(world, weight, report)
-    found = findings.Findings(alone, beside, weight, len(world.texts), gate)
-    found.factors.update(findings.chosen_factors(world))
-    report("factors")
-    found.curves.update(findings.curves(world))
-    report("curves")
-    found.leaves.update(leaves.beside_all(world))
-    report("leaves")
-    found.black_box.update(findings.black_box(world))
     timing = findings.timing(world)
-    found.rounds.append(timing)
-    found.seconds.update(
-        {
-            "a query, 100 calls in 5 rounds, less reading": timing.rounds,
-            "a query, 100 calls at once, less reading": timing.once,
-            "reading 5 times 20 pairs": timing.read_rounds,
-            "reading 100 pairs": timing.read_once,
-            **findings.steps(world, timing.read_once / 100),
-        }
+    found = findings.Findings(
+        alone,
+        beside,
+        weight,
+        len(world.texts),
+        gate=findings.gate(world, weight),
+        curves=findings.curves(world),
+        factors=findings.chosen_factors(world),
+        leaves=leaves.beside_all(world),
+        black_box=findings.black_box(world),
+        timing=timing,
+        steps=findings.steps(world, timing.read_once / 100),
     )
+    report("gate, curves, factors, leaves, seconds")
     kept = given.workdir / "acl" / f"leaves-{world.cross_encoder.folder.name}.json"
     if given.large and not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -62,8 +55,7 @@ def main() -> int:
     if kept.is_file():
         found.leaves["acl_title2abs"] = json.loads(kept.read_text())
     print(write_page(found, given.docs))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """All that the page tells of SciFact: rows alone and beside the base, curves, seconds, visited leaves, the gate."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -114,15 +114,15 @@ class Findings:
     """Weight of the base score beside the cross-encoder's."""
     documents: int
     gate: Gate
-    curves: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
+    curves: dict[str, dict[str, list[tuple[float, float]]]]
     """Plot -> row -> points."""
-    factors: dict[tuple[str, str], str] = field(default_factory=dict)
+    factors: dict[tuple[str, str], str]
     """First round and measure -> the row of cheap factors that was chosen on held-out queries."""
-    rounds: list[Timing] = field(default_factory=list)
-    """What rounds cost; one timing."""
-    leaves: dict[str, dict[str, float]] = field(default_factory=dict)
-    black_box: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    leaves: dict[str, dict[str, float]]
+    black_box: dict[str, float]
+    timing: Timing
+    steps: dict[str, float]
+    """Step made ahead -> its seconds."""
 
 
 def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[list[Found], list[Found]]:

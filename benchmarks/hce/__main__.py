@@ -5,11 +5,10 @@ query found, and paired 95% intervals from resamples of the queries. Settings we
 (`--folds`), the test split is read once a row. What is measured is kept, so that the benchmark goes on.
 """
 
-import sys
 from collections.abc import Sequence
 
-from benchmarks.commands import Options, clock
-from benchmarks.hce.bench import Bench, Row, Split
+from benchmarks.commands import Options
+from benchmarks.hce.bench import Bench, Row
 from benchmarks.hce.findings import Comparison, Findings, compare
 from benchmarks.hce.page import tables, write_page
 from benchmarks.hce.rows import ALONE, BRANCHINGS, LAYERED, PLAIN, ROWS, UNTOUCHED, J, S
@@ -20,7 +19,7 @@ COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 FOLDS = 5
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print; without --folds write the page too."""
     parser = Options("HCE beside contrast.", "hce")
     parser.collections(COLLECTIONS)
@@ -38,7 +37,6 @@ def main() -> int:
             print("\n".join(folds(bench, given.folds, seeds)), flush=True)
     else:
         print(write_page([measure(bench, seeds) for bench in benches], given.docs))
-    return 0
 
 
 def measure(bench: Bench, seeds: Sequence[int]) -> Findings:
@@ -46,7 +44,7 @@ def measure(bench: Bench, seeds: Sequence[int]) -> Findings:
     test = bench.test
 
     def timed(rows: Sequence[Row], own: Sequence[int] = seeds) -> Comparison:
-        return measured(bench, test, rows, own)
+        return compare(bench, test, rows, own)
 
     judged = timed([UNTOUCHED, *ROWS[bench.name]]) if bench.name in ROWS else None
     return Findings(
@@ -64,19 +62,10 @@ def folds(bench: Bench, count: int, seeds: Sequence[int]) -> list[str]:
     """Tables of folds of the train queries, one after the other."""
     page = []
     for split in bench.folds(FOLDS, count):
-        told = measured(bench, split, [UNTOUCHED, PLAIN, S, *([J] if bench.spans else [])], seeds)
+        told = compare(bench, split, [UNTOUCHED, PLAIN, S, *([J] if bench.spans else [])], seeds)
         page += [f"### {bench.name}, {split.name}", "", *tables(told, PLAIN), ""]
     return page
 
 
-def measured(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:
-    """Measure rows one by one and say when."""
-    report = clock()
-    for row in rows:
-        compare(bench, split, [row], seeds)
-        report(f"{bench.name}, {split.name}: {row.name}")
-    return compare(bench, split, rows, seeds)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,14 @@ from benchmarks import cache
 from benchmarks.collection import Collection
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Values
-from rayhier.dataset.documents import load_titled
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
 from rayhier.dataset.spans import Spans, load_spans, span_queries
 from rayhier.search.exact import exact
 from rayhier.spec.encoder import LearningPart
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.train.contrast.contrast import Contrast
-from rayhier.train.dev import ExactMeasure
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.tower import TextTower
 
 MEASURES = ("nDCG@10", "R@1", "R@5", "R@10", "R@100")
@@ -134,19 +128,11 @@ class Bench:
         """The training of a configuration."""
         data, examples, spec = self.collection, split.examples, validated(row.train or {})
         if isinstance(spec, ContrastTraining):
-            measure = ExactMeasure(data.dev, data.documents, examples.answers(data.documents.results))
-            return Contrast(data.tower(examples), examples, spec, seed, measure)
+            return data.encoder(examples, spec, seed)
         alone = spec.objective == "documents"
         dev, spans = self.held if alone else (data.dev, self.spans)
-        if alone:
-            none_P2 = np.empty((0, 2), dtype=np.int64)
-            examples = Examples(examples.document_NM, examples.document_NM, none_P2, same=True)
-        drawn = None if spec.objective == "supervised" else spans
-        tower = data.tower(examples, row.part, dev, drawn)
-        pseudo = pseudo_pairs(spec.pseudo_queries, tower, drawn, partial(load_titled, data.corpus, data.documents.ids))
-        measure = ExactMeasure(dev, data.documents, examples.answers(data.documents.results))
-        start_whitened(tower, spec, drawn, measure)
-        return Hce(tower, examples, pseudo, spec, seed, measure)
+        examples = self.train.examples if alone else examples
+        return data.encoder(examples, spec, seed, row.part, dev, None if spec.objective == "supervised" else spans)
 
 
 def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:

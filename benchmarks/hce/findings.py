@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.commands import clock
 from benchmarks.hce.bench import Bench, Row, Split
 from benchmarks.hce.visited import Visits
 from benchmarks.statistics import paired
@@ -45,13 +46,14 @@ class Comparison:
 
 
 def compare(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:
-    """Measure rows on a split, each with every seed."""
-    found, spread = {}, {}
+    """Measure rows on a split, each with every seed, and say when each is done."""
+    found, spread, report = {}, {}, clock()
     for row in rows:
         own = [bench.values(row, split, seed) for seed in (seeds if row.train else seeds[:1])]
         found[row.name] = {measure: np.mean([one[measure] for one in own], axis=0) for measure in own[0]}
         means = {measure: [float(one[measure].mean()) for one in own] for measure in own[0]}
         spread[row.name] = {measure: (max(values) - min(values)) / 2 for measure, values in means.items()}
+        report(f"{bench.name}, {split.name}: {row.name}")
     return Comparison(split, rows, len(seeds), found, spread)
 
 

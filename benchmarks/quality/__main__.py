@@ -6,8 +6,6 @@ every beam, so a run that was interrupted goes on, and one that is complete only
 of the code and other defaults have caches of their own.
 """
 
-import sys
-
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
@@ -15,7 +13,7 @@ from benchmarks.quality.bench import COLLECTIONS, Bench, complete_bench
 from benchmarks.quality.page import write_page
 
 
-def main() -> int:
+def main() -> None:
     """Measure the given collections, then write the page of all that are complete."""
     parser = Options(__doc__.partition("\n")[0], "quality")
     parser.collections(COLLECTIONS)
@@ -29,8 +27,7 @@ def main() -> int:
     complete = [complete_bench(name, given.workdir, given.seeds, given.split) for name in COLLECTIONS]
     folder = ROOT / "docs" if given.split == "test" else given.workdir
     print(write_page([bench.results() for bench in complete if bench is not None], folder))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

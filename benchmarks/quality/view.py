@@ -18,14 +18,11 @@ from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, LearnedIvfRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
-from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
-from rayhier.train.dev import ExactMeasure
 from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
 from rayhier.train.learned_ivf.kmeans_start import empty_router, make_router, settle
 from rayhier.train.learned_ivf.router_phase import RouterPhase
 from rayhier.train.learned_ivf.targets import Targets
@@ -54,15 +51,9 @@ class View:
     @cached_property
     def encoder(self) -> EncoderPhase:
         """Encoder: trained as the collection's spec has it, by contrast or by HCE with judged pairs; or untrained."""
-        data, training = self.collection, self.collection.spec.train
-        measure = ExactMeasure(data.dev, data.documents, self.examples.answers(data.documents.results))
-        tower = data.tower(self.examples)
-        phase: EncoderPhase
-        if isinstance(training, HceTraining):
-            phase = Hce(tower, self.examples, None, training, self.seed, measure)
-        else:
-            assert isinstance(training, ContrastTraining)
-            phase = Contrast(tower, self.examples, training, self.seed, measure)
+        training = self.collection.spec.train
+        assert isinstance(training, ContrastTraining | HceTraining)
+        phase = self.collection.encoder(self.examples, training, self.seed)
         if self.trains:
             train(phase, self.folder / "encoder.safetensors")
         return phase

@@ -5,7 +5,6 @@ trains it; settings were chosen on dev, the test queries are read once a row. Wh
 benchmark goes on where it was stopped.
 """
 
-import sys
 from collections.abc import Callable
 
 from benchmarks.commands import Options, clock
@@ -36,7 +35,7 @@ LARGE = "oewn_examples"
 """The collection on which shortlists, speed and attention are measured."""
 
 
-def main() -> int:
+def main() -> None:
     """Measure, write the page and print it; with --split dev only print what rows find."""
     parser = Options("ReTreever beside its controls.", "retreever")
     parser.collections(COLLECTIONS)
@@ -56,9 +55,8 @@ def main() -> int:
             for row, _ in rows:
                 values = {size: round(told.mean(row.name, size, "R@10"), 3) for size in told.sizes(row.name)}
                 print(f"{bench.name}: {row.name}: R@10 by size {values}", flush=True)
-        return 0
+        return
     print(write_page([measured(bench, given.seeds, report) for bench in benches], given.docs))
-    return 0
 
 
 def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Findings:
@@ -96,4 +94,4 @@ def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Finding
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
