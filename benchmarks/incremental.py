@@ -38,7 +38,6 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.segment import read_segment
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.train.examples import Examples
 
@@ -113,7 +112,7 @@ class Growth:
     def documents(self, rows: Ints) -> pa.Table:
         """Some documents as they are added."""
         ids = [self.collection.documents.ids[row] for row in rows]
-        return pa.table([ids, [""] * len(ids), ids], schema=schemas.DOCUMENTS)
+        return leaf_maps.texts(ids, ids)
 
     def build(self, index: Index, rows: Ints) -> LeafMap:
         """A leaf map of some documents, written anew."""

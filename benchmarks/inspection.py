@@ -67,7 +67,7 @@ def prepare(root: Path, documents: int) -> dict[str, float]:
     router = LearnedIvfRouter(DIMENSION, leaves, 1, 0, 0)
     router.begin(torch.from_numpy(vector_NM[rng.permutation(documents)[:leaves]]))
     ids = [f"d{number}" for number in range(documents)]
-    table = pa.table([ids, [""] * documents, texts(subject_N, rng)], schema=schemas.DOCUMENTS)
+    table = leaf_maps.texts(ids, texts(subject_N, rng))
     overrides = ["index.leaves_per_document=1", "name=synthetic", f"workdir={root}"]
     spec = load(SPEC, overrides)
     asked_Q = rng.integers(0, SUBJECTS, QUERIES)

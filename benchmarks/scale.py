@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks import tables
+from benchmarks import leaf_maps, tables
 from benchmarks.collection import ROOT
 from benchmarks.commands import Options, count
 from benchmarks.machine import THREADS, set_threads, timed
@@ -42,31 +42,15 @@ from rayhier.ray import join
 from rayhier.search.answer import Answer, answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 SAMPLE = 1_000_000
 BATCH = 64
 RECALL, GROWTH = 0.95, 0.6
 BILLION = 1_000_000_000
-
-
-def job(folder: Path) -> JobSpec:
-    """The shipped defaults over an encoder that changes nothing."""
-    return JobSpec.model_validate(
-        {
-            "name": "scale",
-            "workdir": str(folder),
-            "corpus": {"type": "jsonl", "documents": "synthetic"},
-            "encoder": {"model": "package:none", "train": "head"},
-            "router": {"type": "learned_ivf", "rank": 0},
-            "cluster": {"address": "local", "index": {"workers": 2, "cpus": 1}},
-        }
-    )
 
 
 def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
@@ -79,11 +63,7 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         begins = np.cumsum([0, *kept])
         for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
             sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
-        own = spec.router.over(documents)
-        assert isinstance(own, LearnedIvfRouting)
-        sampled = len(sample_NM) < documents
-        router = make_router(own, sample_NM, 0, sampled=sampled)
-        settle(router, sample_NM, spec, 0, sampled=sampled)
+        router = leaf_maps.settled(spec, sample_NM, documents)
         with files.filling(attempt.root / "router") as own_folder:
             save_router(router, own_folder)
         with files.filling(attempt.root / "encoder") as own_folder:
@@ -152,7 +132,7 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     """Carry out all stages at one size, then measure what a query costs."""
     say(f"{documents:,} synthetic vectors")
     folder = workdir / str(documents)
-    stages, spec = Stages(folder), job(folder)
+    stages, spec = Stages(folder), leaf_maps.job("scale", folder)
     with stages.of("synthesise", "corpus", "vectors"):
         corpus, vectors = synthetic(folder, documents)
     with stages.of("leaves", "model"):

@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.collection import Collection
 from benchmarks.commands import Options, count
+from benchmarks.leaf_maps import rows
 from benchmarks.machine import interleaved, set_threads, timed
 from benchmarks.search_ours import Ours
 from benchmarks.search_peers import K, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
@@ -78,23 +79,21 @@ def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
 
     Faiss has them as float32, and in the leaf map's codec, where nothing is scored again.
     """
-    shards = ours.there.manifest.shards
-    segment, _ = read_segment(ours.there, shards)
-    leaf_N = np.concatenate([ours.there.read(shard, ["leaf"])["leaf"].to_numpy() for shard in shards]).astype(np.int64)
+    segment, leaf_N = read_segment(ours.there, ours.there.manifest.shards)[0], rows(ours.there)[1]
     beam = max(1, round(PROBED * ours.router.n_leaves))
     leaves_QB = ours.route(query_QM, beam)
     heads = [
         f"{threads}, faiss' {lists}" for lists in ("float32", "same codec") for threads in ("1 thread", "2 threads")
     ]
-    rows = []
+    lines = []
     for codec in codecs.AGAIN:
         mine = partial(scan_map, ours.open(codec)[0], query_QM, leaves_QB)
         cells = []
         for index in (segment.lists.index, codecs.fill(codec, segment.vector_NM, leaf_N, ours.router.n_leaves)):
             theirs = partial(scan_lists, index, query_QM, leaves_QB)
             cells += [ratios(mine, theirs, threads) for threads in (1, 2)]
-        rows.append([codec, *cells])
-    return table([f"the same {beam} of {ours.router.n_leaves:,} lists", *heads], rows)
+        lines.append([codec, *cells])
+    return table([f"the same {beam} of {ours.router.n_leaves:,} lists", *heads], lines)
 
 
 def scan_map(leaves: LeafScan, query_QM: Floats, leaves_QB: Ints) -> None:
@@ -121,7 +120,7 @@ def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
     """Name of the searched collection, its vectors, and the queries."""
     if given.synthetic:
         centre_CM = centres()
-        found = np.concatenate([part(number, rows, centre_CM) for number, rows in parts(given.synthetic)])
+        found = np.concatenate([part(number, count, centre_CM) for number, count in parts(given.synthetic)])
         return f"{given.synthetic:,} synthetic vectors", found, queries(given.synthetic)[0]
     data = Collection(given.collection, given.quality / given.collection)
     query_QM = np.concatenate([data.dev.vector_QM, data.queries("test").vector_QM])[:QUERIES]

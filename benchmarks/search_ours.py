@@ -3,11 +3,9 @@
 import os
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from benchmarks import leaf_maps
 from benchmarks.machine import set_threads
@@ -16,11 +14,7 @@ from rayhier.arrays import Floats, Ints
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.scan import LeafScan, RankedRows
-from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvfRouting
 from rayhier.spec.search import Codec
-from rayhier.storage import schemas
-from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 SHARDS = 4
 
@@ -30,21 +24,9 @@ class Ours:
 
     def __init__(self, vector_NM: Floats, leaves: int, folder: Path) -> None:
         began = time.monotonic()
-        spec = JobSpec.model_validate(
-            {
-                "name": "search",
-                "workdir": str(folder),
-                "corpus": {"type": "jsonl", "documents": "none"},
-                "encoder": {"model": "package:none", "train": "head"},
-                "router": {"type": "learned_ivf", "branching": leaves, "rank": 0},
-            }
-        )
-        own = spec.router.over(len(vector_NM))
-        assert isinstance(own, LearnedIvfRouting)
-        self.router = make_router(own, vector_NM, 0)
-        settle(self.router, vector_NM, spec, 0)
-        names = [f"{row:09d}" for row in range(len(vector_NM))]
-        texts = pa.table([names, [""] * len(names), [""] * len(names)], schema=schemas.DOCUMENTS)
+        spec = leaf_maps.job("search", folder, branching=leaves)
+        self.router = leaf_maps.settled(spec, vector_NM, len(vector_NM))
+        texts = leaf_maps.texts([f"{row:09d}" for row in range(len(vector_NM))])
         self.there = leaf_maps.write(folder / "map", self.router, spec, texts, vector_NM, shards=SHARDS)
         self.cache = folder / "cache"
         os.environ["RAYHIER_CACHE"] = str(self.cache)
@@ -66,11 +48,12 @@ class Ours:
     def system(self, codec: Codec) -> System:
         """Route, scan, count and score again: all that a server does but for reading what it shows of a document."""
         leaves, seconds, size = self.open(codec)
-        number = [names.astype(np.int64) for names in leaf_maps.names(self.there)]
+        begin_S = np.cumsum([0, *(shard.rows for shard in self.there.manifest.shards)])
+        number_A = np.array(leaf_maps.rows(self.there)[0]).astype(np.int64)
 
         def search(query_QM: Floats, beam: int, threads: int) -> Ints:
             set_threads(threads)
-            return numbered(leaves.candidates(query_QM, self.route(query_QM, beam), K).rows, number)
+            return numbered(leaves.candidates(query_QM, self.route(query_QM, beam), K).rows, begin_S, number_A)
 
         def visited(query_QM: Floats, beam: int) -> float:
             return float(leaves.candidates(query_QM, self.route(query_QM, beam), K).visited_Q.mean())
@@ -79,10 +62,10 @@ class Ours:
         return System(f"rayhier, {codec}", self.seconds + seconds, size, efforts, search, visited)
 
 
-def numbered(rows: RankedRows, number: Sequence[Ints]) -> Ints:
+def numbered(rows: RankedRows, begin_S: Ints, number_A: Ints) -> Ints:
     """Numbers [q, 10] of the best documents: one in two shards comes once."""
     found = np.full((len(rows.row_QT), K), -1)
-    for query, (shards, own) in enumerate(zip(rows.segment_QT.tolist(), rows.row_QT.tolist(), strict=True)):
-        best = dict.fromkeys(int(number[shard][row]) for shard, row in zip(shards, own, strict=True) if shard >= 0)
+    for query, (shard_T, row_T) in enumerate(zip(rows.segment_QT, rows.row_QT, strict=True)):
+        best = dict.fromkeys(number_A[begin_S[shard_T] + row_T][shard_T >= 0].tolist())
         found[query, : min(K, len(best))] = list(best)[:K]
     return found

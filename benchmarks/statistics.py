@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.tables import between, mean, spread
 from rayhier.arrays import Values
 from rayhier.evaluate.significance import Interval, bootstrap
 
@@ -153,6 +154,20 @@ def paired(ours_Q: Values, theirs_Q: Values) -> Interval:
     10.0
     """
     return bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
+
+
+def compared(ours_SQ: Values, control_SQ: Values | None) -> list[str]:
+    """Cells of a table: the mean of values [s, q] ± half the range over seeds, and points above a control's.
+
+    >>> compared(np.array([[0.5, 0.5]]), np.array([[0.25, 0.25]]))
+    ['0.500', '+25.0 [+25.0, +25.0]']
+    """
+    seeds = ours_SQ.mean(axis=1).tolist()
+    shown = spread(seeds) if len(seeds) > 1 else mean(seeds)
+    if control_SQ is None:
+        return [shown, ""]
+    over = paired(ours_SQ.mean(axis=0), control_SQ.mean(axis=0))
+    return [shown, between(over.difference, over.low, over.high)]
 
 
 def estimate(value_R: Values) -> Estimate:

@@ -9,6 +9,7 @@ from benchmarks.axn.measured import measured, named, recall
 from benchmarks.axn.rows import Setting
 from benchmarks.axn.world import World
 from benchmarks.collection import made
+from benchmarks.leaf_maps import rows as rows_of
 from rayhier.arrays import Ints
 from rayhier.dataset.queries import Queries
 from rayhier.run import run
@@ -29,10 +30,8 @@ def visited(world: World, queries: Queries, least: int) -> list[Ints]:
     model, leaf_map = Model.open(trained, world.plan.spec), LeafMap.open(index.root, BUILT)
     row_of = {name: row for row, name in enumerate(world.documents.ids)}
     held: dict[int, list[int]] = {}
-    for shard in leaf_map.manifest.shards:
-        table = leaf_map.read(shard, ["doc_id", "leaf"])
-        for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
-            held.setdefault(leaf, []).append(row_of[name])
+    for name, leaf in zip(*rows_of(leaf_map), strict=True):
+        held.setdefault(int(leaf), []).append(row_of[name])
     encoded = model.encode_stored(queries.vector_QM, lambda: queries.texts)
     leaves_QB, _ = model.route(encoded, model.router.n_leaves)
     found = []

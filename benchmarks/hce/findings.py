@@ -12,9 +12,6 @@ from benchmarks.statistics import paired
 from rayhier.arrays import Bools, Values
 from rayhier.evaluate.significance import Interval
 
-Found = dict[str, Values]
-"""Measure -> value of every query, the mean over seeds."""
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -23,10 +20,8 @@ class Comparison:
     split: Split
     rows: Sequence[Row]
     seeds: int
-    found: dict[str, Found]
-    """Name of a row -> what it found."""
-    spread: dict[str, dict[str, float]]
-    """Name of a row -> measure -> half the range over seeds."""
+    found: dict[str, dict[str, Values]]
+    """Name of a row -> measure -> values [s, q] of seeds and queries."""
 
     @property
     def groups(self) -> dict[str, Bools]:
@@ -37,24 +32,22 @@ class Comparison:
 
     def mean(self, row: str, measure: str, group: str = "all") -> float:
         """Mean over the queries of a group."""
-        return float(self.found[row][measure][self.groups[group]].mean())
+        return float(self.found[row][measure][:, self.groups[group]].mean())
 
     def difference(self, row: str, control: str, measure: str, group: str = "all") -> Interval:
         """Points by which a row is above a control, and its 95% interval, from resamples of the queries."""
         own_Q = self.groups[group]
-        return paired(self.found[row][measure][own_Q], self.found[control][measure][own_Q])
+        return paired(*(self.found[name][measure].mean(axis=0)[own_Q] for name in (row, control)))
 
 
 def compare(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:
     """Measure rows on a split, each with every seed, and say when each is done."""
-    found, spread, report = {}, {}, clock()
+    found, report = {}, clock()
     for row in rows:
         own = [bench.values(row, split, seed) for seed in (seeds if row.train else seeds[:1])]
-        found[row.name] = {measure: np.mean([one[measure] for one in own], axis=0) for measure in own[0]}
-        means = {measure: [float(one[measure].mean()) for one in own] for measure in own[0]}
-        spread[row.name] = {measure: (max(values) - min(values)) / 2 for measure, values in means.items()}
+        found[row.name] = {measure: np.stack([one[measure] for one in own]) for measure in own[0]}
         report(f"{bench.name}, {split.name}: {row.name}")
-    return Comparison(split, rows, len(seeds), found, spread)
+    return Comparison(split, rows, len(seeds), found)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """docs/hce.md: goals, and tables of every collection, each row with its paired interval to a control."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from benchmarks import goals, pages
@@ -9,7 +10,8 @@ from benchmarks.hce.bench import Row
 from benchmarks.hce.findings import Comparison, Findings
 from benchmarks.hce.goals import goals_of
 from benchmarks.hce.rows import PLAIN, UNTOUCHED
-from benchmarks.tables import between, table
+from benchmarks.statistics import compared
+from benchmarks.tables import table
 
 USUAL = ("nDCG@10", "R@100")
 MEASURES = {"acl_title2abs": ("R@1", "R@100"), "oewn_examples": ("nDCG@10", "R@1", "R@100")}
@@ -56,15 +58,12 @@ def tables(told: Comparison, control: Row, measures: Sequence[str] = USUAL) -> l
 def lines(told: Comparison, control: Row, measures: Sequence[str], group: str = "all") -> list[str]:
     """A table of rows: each measure, and points above the control with their interval."""
     head = ["", *(cell for measure in measures for cell in (measure, f"over {control.name.partition(',')[0]}"))]
-    return table(head, [[row.name, *_cells(told, row, control, measures, group)] for row in told.rows])
-
-
-def _cells(told: Comparison, row: Row, control: Row, measures: Sequence[str], group: str) -> list[str]:
-    cells = []
-    for measure in measures:
-        several = row.train and group == "all" and told.seeds > 1
-        spread = f" ± {told.spread[row.name][measure]:.3f}" if several else ""
-        cells.append(f"{told.mean(row.name, measure, group):.3f}{spread}")
-        over = told.difference(row.name, control.name, measure, group)
-        cells.append("" if row.name == control.name else between(over.difference, over.low, over.high))
-    return cells
+    own_Q, rows = told.groups[group], []
+    for row in told.rows:
+        other = None if row.name == control.name else told.found[control.name]
+        cells = [
+            compared(told.found[row.name][measure][:, own_Q], None if other is None else other[measure][:, own_Q])
+            for measure in measures
+        ]
+        rows.append([row.name, *chain(*cells)])
+    return table(head, rows)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from benchmarks import pages
@@ -12,7 +13,7 @@ from benchmarks.retreever.findings import Findings, Sized
 from benchmarks.retreever.goals import goals_of
 from benchmarks.retreever.leaves import SHARES, recalls
 from benchmarks.retreever.rows import (
-    ADAPTERS,
+    LINEAR,
     MLP,
     MRL,
     NO_TREE,
@@ -22,8 +23,8 @@ from benchmarks.retreever.rows import (
     UNTOUCHED,
 )
 from benchmarks.retreever.speed import Speeds
-from benchmarks.statistics import Curve
-from benchmarks.tables import UNKNOWN, between, mean, spread, table
+from benchmarks.statistics import Curve, compared
+from benchmarks.tables import UNKNOWN, mean, table
 
 SHOWN = (4, 8, 16, 32, 64, 128, 256, 1024)
 
@@ -40,7 +41,7 @@ def write_page(found: Sequence[Findings], docs: Path) -> str:
 def sections(found: Findings, images: Path) -> list[str]:
     """Tables and plots of one collection."""
     told, name = found.told, found.name
-    compared = [UNTOUCHED.name, TRAINED.name, ADAPTERS[0].name, MRL.name, NO_TREE.name, SHIPPED.name, MLP.name]
+    compared = [UNTOUCHED.name, TRAINED.name, LINEAR.name, MRL.name, NO_TREE.name, SHIPPED.name, MLP.name]
     schedules = [row for row in SCHEDULES if row in told.found]
     sized = [
         plots.sizes(told, compared, ("R@10", "nDCG@10"), images / f"retreever_sizes_{name}.png"),
@@ -64,16 +65,12 @@ def sections(found: Findings, images: Path) -> list[str]:
 
 def whole(told: Sized) -> list[str]:
     """Every row at its largest size, with points over the linear adapter."""
-    control, rows = ADAPTERS[0].name, []
+    control, rows = told.found[LINEAR.name][told.full(LINEAR.name)], []
     for name in told.found:
-        full, cells = told.full(name), []
-        for measure in MEASURES:
-            cells.append(spread(list(told.seeds(name, full, measure))))
-            if measure != "R@100":
-                over = told.difference(name, control, measure)
-                cells.append("" if name == control else between(over.difference, over.low, over.high))
-        rows.append([name, f"{full:,}", *cells])
-    return table(["", "numbers", "R@10", "over linear", "nDCG@10", "over linear", "R@100"], rows)
+        own = told.found[name][told.full(name)]
+        cells = [compared(own[measure], None if name == LINEAR.name else control[measure]) for measure in MEASURES]
+        rows.append([name, f"{told.full(name):,}", *chain(*cells)])
+    return table(["", "numbers", *chain(*((measure, "over linear") for measure in MEASURES))], rows)
 
 
 def few(told: Sized) -> list[str]:
