@@ -19,8 +19,7 @@ from benchmarks.collection import Collection
 from benchmarks.commands import Options, count
 from benchmarks.leaf_maps import rows
 from benchmarks.machine import interleaved, set_threads, timed
-from benchmarks.search_ours import Ours
-from benchmarks.search_peers import K, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
+from benchmarks.search_peers import K, Ours, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
 from benchmarks.synthetic import centres, part, parts, queries
 from benchmarks.tables import UNKNOWN, heading, line, quotient, table
 from rayhier.arrays import Floats, Ints

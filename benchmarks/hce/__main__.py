@@ -8,9 +8,8 @@ query found, and paired 95% intervals from resamples of the queries. Settings we
 from collections.abc import Sequence
 
 from benchmarks.commands import Options
-from benchmarks.hce.bench import Bench, Row
-from benchmarks.hce.findings import Comparison, Findings, compare
-from benchmarks.hce.page import tables, write_page
+from benchmarks.hce.bench import Bench, Comparison, Row, compare
+from benchmarks.hce.page import Findings, tables, write_page
 from benchmarks.hce.rows import ALONE, BRANCHINGS, LAYERED, PLAIN, ROWS, UNTOUCHED, J, S
 from benchmarks.hce.visited import visits
 from benchmarks.machine import set_threads

@@ -1,6 +1,6 @@
-"""Training of one configuration and what it finds, query by query; kept, so that the benchmark goes on."""
+"""Training of one configuration, what it finds, query by query, kept; and rows of them beside each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,14 @@ import pyarrow as pa
 
 from benchmarks import cache
 from benchmarks.collection import Collection
+from benchmarks.commands import clock
+from benchmarks.statistics import paired
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
 from rayhier.dataset.spans import Spans, load_spans, span_queries
+from rayhier.evaluate.significance import Interval
 from rayhier.search.exact import exact
 from rayhier.spec.encoder import LearningPart
 from rayhier.spec.train import ContrastTraining, HceTraining
@@ -139,3 +142,40 @@ def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:
     """A training by its settings."""
     kind = ContrastTraining if settings["type"] == "contrast" else HceTraining
     return kind.model_validate(settings)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows measured on one split, and what every query found."""
+
+    split: Split
+    rows: Sequence[Row]
+    seeds: int
+    found: dict[str, dict[str, Values]]
+    """Name of a row -> measure -> values [s, q] of seeds and queries."""
+
+    @property
+    def groups(self) -> dict[str, Bools]:
+        """Queries of each group that has any, by its name."""
+        new_Q = self.split.new_Q
+        every = {"all": np.ones(len(new_Q), dtype=bool)}
+        return every | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
+
+    def mean(self, row: str, measure: str, group: str = "all") -> float:
+        """Mean over the queries of a group."""
+        return float(self.found[row][measure][:, self.groups[group]].mean())
+
+    def difference(self, row: str, control: str, measure: str, group: str = "all") -> Interval:
+        """Points by which a row is above a control, and its 95% interval, from resamples of the queries."""
+        own_Q = self.groups[group]
+        return paired(*(self.found[name][measure].mean(axis=0)[own_Q] for name in (row, control)))
+
+
+def compare(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:
+    """Measure rows on a split, each with every seed, and say when each is done."""
+    found, report = {}, clock()
+    for row in rows:
+        own = [bench.values(row, split, seed) for seed in (seeds if row.train else seeds[:1])]
+        found[row.name] = {measure: np.stack([one[measure] for one in own]) for measure in own[0]}
+        report(f"{bench.name}, {split.name}: {row.name}")
+    return Comparison(split, rows, len(seeds), found)

@@ -1,21 +1,43 @@
-"""docs/hce.md: goals, and tables of every collection, each row with its paired interval to a control."""
+"""docs/hce.md: goals that were set before anything was measured, and tables and plots of every collection."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks import goals, pages
-from benchmarks.hce import plots, visited
-from benchmarks.hce.bench import Row
-from benchmarks.hce.findings import Comparison, Findings
-from benchmarks.hce.goals import goals_of
-from benchmarks.hce.rows import PLAIN, UNTOUCHED
+from benchmarks.goals import Goal
+from benchmarks.hce.bench import Comparison, Row
+from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
+from benchmarks.hce.visited import PAIRS, PLAIN_LEARNED, PLAIN_LISTS, SHARES, Visits
+from benchmarks.hce.visited import lines as visited_lines
+from benchmarks.pages import link, plot
 from benchmarks.statistics import compared
 from benchmarks.tables import table
 
 USUAL = ("nDCG@10", "R@100")
 MEASURES = {"acl_title2abs": ("R@1", "R@100"), "oewn_examples": ("nDCG@10", "R@1", "R@100")}
 FIGURE_4 = ("R@1", "R@5", "R@10", "R@100")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that is measured on one collection."""
+
+    name: str
+    about: str
+    judged: Comparison | None
+    """Rows trained by judged pairs."""
+    alone: Comparison | None
+    """Rows trained by documents alone."""
+    layered: Comparison | None
+    """Rows with the last layer trained."""
+    branchings: Comparison | None
+    """Rows of other branchings (Figure 4)."""
+    visits: Visits | None
+    """Recall at documents visited."""
 
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
@@ -37,11 +59,11 @@ def sections(found: Findings, images: Path) -> list[str]:
     if found.layered is not None:
         titled.append(("The last layer trained", tables(found.layered, UNTOUCHED)))
     if found.branchings is not None:
-        drawn = plots.branchings(found.branchings, images / "hce_branching.png")
+        drawn = _branchings(found.branchings, images / "hce_branching.png")
         titled.append(("Branching", [*lines(found.branchings, PLAIN, FIGURE_4), "", drawn]))
     if found.visits is not None:
-        drawn = plots.visits(found.visits, images / "hce_visited.png")
-        titled.append(("Documents visited", [*visited.lines(found.visits), "", drawn]))
+        drawn = _visits(found.visits, images / "hce_visited.png")
+        titled.append(("Documents visited", [*visited_lines(found.visits), "", drawn]))
     return pages.sections(titled, 3)
 
 
@@ -67,3 +89,102 @@ def lines(told: Comparison, control: Row, measures: Sequence[str], group: str = 
         ]
         rows.append([row.name, *chain(*cells)])
     return table(head, rows)
+
+
+NDCG, RECALL = "nDCG@10", "R@100"
+PART_OF_GAIN = 80.0
+"""Percent of its gain over the untouched encoder that a training should keep where answers are new to it."""
+
+
+def goals_of(found: Findings) -> Iterator[Goal]:
+    """Goals of one collection; none where none was set."""
+    if found.name in GOALS:
+        yield from GOALS[found.name](found)
+
+
+def scifact(found: Findings) -> Iterator[Goal]:
+    """Contrast, S and J where answers are known and where they are new, and U beside the untouched encoder."""
+    assert found.judged is not None
+    assert found.alone is not None
+    told = found.judged
+    plain, hce, joint = (row.name for row in (PLAIN, S, J))
+    yield Goal("SciFact: contrast, nDCG@10", told.mean(plain, NDCG), 0.795)
+    yield Goal("SciFact: contrast, R@100", told.mean(plain, RECALL), 0.945)
+    yield Goal("SciFact: S, nDCG@10", told.mean(hce, NDCG), 0.80)
+    over = told.difference(hce, plain, NDCG)
+    yield Goal("SciFact: S over contrast, nDCG@10, lower bound, points", over.low, -1.0)
+    yield Goal("SciFact: S over contrast, nDCG@10, points (the stretch)", over.difference, 0.5)
+    yield Goal("SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG).difference, -0.5)
+    for measure, least in ((NDCG, -1.0), (RECALL, -1.5)):
+        low = found.alone.difference(U.name, UNTOUCHED.name, measure).low
+        yield Goal(f"SciFact: U over untouched, {measure}, lower bound", low, least)
+    for row in (PLAIN, S, J):
+        yield from new_answers(told, row.name)
+
+
+def new_answers(told: Comparison, row: str) -> Iterator[Goal]:
+    """What a training does to queries whose answers it has not seen, and to all."""
+    name = row.partition(",")[0]
+    for measure in (NDCG, RECALL):
+        value = told.difference(row, UNTOUCHED.name, measure, "new answers").difference
+        yield Goal(f"SciFact, new answers: {name} over untouched, {measure}, points", value, -0.5)
+    best = max(told.difference(one.name, UNTOUCHED.name, NDCG).difference for one in (PLAIN, S, J))
+    gain = told.difference(row, UNTOUCHED.name, NDCG).difference
+    yield Goal(f"SciFact: {name}, gain in nDCG@10 on all, % of the greatest", 100 * gain / best, PART_OF_GAIN)
+
+
+def cranfield(found: Findings) -> Iterator[Goal]:
+    """U with the settings of SciFact."""
+    assert found.alone is not None
+    for measure, stretch in ((NDCG, 1.5), (RECALL, 2.0)):
+        value = found.alone.difference(U.name, UNTOUCHED.name, measure).difference
+        yield Goal(f"Cranfield: U over untouched, {measure}, points", value, 1.0)
+        yield Goal(f"Cranfield: U over untouched, {measure}, points (the stretch)", value, stretch)
+
+
+def oewn_examples(found: Findings) -> Iterator[Goal]:
+    """S beside contrast by exact search, and by leaves at shares visited."""
+    assert found.judged is not None
+    assert found.visits is not None
+    for measure in (NDCG, "R@1"):
+        value = found.judged.difference(S.name, PLAIN.name, measure).difference
+        yield Goal(f"oewn_examples: S over contrast, {measure}, points", value, -0.3)
+    for system, control in PAIRS:
+        for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
+            yield Goal(f"oewn_examples: {system} over {control}, R@100 at {share:.0%} visited, points", own.value, -0.5)
+    system, control = PAIRS[1]
+    for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
+        yield Goal(
+            f"oewn_examples: {system} over {control}, R@100 at {share:.0%}, points (the stretch)", own.value, 0.5
+        )
+
+
+GOALS = {"scifact": scifact, "cranfield": cranfield, "oewn_examples": oewn_examples}
+
+
+def _branchings(told: Comparison, path: Path) -> str:
+    """Points above contrast at some depths against the tree's branching (the paper's Figure 4); a link to the plot."""
+    shown = {row.name: row.train["tree"]["branching"] for row in told.rows if row.train and "tree" in row.train}
+    with plot(path, 4, sharey=True) as panels:
+        for axes, measure in zip(panels, ("R@1", "R@5", "R@10", "R@100"), strict=True):
+            over = [told.difference(name, PLAIN.name, measure) for name in shown]
+            value_B, low_B, high_B = np.array([(own.difference, own.low, own.high) for own in over]).T
+            axes.errorbar(list(shown.values()), value_B, [value_B - low_B, high_B - value_B], fmt="o-", capsize=3)
+            axes.axhline(0, color="0.5", linestyle="--")
+            axes.set_xscale("log", base=2)
+            axes.set(title=measure, xlabel="children of a node, b")
+        panels[0].set_ylabel("points above contrast")
+    return link("Points above contrast against branching", path)
+
+
+def _visits(found: Visits, path: Path) -> str:
+    """Recall against documents visited of every system; a link to the plot."""
+    with plot(path) as (axes,):
+        for name, curve in found.curves.items():
+            visited_P, recall_P = curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1)
+            label = f"{name.replace('`', '')}, {found.leaves[name]:,} leaves"
+            axes.plot(100 * visited_P, recall_P, "--" if name in (PLAIN_LEARNED, PLAIN_LISTS) else "-", label=label)
+        axes.set(xscale="log", xlabel="documents visited, %", ylabel="R@100")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize=8)
+    return link("Recall against documents visited", path)

@@ -5,24 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.goals import Goal
+from benchmarks.retreever import rows
 from benchmarks.retreever.bench import MEASURES
 from benchmarks.retreever.findings import Findings
-from benchmarks.retreever.rows import (
-    ATTENDING,
-    BESIDE_ATTENDING,
-    CONSTANT,
-    FROM_RANDOM,
-    KMEANS,
-    LINEAR,
-    MIXTURES,
-    MLP,
-    NO_TREE,
-    SHIPPED,
-    STOCHASTIC,
-    TRAINED,
-    UNTOUCHED,
-    VARIATION,
-)
 
 RECALL, NDCG, DEEP = "R@10", "nDCG@10", "R@100"
 
@@ -32,42 +17,42 @@ def goals_of(found: Findings) -> Iterator[Goal]:
     told = found.told
     whole = {name: {one: told.mean(name, told.full(name), one) for one in MEASURES} for name in told.found}
     for measure in (RECALL, NDCG):
-        ratio = whole[SHIPPED.name][measure] / whole[LINEAR.name][measure]
+        ratio = whole[rows.SHIPPED.name][measure] / whole[rows.LINEAR.name][measure]
         yield Goal(f"1,024 numbers over the linear adapter, {measure}", ratio, 0.98)
         yield Goal(f"1,024 numbers over the linear adapter, {measure} (the stretch)", ratio, 1.0)
-        points = told.difference(SHIPPED.name, NO_TREE.name, measure).difference
+        points = told.difference(rows.SHIPPED.name, rows.NO_TREE.name, measure).difference
         yield Goal(f"1,024 numbers over no tree, {measure}, points", points, -1.0)
     if found.name == "oewn_examples":
-        points = told.difference(SHIPPED.name, UNTOUCHED.name, RECALL).difference
+        points = told.difference(rows.SHIPPED.name, rows.UNTOUCHED.name, RECALL).difference
         yield Goal(f"1,024 numbers over the untouched encoder, {RECALL}, points", points, 6.0)
     for measure in (RECALL, NDCG):
         best = max(told.coarse(row.name, measure).mean() for row in told.rows if row.kind == "matryoshka")
-        for name in (SHIPPED.name, MLP.name):
+        for name in (rows.SHIPPED.name, rows.MLP.name):
             ratio = told.coarse(name, measure).mean() / best
             yield Goal(f"{name}: mean of 4 to 32 numbers over the best MRL adapter, {measure}", float(ratio), 0.90)
             yield Goal(f"{name}: 4 to 32 numbers over the best MRL adapter, {measure} (the stretch)", float(ratio), 1.0)
     pairs = {
-        "": (STOCHASTIC.name, CONSTANT.name),
-        " from a random start, one seed": (FROM_RANDOM["stochastic"].name, FROM_RANDOM["constant"].name),
+        "": (rows.STOCHASTIC.name, rows.CONSTANT.name),
+        " from a random start, one seed": (rows.FROM_RANDOM["stochastic"].name, rows.FROM_RANDOM["constant"].name),
     }
     for start, (stochastic, constant) in pairs.items():
         for measure in MEASURES:
             ratio = told.coarse(stochastic, measure).mean() / told.coarse(constant, measure).mean()
             least = None if measure == DEEP else 1.4
             yield Goal(f"mean of 4 to 32 numbers, stochastic over constant{start}, {measure}", float(ratio), least)
-    points = told.difference(CONSTANT.name, STOCHASTIC.name, RECALL).difference
+    points = told.difference(rows.CONSTANT.name, rows.STOCHASTIC.name, RECALL).difference
     yield Goal("1,024 numbers, constant over stochastic, R@10, points", points, -0.5)
-    for name in (KMEANS.name, MIXTURES.name):
-        share = found.leaves[name][RECALL].mean() / whole[SHIPPED.name][RECALL]
+    for name in (rows.KMEANS.name, rows.MIXTURES.name):
+        share = found.leaves[name][RECALL].mean() / whole[rows.SHIPPED.name][RECALL]
         least = 0.5 if found.name == "oewn_examples" else 0.0
         yield Goal(f"{name}, best leaf: what it misses of the tree's R@10, as a part", float(1 - share), least)
-    for name in (SHIPPED.name, VARIATION.name):
+    for name in (rows.SHIPPED.name, rows.VARIATION.name):
         cosine, error = (found.similarities[name][one] for one in ("cosine", "error"))
         yield Goal(f"{name}: cosine of documents, depth 10 over depth 0", float(cosine[-1] - cosine[0]), 0.05)
         rise = np.diff(cosine) / np.hypot(error[1:], error[:-1])
         yield Goal(f"{name}: least rise between neighbouring depths, standard errors", float(rise.min()), -2.0)
     for level, stored in found.stored.items():
-        change = abs(float(stored[RECALL].mean() - told.seeds(SHIPPED.name, 2**level, RECALL)[0]))
+        change = abs(float(stored[RECALL].mean() - told.seeds(rows.SHIPPED.name, 2**level, RECALL)[0]))
         yield Goal(f"float16 of level {level}, 1 - change of R@10", 1 - change, 0.998)
     yield from shortlists(found)
     yield from speeds(found)
@@ -76,7 +61,7 @@ def goals_of(found: Findings) -> Iterator[Goal]:
 
 def shortlists(found: Findings) -> Iterator[Goal]:
     """Parts of an exact search that a shortlist of level 6 keeps."""
-    exact = found.told.found[TRAINED.name][found.told.full(TRAINED.name)]
+    exact = found.told.found[rows.TRAINED.name][found.told.full(rows.TRAINED.name)]
     least = {"tree, cosine, 300": (0.98, 0.93), "tree, L1, 1,000": (0.97, 0.90)}
     for name, asked in least.items():
         if name in found.shortlists:
@@ -102,7 +87,8 @@ def attention(found: Findings) -> Iterator[Goal]:
         return
     for measure in (RECALL, NDCG):
         tree, adapter = (
-            found.attending.coarse(name, measure).mean() for name in (ATTENDING.name, BESIDE_ATTENDING[-1].name)
+            found.attending.coarse(name, measure).mean()
+            for name in (rows.ATTENDING.name, rows.BESIDE_ATTENDING[-1].name)
         )
         title = f"attention, mean of 4 to 32 numbers over the MRL adapter of as many steps, {measure}"
         yield Goal(title, float(tree / adapter), 1.0)
