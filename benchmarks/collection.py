@@ -18,11 +18,14 @@ from rayhier.plan import Plan, make_plan
 from rayhier.progress import say
 from rayhier.spec import load
 from rayhier.spec.encoder import LearningPart
-from rayhier.spec.train import ContrastTraining, HceTraining
+from rayhier.spec.router import EhiRouting
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.storage.artifact import Artifact, Kind
 from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import load_examples
 from rayhier.train.dev import ExactMeasure
+from rayhier.train.ehi.dev import DevMeasure
+from rayhier.train.ehi.joint import Joint
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
 from rayhier.train.hce.hce import Hce
@@ -118,6 +121,12 @@ class Collection:
         pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
         start_whitened(tower, spec, spans, measure)
         return Hce(tower, examples, pseudo, spec, seed, measure)
+
+    def joint(self, examples: Examples, router: EhiRouting, training: EhiTraining, seed: int) -> Joint:
+        """EHI's training of encoder and router at once by these examples, not begun."""
+        results = self.documents.results
+        measure = DevMeasure(self.dev, results, examples.answers(results))
+        return Joint(self.tower(examples), examples, router, training, seed, measure)
 
     def tower(
         self,

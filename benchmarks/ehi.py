@@ -8,7 +8,7 @@ stands k-means IVF with as many lists on the very same trained vectors. Writes d
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,22 @@ from benchmarks import cache, pages
 from benchmarks.collection import Collection
 from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
+from benchmarks.quality.recall import Places, Questions, Relevance
+from benchmarks.quality.systems import Leaves, columns, placed
+from benchmarks.statistics import Curve, recall_at, sample
 from benchmarks.tables import heading, line, mean, spread
 from benchmarks.training import encode, train
-from rayhier.arrays import Bools, Floats, Ints, Values
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import new_answers
-from rayhier.dataset.ranking import Ranking
-from rayhier.evaluate.curve import System, beams, measure_curve, read_values
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.model.spill import CANDIDATES, Spill, second_leaves
+from rayhier.model.spill import CANDIDATES, Spill
 from rayhier.search.exact import exact
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MemorySegment
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.storage import files
-from rayhier.train.ehi.dev import DevMeasure
-from rayhier.train.ehi.joint import Joint
 from rayhier.train.loop import best_row
 
 SHARES = (0.05, 0.1, 0.2)
@@ -111,9 +107,9 @@ class Bench:
         self.collection = Collection("scifact", workdir)
         self.ids = pa.array(self.collection.documents.ids, pa.string())
         self.test = self.collection.queries("test")
+        self.questions = Questions.of(self.test, self.collection.documents.ids)
         self.judge = Judge(self.test, MEASURES)
-        self.answers = self.collection.examples.answers(self.collection.documents.results)
-        new_Q = new_answers(self.test, self.answers)
+        new_Q = new_answers(self.test, self.collection.examples.answers(self.collection.documents.results))
         self.groups = {"": np.ones(len(new_Q), dtype=bool), " new": new_Q}
         self.results = workdir.absolute() / "results"
 
@@ -130,8 +126,7 @@ class Bench:
     def measure(self, router: EhiRouting, training: EhiTraining, second: Spill | None, seed: int) -> dict[str, Any]:
         """Train, and read the test split once."""
         data = self.collection
-        measure = DevMeasure(data.dev, data.documents.results, self.answers)
-        joint = Joint(data.tower(data.examples), data.examples, router, training, seed, measure)
+        joint = data.joint(data.examples, router, training, seed)
         history = train(joint).history
         now, leaves = joint.snapshot(), joint.router.n_leaves
         document_NM, query_QM = now.document_NM, encode(joint.tower.module, self.test.vector_QM)
@@ -140,13 +135,17 @@ class Bench:
         means_LM = leaf_means(document_NM, routed_NC[:, 0], leaves)
         centroid_LM = spherical_kmeans(document_NM, leaves, seed)
         near_NC, order_QL = nearest(document_NM, centroid_LM, count)[0], nearest(query_QM, centroid_LM, leaves)[0]
-        ours = self.filled(document_NM, routed_NC, means_LM, second)
-        control = self.filled(document_NM, near_NC, centroid_LM, second)
+        relevance = Relevance(self.questions, query_QM, document_NM)
+
+        def leaves_of(leaf_NC: Ints, centroid_LM: Floats, probe: Callable[[int], Ints]) -> Leaves:
+            places = Places(placed(document_NM, leaf_NC, centroid_LM, second), leaves)
+            return Leaves(places, relevance, probe, lambda _: 0.0)
+
         best = best_row(history)
         found = self.judge.values(exact(query_QM, document_NM, self.ids, self.ids, DEPTH))
         return {
-            "ehi": self.curve(query_QM, ours, lambda beam: now.leaves(query_QM, beam)),
-            "ivf": self.curve(query_QM, control, lambda beam: order_QL[:, :beam]),
+            "ehi": self.at_shares(leaves_of(routed_NC, means_LM, lambda beam: now.leaves(query_QM, beam))),
+            "ivf": self.at_shares(leaves_of(near_NC, centroid_LM, lambda beam: order_QL[:, :beam])),
             "exact": {
                 f"{measure}{group}": float(value_Q[own_Q].mean())
                 for measure, value_Q in found.items()
@@ -157,42 +156,21 @@ class Bench:
             "over_epochs": [[row["epoch"], row["imbalance"], row["dev"]] for row in history],
         }
 
-    def filled(self, document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spill | None) -> MemorySegment:
-        """Documents in the first of their candidate leaves, and in a second one where there is to be one."""
-        first_N = leaf_NC[:, 0]
-        if second is None:
-            return MemorySegment.of(self.ids, document_NM, first_N, len(centroid_LM), None)
-        n = np.arange(len(document_NM))
-        second_N = leaf_NC[n, second_leaves(document_NM, leaf_NC, centroid_LM, second)]
-        lower_N1 = np.concatenate([np.full(len(n), -1), first_N])[:, None]
-        row_A, copies = np.tile(n, 2), Copies(np.tile(n, 2), lower_N1)
-        leaf_A, ids = np.concatenate([first_N, second_N]), self.ids.take(pa.array(row_A))
-        return MemorySegment.of(ids, document_NM[row_A], leaf_A, len(centroid_LM), copies)
-
-    def curve(
-        self, query_QM: Floats, segment: MemorySegment, probe: Callable[[int], Ints]
-    ) -> dict[str, dict[str, float | None]]:
-        """Measures of all queries and of those with new answers at the shares visited, interpolated.
+    def at_shares(self, system: Leaves) -> dict[str, dict[str, float | None]]:
+        """R@100 of all queries and of those with new answers at the shares that all visit, interpolated.
 
         None where the smallest beam visits more.
         """
-        leaves = LeafScan.memory(segment)
-
-        def rank(beam: int) -> Ranking:
-            return leaves.scan(query_QM, probe(beam), DEPTH)
-
-        system = System("", segment.lists.documents, beams(len(segment.lists.sizes)), rank, lambda _: 0.0)
-        points = list(measure_curve(system, self.judge))
-        return {
-            f"{measure}{group}": {f"{share}": mean_of(read_values(points, share, measure), own_Q) for share in SHARES}
-            for measure in MEASURES
-            for group, own_Q in self.groups.items()
-        }
-
-
-def mean_of(value_Q: Values | None, own_Q: Bools) -> float | None:
-    """Mean of some queries' values; None where there are none."""
-    return None if value_Q is None else float(value_Q[own_Q].mean())
+        curve = Curve.read(columns(system))
+        visited_PQ = np.repeat(curve.visited_PQ.mean(axis=1, keepdims=True), len(curve.exact_Q), axis=1)
+        found = {}
+        for group, own_Q in self.groups.items():
+            own = replace(curve, visited_PQ=visited_PQ).of(own_Q)
+            values = recall_at(own, sample(len(own.exact_Q)), SHARES)[0].tolist()
+            found[f"R@100{group}"] = {
+                str(share): None if np.isnan(value) else value for share, value in zip(SHARES, values, strict=True)
+            }
+        return found
 
 
 def recalls(results: Sequence[dict[str, Any]], system: str, share: float, group: str = "") -> list[float]:

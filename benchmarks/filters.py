@@ -27,7 +27,7 @@ from benchmarks.goals import verdict
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.tables import mean, table
 from rayhier.arrays import Bools, Floats, Ints, Names
-from rayhier.dataset.queries import relevant
+from rayhier.dataset.queries import load_queries, relevant
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
@@ -98,16 +98,13 @@ def build(name: str, workdir: Path) -> Path:
 
 def questions(searcher: Searcher, work: Path) -> Questions:
     """The first test queries with an answer."""
-    corpus = current.artifact(locate(str(work)), current.read(locate(str(work))), "corpus")
-    judged = columns.read([corpus.path("judgements/test.parquet")], ["query_id", "doc_id", "grade"])
-    grades: dict[str, dict[str, int]] = {}
-    for row in judged.to_pylist():
-        grades.setdefault(row["query_id"], {})[row["doc_id"]] = row["grade"]
-    asked = [query for query, own in sorted(grades.items()) if relevant(own)][:QUERIES]
-    every = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
-    texts = dict(zip(every["query_id"].to_pylist(), every["text"].to_pylist(), strict=True))
-    encoded = searcher.model.encode([texts[query] for query in asked])
-    return Questions(encoded, [set(relevant(grades[query])) for query in asked])
+    root = locate(str(work))
+    corpus, vectors = (current.artifact(root, current.read(root), kind) for kind in ("corpus", "vectors"))
+    queries = load_queries(corpus, vectors, "test")
+    answered = sorted(query for query in queries.ids if relevant(queries.grades[query]))
+    queries = queries.some(np.isin(queries.ids, answered[:QUERIES]))
+    answers = [set(relevant(queries.grades[query])) for query in queries.ids]
+    return Questions(searcher.model.encode(queries.texts), answers)
 
 
 def documents(leaf_map: LeafMap) -> Documents:

@@ -19,7 +19,6 @@ from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, LearnedIvfRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
 from rayhier.train.data import judged_pairs
-from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
@@ -125,9 +124,6 @@ class View:
     def joint(self, leaves: int, warm_start: str) -> Joint:
         """The paper's training: encoder and router at once."""
         router = EhiRouting.model_validate({"type": "ehi", "branching": leaves, "warm_start": warm_start})
-        data, training = self.collection, EhiTraining(type="ehi")
-        results = data.documents.results
-        measure = DevMeasure(data.dev, results, self.examples.answers(results))
-        joint = Joint(data.tower(self.examples), self.examples, router, training, self.seed, measure)
+        joint = self.collection.joint(self.examples, router, EhiTraining(type="ehi"), self.seed)
         train(joint, self.folder / f"joint-{warm_start}-{leaves}.safetensors")
         return joint
