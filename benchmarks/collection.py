@@ -1,11 +1,13 @@
 """Collections in BEIR's layout: where they lie, runs of the shipped spec over them, what a training reads of them."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +53,12 @@ def folder(name: str) -> Path:
         if (place / name / "corpus.jsonl").is_file():
             return place / name
     sys.exit(f"{name}: in none of {', '.join(map(str, places))}; set RAYHIER_DATA to the folder that holds it")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file of JSON lines."""
+    with path.open() as lines:
+        return [json.loads(line) for line in lines]
 
 
 def place(name: str, workdir: Path) -> list[str]:

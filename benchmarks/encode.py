@@ -5,7 +5,6 @@ interleaved, so that what else the machine does falls on all of them; the ratios
 The embed stage's rate is its steady one: each actor from the end of its first part to the end of its last.
 """
 
-import json
 import logging
 import os
 import statistics
@@ -197,8 +196,7 @@ def stage(folder: Path, spec: EncoderSpec, corpus: Path, root: Path, workers: in
 
 def read(count: int) -> list[str]:
     """The first texts of oewn_examples."""
-    with (collection.folder("oewn_examples") / "corpus.jsonl").open() as lines:
-        rows = [json.loads(line) for line, _ in zip(lines, range(count), strict=False)]
+    rows = collection.rows(collection.folder("oewn_examples") / "corpus.jsonl")[:count]
     return [document_text(row.get("title", ""), row["text"]) for row in rows]
 
 

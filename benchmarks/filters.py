@@ -75,7 +75,7 @@ def with_parts(name: str, folder: Path) -> Path:
     source = collection.folder(name).absolute()
     if not (folder / "corpus.jsonl").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [json.loads(line) for line in (source / "corpus.jsonl").read_text().splitlines()]
+        rows = collection.rows(source / "corpus.jsonl")
         lines = (json.dumps(row | {"part": part(row["_id"])}) + "\n" for row in rows)
         for own in ("queries.jsonl", "qrels"):
             (folder / own).symlink_to(source / own)

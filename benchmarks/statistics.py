@@ -150,8 +150,8 @@ def mean_known(differences: Sequence[Values]) -> Values:
 def paired(ours_Q: Values, theirs_Q: Values) -> Interval:
     """Points by which values of queries are above others of the same queries, with their 95% interval.
 
-    >>> paired(np.array([0.5, 0.7]), np.array([0.4, 0.6])).difference
-    10.0
+    >>> paired(np.array([0.5, 0.75]), np.array([0.25, 0.5])).difference
+    25.0
     """
     return bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
 

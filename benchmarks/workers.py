@@ -108,8 +108,8 @@ def work(rank: int, size: int, folder: Path, case: str) -> None:
 def build(case: str, batch_size: int) -> Joint:
     """EHI's training over SciFact's judged claims and the abstracts they name, cut to 64 tokens."""
     folder = collection.folder("scifact")
-    texts = {row["_id"]: f"{row['title']} {row['text']}" for row in rows_of(folder / "corpus.jsonl")}
-    claims = {row["_id"]: row["text"] for row in rows_of(folder / "queries.jsonl")}
+    texts = {row["_id"]: f"{row['title']} {row['text']}" for row in collection.rows(folder / "corpus.jsonl")}
+    claims = {row["_id"]: row["text"] for row in collection.rows(folder / "queries.jsonl")}
     judged = [line.split("\t")[:2] for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
     ids = list(dict.fromkeys([document for _, document in judged] + list(texts)))[:DOCUMENTS]
     queries = list(dict.fromkeys(query for query, _ in judged))
@@ -149,11 +149,6 @@ def build(case: str, batch_size: int) -> Joint:
         0,
         lambda _: Measured({"R@100": 0.0}, np.zeros(1)),
     )
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file of JSON lines."""
-    return [json.loads(text) for text in path.read_text().splitlines()]
 
 
 if __name__ == "__main__":

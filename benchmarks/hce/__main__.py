@@ -8,7 +8,7 @@ query found, and paired 95% intervals from resamples of the queries. Settings we
 from collections.abc import Sequence
 
 from benchmarks.commands import Options
-from benchmarks.hce.bench import Bench, Comparison, Row, compare
+from benchmarks.hce.bench import Bench, compare
 from benchmarks.hce.page import Findings, tables, write_page
 from benchmarks.hce.rows import ALONE, BRANCHINGS, LAYERED, PLAIN, ROWS, UNTOUCHED, J, S
 from benchmarks.hce.visited import visits
@@ -40,21 +40,19 @@ def main() -> None:
 
 def measure(bench: Bench, seeds: Sequence[int]) -> Findings:
     """All that the page tells of one collection's test queries."""
-    test = bench.test
-
-    def timed(rows: Sequence[Row], own: Sequence[int] = seeds) -> Comparison:
-        return compare(bench, test, rows, own)
-
-    judged = timed([UNTOUCHED, *ROWS[bench.name]]) if bench.name in ROWS else None
-    return Findings(
-        bench.name,
-        f"{len(bench.collection.documents.ids):,} documents, {len(test.queries):,} test queries",
-        judged,
-        alone=timed([UNTOUCHED, *ALONE]) if bench.name in ("scifact", "cranfield") else None,
-        layered=timed([UNTOUCHED, *LAYERED[bench.name]], [0]) if bench.name in LAYERED else None,
-        branchings=timed([PLAIN, *BRANCHINGS]) if bench.name == "acl_title2abs" else None,
-        visits=visits(bench, seeds) if bench.name == "oewn_examples" else None,
-    )
+    every = {
+        "judged": [UNTOUCHED, *ROWS[bench.name]] if bench.name in ROWS else [],
+        "alone": [UNTOUCHED, *ALONE] if bench.name in ("scifact", "cranfield") else [],
+        "layered": [UNTOUCHED, *LAYERED[bench.name]] if bench.name in LAYERED else [],
+        "branchings": [PLAIN, *BRANCHINGS] if bench.name == "acl_title2abs" else [],
+    }
+    told = {
+        kind: compare(bench, bench.test, rows, [0] if kind == "layered" else seeds)
+        for kind, rows in every.items()
+        if rows
+    }
+    about = f"{len(bench.collection.documents.ids):,} documents, {len(bench.test.queries):,} test queries"
+    return Findings(bench.name, about, told, visits(bench, seeds) if bench.name == "oewn_examples" else None)
 
 
 def folds(bench: Bench, count: int, seeds: Sequence[int]) -> list[str]:

@@ -1,6 +1,6 @@
 """docs/hce.md: goals that were set before anything was measured, and tables and plots of every collection."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,16 +28,18 @@ class Findings:
 
     name: str
     about: str
-    judged: Comparison | None
-    """Rows trained by judged pairs."""
-    alone: Comparison | None
-    """Rows trained by documents alone."""
-    layered: Comparison | None
-    """Rows with the last layer trained."""
-    branchings: Comparison | None
-    """Rows of other branchings (Figure 4)."""
+    told: Mapping[str, Comparison]
+    """Rows by how they were trained: judged, alone (by documents alone), layered (the last layer), branchings."""
     visits: Visits | None
     """Recall at documents visited."""
+
+
+TITLES = {
+    "judged": ("Trained by judged pairs", PLAIN),
+    "alone": ("Trained by documents alone", UNTOUCHED),
+    "layered": ("The last layer trained", UNTOUCHED),
+}
+"""Kind of rows -> its heading, and the row that they are told from."""
 
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
@@ -51,16 +53,14 @@ def write_page(found: Sequence[Findings], docs: Path) -> str:
 
 def sections(found: Findings, images: Path) -> list[str]:
     """Tables and plots of one collection."""
-    titled: list[tuple[str, list[str]]] = []
-    if found.judged is not None:
-        titled.append(("Trained by judged pairs", tables(found.judged, PLAIN, MEASURES.get(found.name, USUAL))))
-    if found.alone is not None:
-        titled.append(("Trained by documents alone", tables(found.alone, UNTOUCHED)))
-    if found.layered is not None:
-        titled.append(("The last layer trained", tables(found.layered, UNTOUCHED)))
-    if found.branchings is not None:
-        drawn = _branchings(found.branchings, images / "hce_branching.png")
-        titled.append(("Branching", [*lines(found.branchings, PLAIN, FIGURE_4), "", drawn]))
+    titled = [
+        (title, tables(found.told[kind], control, MEASURES.get(found.name, USUAL) if kind == "judged" else USUAL))
+        for kind, (title, control) in TITLES.items()
+        if kind in found.told
+    ]
+    if "branchings" in found.told:
+        drawn = _branchings(found.told["branchings"], images / "hce_branching.png")
+        titled.append(("Branching", [*lines(found.told["branchings"], PLAIN, FIGURE_4), "", drawn]))
     if found.visits is not None:
         drawn = _visits(found.visits, images / "hce_visited.png")
         titled.append(("Documents visited", [*visited_lines(found.visits), "", drawn]))
@@ -104,9 +104,7 @@ def goals_of(found: Findings) -> Iterator[Goal]:
 
 def scifact(found: Findings) -> Iterator[Goal]:
     """Contrast, S and J where answers are known and where they are new, and U beside the untouched encoder."""
-    assert found.judged is not None
-    assert found.alone is not None
-    told = found.judged
+    told, alone = found.told["judged"], found.told["alone"]
     plain, hce, joint = (row.name for row in (PLAIN, S, J))
     yield Goal("SciFact: contrast, nDCG@10", told.mean(plain, NDCG), 0.795)
     yield Goal("SciFact: contrast, R@100", told.mean(plain, RECALL), 0.945)
@@ -116,7 +114,7 @@ def scifact(found: Findings) -> Iterator[Goal]:
     yield Goal("SciFact: S over contrast, nDCG@10, points (the stretch)", over.difference, 0.5)
     yield Goal("SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG).difference, -0.5)
     for measure, least in ((NDCG, -1.0), (RECALL, -1.5)):
-        low = found.alone.difference(U.name, UNTOUCHED.name, measure).low
+        low = alone.difference(U.name, UNTOUCHED.name, measure).low
         yield Goal(f"SciFact: U over untouched, {measure}, lower bound", low, least)
     for row in (PLAIN, S, J):
         yield from new_answers(told, row.name)
@@ -135,19 +133,17 @@ def new_answers(told: Comparison, row: str) -> Iterator[Goal]:
 
 def cranfield(found: Findings) -> Iterator[Goal]:
     """U with the settings of SciFact."""
-    assert found.alone is not None
     for measure, stretch in ((NDCG, 1.5), (RECALL, 2.0)):
-        value = found.alone.difference(U.name, UNTOUCHED.name, measure).difference
+        value = found.told["alone"].difference(U.name, UNTOUCHED.name, measure).difference
         yield Goal(f"Cranfield: U over untouched, {measure}, points", value, 1.0)
         yield Goal(f"Cranfield: U over untouched, {measure}, points (the stretch)", value, stretch)
 
 
 def oewn_examples(found: Findings) -> Iterator[Goal]:
     """S beside contrast by exact search, and by leaves at shares visited."""
-    assert found.judged is not None
     assert found.visits is not None
     for measure in (NDCG, "R@1"):
-        value = found.judged.difference(S.name, PLAIN.name, measure).difference
+        value = found.told["judged"].difference(S.name, PLAIN.name, measure).difference
         yield Goal(f"oewn_examples: S over contrast, {measure}, points", value, -0.3)
     for system, control in PAIRS:
         for share, own in zip(SHARES, found.visits.points(system, control), strict=True):

@@ -1,6 +1,6 @@
 """The goals of docs/quality.md: each one's value and interval, what was asked, met or missed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,31 +107,29 @@ def pooled_ratios(
     """Goal 1: documents visited for each level and for their mean, over a control's."""
     each = [ratio(main[system].curve, main[control].curve, LEVELS) for main in supervised.values()]
     pooled_RL = geometric(each)
-    found: list[Cells] = []
-    for title, value_R in columns(pooled_RL):
-        value = estimate(value_R)
-        met = value.value <= most and value.high < below
-        asked = f"at most {most}, interval below {below:g}"
-        found.append(goal(f"1: `{system}`, visited for {title}, of `{control}`", value, asked, met))
+    title, asked = f"1: `{system}`, visited for {{}}, of `{control}`", f"at most {most}, interval below {below:g}"
+    found = ratio_rows(title, pooled_RL, asked, lambda value: value.value <= most and value.high < below)
     for name, ratio_RL in zip(supervised, each, strict=True):
-        found += [goal(f"  {name}, {title}", estimate(value_R)) for title, value_R in columns(ratio_RL)[:-1]]
+        found += ratio_rows(f"  {name}, {{}}", ratio_RL)[:-1]
     return found
 
 
-def columns(ratio_RL: Values) -> list[tuple[str, Values]]:
-    """Ratios of each level, and their geometric mean."""
-    each = [(f"{level:.0%}", ratio_RL[:, place]) for place, level in enumerate(LEVELS)]
-    return [*each, ("all three (mean)", geometric(list(ratio_RL.T)))]
+def ratio_rows(
+    title: str, ratio_RL: Values, asked: str = "", met: Callable[[Estimate], bool] = lambda _: True
+) -> list[Cells]:
+    """Rows of the ratios of each level, and of their geometric mean; {} in the title is the level."""
+    each = {f"{level:.0%}": ratio_RL[:, place] for place, level in enumerate(LEVELS)}
+    values = {level: estimate(value_R) for level, value_R in each.items()}
+    values["all three (mean)"] = estimate(geometric(list(ratio_RL.T)))
+    return [goal(title.format(level), value, asked, met(value)) for level, value in values.items()]
 
 
 def cost_ratios(name: str, main: dict[str, Outcome], control: str) -> list[Cells]:
     """Goal 1, by total cost, on one collection."""
     ratio_RL = ratio(main[SHIPPED].curve, main[control].curve, LEVELS, "cost")
-    found: list[Cells] = []
-    for title, value_R in columns(ratio_RL):
-        value = estimate(value_R)
-        found.append(goal(f"1: {name}, cost for {title}, of `{control}`", value, "at most 0.7", value.value <= 0.7))
-    return found
+    return ratio_rows(
+        f"1: {name}, cost for {{}}, of `{control}`", ratio_RL, "at most 0.7", lambda own: own.value <= 0.7
+    )
 
 
 def pooled_differences(
@@ -184,9 +182,7 @@ def learned(results: Sequence[Results]) -> list[Cells]:
     found: list[Cells] = []
     for title, own in pairs.items():
         pooled_RL = geometric([ratio(ours.curve, theirs.curve, LEVELS) for ours, theirs in own])
-        found += [
-            goal(f"beside: visited for {level}, of {title}", estimate(value_R)) for level, value_R in columns(pooled_RL)
-        ]
+        found += ratio_rows(f"beside: visited for {{}}, of {title}", pooled_RL)
     return found
 
 
