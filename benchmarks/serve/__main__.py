@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -44,6 +43,7 @@ from rayhier.search.searcher import Searcher
 from rayhier.serve.app import HA_PROXY
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.version import Version
+from rayhier.serve.client import Client
 from rayhier.storage import columns, current
 
 PORT = 8123
@@ -189,27 +189,24 @@ def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goa
     """Shares of a thousand questions that are answered as offline search does, alone and in batches."""
     search = searcher.model.spec.search
     beam = search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
-    kinds = {
-        "vectors": ("vector", vectors.tolist(), searcher.search_vectors(vectors, 2 * K, beam)),
+    kinds: dict[str, tuple[str, Sequence[Any] | Floats, list[Answer]]] = {
+        "vectors": ("vector", vectors, searcher.search_vectors(vectors, 2 * K, beam)),
         "texts": ("query", texts, searcher.search(texts, 2 * K)),
     }
+    client = Client(f"http://127.0.0.1:{PORT}/together", TOKEN, timeout=60)
     for name, (key, questions, offline) in kinds.items():
-        alone = [json.loads(body) for body in _answers("/together/v1/search", _bodies(questions, key))]
-        plural = {"vector": "vectors", "query": "queries"}[key]
-        batched = []
-        for start in range(0, len(questions), 50):
-            asked = json.dumps({plural: questions[start : start + 50], "k": K}).encode()
-            batched += json.loads(_answers("/together/v1/search:batch", [asked])[0])["answers"]
+        alone = [client.search(question, k=K) for question in questions]
+        batched = [
+            answer
+            for start in range(0, len(questions), 50)
+            for answer in client.search_batch(questions[start : start + 50], k=K).answers
+        ]
         for mode, served in (("alone", alone), ("in batches", batched)):
             right = [
-                same(_served(answer), _offline(wanted), K, WITHIN[key])
+                same([(hit.id, hit.score) for hit in answer.results], _offline(wanted), K, WITHIN[key])
                 for answer, wanted in zip(served, offline, strict=True)
             ]
-            yield Goal(f"1,000 {name} {mode}: share answered as offline", float(np.mean(right)), 1.0, "least")
-
-
-def _served(answer: dict[str, Any]) -> Results:
-    return [(one["id"], one["score"]) for one in answer["results"]]
+            yield Goal(f"1,000 {name} {mode}: share answered as offline", float(np.mean(right)), 1.0)
 
 
 def _offline(answer: Answer) -> Results:
@@ -218,17 +215,7 @@ def _offline(answer: Answer) -> Results:
 
 def _right(offline: Results, answer: dict[str, Any]) -> bool:
     """Whether a text's answer is that of offline search."""
-    return same(_served(answer), offline, K, WITHIN["query"])
-
-
-def _answers(path: str, bodies: list[bytes]) -> list[bytes]:
-    """Answers of the bodies in their order, by one client."""
-    found = []
-    for body in bodies:
-        request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", body, HEADERS)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            found.append(answer.read())
-    return found
+    return same([(hit["id"], hit["score"]) for hit in answer["results"]], offline, K, WITHIN["query"])
 
 
 def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:
