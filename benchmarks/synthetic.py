@@ -96,6 +96,6 @@ def synthetic(folder: Path, documents: int) -> tuple[Artifact, Artifact]:
             column = columns.vector_column(part(number, rows, centre_CM), pa.float32())
             return pa.table([names(number, rows), column], schema=schema)
 
-        return Output({"dimension": DIMENSION}, write(attempt, documents, one))
+        return Output({"dimension": DIMENSION, "precision": ["float32"]}, write(attempt, documents, one))
 
     return publish(folder, "corpus", {}, texts), publish(folder, "vectors", {}, vectors)

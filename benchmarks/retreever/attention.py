@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -23,7 +24,7 @@ from rayhier.spec.router import RetreeverRouting
 from rayhier.train.loop import Phase
 from rayhier.train.retreever.grow import grow
 from rayhier.train.retreever.matching import size_all
-from rayhier.train.tower import Side
+from rayhier.train.tower import Side, TextTower
 
 AT_ONCE = 256
 """Texts whose tokens are read at a time."""
@@ -117,7 +118,7 @@ def beside(attended: Attended, rows: list[Row], others: Sized) -> Sized:
     return Sized([*rows, *others.rows], {**found, **others.found})
 
 
-CHUNK = 4_096
+CHUNK = 64
 """Texts that are encoded at a time."""
 
 
@@ -136,10 +137,12 @@ class TokenStore:
         """Row of the first asked query on the side of dev queries."""
         if not folder.is_dir():
             encoder = TextEncoder(collection.model, spec.model_copy(update={"precision": "float32"}))
+            arrays = {side: pa.chunked_array([pa.array(texts)]) for side, texts in sides.items()}
+            tower = TextTower(encoder, "all", arrays, torch.float32)
             unfinished = folder.with_name(f"{folder.name}-unfinished")
             unfinished.mkdir(parents=True, exist_ok=True)
-            for side, texts in sides.items():
-                _write(unfinished, side, encoder, texts)
+            for side in sides:
+                _write(unfinished, side, tower)
             unfinished.rename(folder)
         self._stored = {
             side: (np.load(folder / f"{side}.npy", mmap_mode="r"), np.load(folder / f"{side}-begins.npy"))
@@ -156,19 +159,11 @@ class TokenStore:
         return torch.from_numpy(token_NTM), torch.from_numpy(mask_NT.astype(np.int64))
 
 
-@torch.inference_mode()
-def _write(folder: Path, side: str, encoder: TextEncoder, texts: Sequence[str]) -> None:
+def _write(folder: Path, side: Side, tower: TextTower) -> None:
     parts, counts = [], []
-    for begin in range(0, len(texts), CHUNK):
-        tokens = encoder.tokenise(texts[begin : begin + CHUNK])
-        order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-        own: dict[int, np.ndarray] = {}
-        for first in range(0, len(order), encoder.batch_size):
-            rows = order[first : first + encoder.batch_size]
-            hidden_NTM = encoder.encoder.hidden(*encoder.padded([tokens[row] for row in rows])).numpy()
-            for row, hidden_TM in zip(rows, hidden_NTM, strict=True):
-                own[row] = hidden_TM[: len(tokens[row])].astype(np.float16)
-        parts += [own[row] for row in range(len(tokens))]
-        counts += [len(ids) for ids in tokens]
+    for rows in np.array_split(np.arange(tower.size(side)), -(-tower.size(side) // CHUNK)):
+        token_NTM, mask_NT = tower.read(side, rows)
+        parts.append(token_NTM[mask_NT.bool()].numpy().astype(np.float16))
+        counts += mask_NT.sum(dim=1).tolist()
     np.save(folder / f"{side}.npy", np.concatenate(parts))
     np.save(folder / f"{side}-begins.npy", np.concatenate([[0], np.cumsum(counts)]))
