@@ -30,6 +30,7 @@ from rayhier.arrays import Bools, Floats, Ints, Names
 from rayhier.dataset.queries import load_queries, relevant
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer
+from rayhier.search.exact import exact
 from rayhier.search.searcher import Searcher
 from rayhier.spec.filter import Bound, Filter
 from rayhier.storage import columns, current
@@ -65,9 +66,9 @@ class Documents:
 
     def exact(self, query_QM: Floats, kept_N: Bools, k: int) -> list[list[str]]:
         """Ids of the best k documents among those that are kept, for each query."""
-        ids, vector_NM = self.ids[kept_N], self.vector_NM[kept_N]
-        best_QK = np.argsort(-(query_QM @ vector_NM.T), axis=1, kind="stable")[:, :k]
-        return [ids[rows].tolist() for rows in best_QK]
+        ids = pa.array(self.ids[kept_N], pa.string())
+        ranking = exact(query_QM, self.vector_NM[kept_N], ids, ids, k)
+        return [ids.take(pa.array(rows[rows >= 0])).to_pylist() for rows in ranking.row_QK]
 
 
 def with_parts(name: str, folder: Path) -> Path:

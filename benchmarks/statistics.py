@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.tables import between, mean, spread
-from rayhier.arrays import Values
+from rayhier.arrays import Bools, Values
 from rayhier.evaluate.significance import Interval, bootstrap
 
 RESAMPLES = 2000
@@ -154,6 +154,12 @@ def paired(ours_Q: Values, theirs_Q: Values) -> Interval:
     25.0
     """
     return bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
+
+
+def groups(new_Q: Bools) -> dict[str, Bools]:
+    """Queries [q] of each group by its name: all, and those with new answers where some are such and others not."""
+    every = {"all": np.ones(len(new_Q), dtype=bool)}
+    return every | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
 
 
 def compared(ours_SQ: Values, control_SQ: Values | None) -> list[str]:

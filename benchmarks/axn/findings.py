@@ -10,7 +10,7 @@ from benchmarks.axn.measured import ASKED, Found, exhaustive, measured, measured
 from benchmarks.axn.rows import Offline, Row, Setting
 from benchmarks.axn.world import World
 from benchmarks.machine import timed
-from benchmarks.statistics import paired
+from benchmarks.statistics import groups, paired
 from rayhier.dataset.queries import load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.significance import Interval
@@ -188,13 +188,14 @@ def gate(world: World, weight: float) -> Gate:
         "cross-encoder beside base": ordered(score_QK + weight * base_QK),
     }
     values = {name: ndcg(world, queries, order) for name, order in orders.items()}
-    new_Q = new_answers(queries, load_answers(world.corpus, "train"))
-    groups = {"all": np.ones(len(new_Q), bool), "new answers": new_Q}
+    by_group = groups(new_answers(queries, load_answers(world.corpus, "train")))
     over, alone = (
-        {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in groups.items()}
+        {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in by_group.items()}
         for name in ("cross-encoder beside base", "cross-encoder alone")
     )
-    means = {group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in groups.items()}
+    means = {
+        group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in by_group.items()
+    }
     return Gate(means, over, alone)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from benchmarks import cache
 from benchmarks.collection import Collection
 from benchmarks.commands import clock
-from benchmarks.statistics import paired
+from benchmarks.statistics import groups, paired
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.measures import Judge
@@ -157,9 +157,7 @@ class Comparison:
     @property
     def groups(self) -> dict[str, Bools]:
         """Queries of each group that has any, by its name."""
-        new_Q = self.split.new_Q
-        every = {"all": np.ones(len(new_Q), dtype=bool)}
-        return every | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
+        return groups(self.split.new_Q)
 
     def mean(self, row: str, measure: str, group: str = "all") -> float:
         """Mean over the queries of a group."""

@@ -159,7 +159,7 @@ def placed(document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spil
 def library(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
     """A library that takes the whole index: HNSW, or ScaNN's tree."""
     query_QM, ids = view.encode(questions.vector_QM), pa.array(np.arange(len(view.vectors)))
-    exact_Q = view.exact(questions)
+    exact_Q = view.relevance(questions).exact()
     if name == "hnsw":
         graph = Hnsw(ids, None, view.vectors)
         steps, routing = efforts(len(ids)), 0.0

@@ -4,16 +4,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from benchmarks.collection import Collection
-from benchmarks.quality.recall import DEPTH, Questions, Relevance
+from benchmarks.quality.recall import Questions, Relevance
 from benchmarks.training import encode, train
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, LearnedIvfRouting
@@ -71,11 +67,6 @@ class View:
     def encode(self, vector_NM: Floats) -> Floats:
         """Vectors of texts by those of the base encoder."""
         return encode(self.encoder.tower.module, vector_NM) if self.trains else vector_NM
-
-    def exact(self, questions: Questions) -> Floats:
-        """R@100 [q] of a scan of all documents."""
-        rows = pa.array(np.arange(len(self.vectors)))
-        return questions.recall(exact(self.encode(questions.vector_QM), self.vectors, rows, rows, DEPTH))
 
     def relevance(self, questions: Questions) -> Relevance:
         """What is relevant to some queries, and what outranks it here."""

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.cache import kept
 from benchmarks.collection import Collection
-from benchmarks.retreever.bench import Bench, Row, resolved, training
+from benchmarks.retreever.bench import Bench, Row, kept_sizes, resolved, training
 from benchmarks.retreever.findings import Sized
 from benchmarks.training import train
 from rayhier.arrays import Floats, Ints, Values
@@ -56,25 +55,20 @@ class Attended:
     def values(self, row: Row) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size, size -> measure -> [1, q]."""
 
-        def make() -> dict[str, Values]:
+        def make() -> dict[int, dict[str, Values]]:
             router, queries = self.router(row), len(self.bench.queries)
             asked = self.store.asked_row + np.arange(queries)
             document_NS = self.scores(router, "document", np.arange(len(self.setting.examples.document_NM)))
             document = size_all(router.representations, document_NS)
             asked_sizes = size_all(router.representations, self.scores(router, "dev", asked))
-            values: dict[str, Values] = {}
-            for document_NK, query_QK in zip(document, asked_sizes, strict=True):
-                found = self.bench.judged(flat(document_NK, router.representations.similarity), query_QK)
-                values |= {f"{name} {query_QK.shape[1]}": own_Q for name, own_Q in found.items()}
-            return values
+            return {
+                query_QK.shape[1]: self.bench.judged(flat(document_NK, router.representations.similarity), query_QK)
+                for document_NK, query_QK in zip(document, asked_sizes, strict=True)
+            }
 
         path = self.setting.path("attention", self.bench.split, row.train, row.router).with_suffix(".npz")
-        stored = kept(path, make)
-        sizes: dict[int, dict[str, Values]] = {}
-        for name, own_Q in stored.items():
-            measure, _, size = name.rpartition(" ")
-            sizes.setdefault(int(size), {})[measure] = own_Q[None]
-        return sizes
+        sizes = kept_sizes(path, make)
+        return {size: {name: own_Q[None] for name, own_Q in own.items()} for size, own in sizes.items()}
 
     def distances(self, row: Row) -> dict[str, Values]:
         """Mean cosine [d] of the embeddings of two splits by their distance in the tree, and standard deviation [d]."""
