@@ -291,7 +291,7 @@ def timing(world: World) -> Timing:
             # Texts that were not read before: the scorer keeps what it has read.
             asked = f"{text} {name}"
             parts = [items[start : start + size] for start in range(0, 100, size)]
-            seconds[name].append(timed(lambda: [world.fresh_scorer([asked] * size, part) for part in parts]))  # noqa: B023
+            seconds[name].append(timed(lambda: [world.truth.scorer([asked] * size, part) for part in parts]))  # noqa: B023
     return Timing(**{name: float(np.median(own)) for name, own in seconds.items()})
 
 

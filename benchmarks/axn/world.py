@@ -176,10 +176,6 @@ class World:
     def _read(self, text: str, items: list[str]) -> dict[str, Floats]:
         return {"scores": self.truth.scorer([text] * len(items), items)}
 
-    def fresh_scorer(self, queries: list[str], items: list[str]) -> Floats:
-        """Scores [n] of pairs, read anew."""
-        return self.truth.scorer(queries, items)
-
     def base(self, queries: Queries) -> Floats:
         """Base scores [q, n] of all documents."""
         return queries.vector_QM @ self.documents.vector_NM.T

@@ -98,18 +98,19 @@ class Bench:
     def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
         path = self.results / f"{self.key(row, split, seed)}.npz"
-        return cache.kept(path, lambda: self._measured(row, split, seed))
+
+        def make() -> dict[str, Values]:
+            document_NM, query_QM = self.vectors(row, split, seed)
+            ranking = exact(query_QM, document_NM, self.ids, self.ids, DEPTH)
+            return Judge(split.queries, MEASURES).values(ranking)
+
+        return cache.kept(path, make)
 
     @staticmethod
     def key(row: Row, split: Split, seed: int) -> str:
         """Key of what a configuration finds: all its settings, defaults too."""
         settings = None if row.train is None else validated(row.train).model_dump(mode="json")
         return cache.key(settings, row.part, split.name, seed if row.train else 0)
-
-    def _measured(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
-        document_NM, query_QM = self.vectors(row, split, seed)
-        ranking = exact(query_QM, document_NM, self.ids, self.ids, DEPTH)
-        return Judge(split.queries, MEASURES).values(ranking)
 
     def vectors(self, row: Row, split: Split, seed: int) -> tuple[Floats, Floats]:
         """Trained vectors of the documents and of a split's queries."""

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+from functools import cached_property
 
 import numpy as np
 
@@ -107,14 +106,10 @@ def visits(bench: Bench, seeds: Sequence[int]) -> Visits:
         views = {row.name: Trained(bench, row, seed) for row in (PLAIN, S)}
         for name, system in systems.items():
             path = bench.results / f"visits-{bench.key(system.row, bench.test, seed)}-{system.key}.npz"
-            curves[name].append(kept_curve(path, partial(system.build, views[system.row.name])))
+            measured = cache.kept(path, lambda: columns(system.build(views[system.row.name])))  # noqa: B023  called now
+            curves[name].append(Curve.read(measured))
     leaves = {name: system.leaves for name, system in systems.items()}
     return Visits({name: mean_curve(own) for name, own in curves.items()}, leaves)
-
-
-def kept_curve(path: Path, make: Callable[[], Candidate]) -> Curve:
-    """What every query found and paid, beam after beam, measured now or read from an earlier run."""
-    return Curve.read(cache.kept(path, lambda: columns(make())))
 
 
 def lines(found: Visits) -> list[str]:

@@ -246,13 +246,9 @@ class Bench:
         for run in self.measurements:
             if not self._path(run).is_file():
                 began = time.monotonic()
-                self._measure(run)
+                view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
+                cache.keep(self._path(run), columns(build(view, run.system, run.leaves, self.final)))
                 say(f"{self.name}: {run.file} in {time.monotonic() - began:.0f} s")
-
-    def _measure(self, run: Measurement) -> None:
-        view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
-        system = build(view, run.system, run.leaves, self.final)
-        cache.keep(self._path(run), columns(system))
 
     def _path(self, run: Measurement) -> Path:
         return self.folder / self.split / run.file
