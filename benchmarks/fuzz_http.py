@@ -98,10 +98,11 @@ def main() -> int:
     parser.add_argument("--workdir", type=Path, help="an index (default: a small one, built in runs/fuzz)")
     parser.add_argument("--cases", type=int, default=CASES, help=f"at least so many in all (default {CASES})")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--embedded", action="store_true", help="the embedded server, not the one on Ray Serve")
     given_ = parser.parse_args()
     url = f"http://127.0.0.1:{PORT}"
     workdir = given_.workdir or built(WORKDIR)
-    with _server(workdir), watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+    with _server(workdir, embedded=given_.embedded), watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
         found = fuzzed(url, given_.cases, given_.seed)
     rows = [
         [
@@ -203,10 +204,11 @@ def _documented(answer: Any) -> bool:
 
 
 @contextmanager
-def _server(workdir: Path) -> Iterator[None]:
+def _server(workdir: Path, *, embedded: bool) -> Iterator[None]:
     """A server of an index, until the block ends."""
-    command = [sys.executable, "-m", "rayhier.serve", str(ROOT / "jobs" / "serve.yaml")]
-    server = subprocess.Popen([*command, "--workdir", str(workdir), "--port", str(PORT)], cwd=ROOT)
+    served = [str(workdir)] if embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
+    command = [sys.executable, "-m", "rayhier", "serve", *served, "--port", str(PORT)]
+    server = subprocess.Popen(command, cwd=ROOT)
     try:
         began = time.monotonic()
         while not _ready():
