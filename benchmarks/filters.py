@@ -68,7 +68,7 @@ class Documents:
         """Ids of the best k documents among those that are kept, for each query."""
         ids = pa.array(self.ids[kept_N], pa.string())
         ranking = exact(query_QM, self.vector_NM[kept_N], ids, ids, k)
-        return [ids.take(pa.array(rows[rows >= 0])).to_pylist() for rows in ranking.row_QK]
+        return [ranking.ids[rows[rows >= 0]].tolist() for rows in ranking.row_QK]
 
 
 def with_parts(name: str, folder: Path) -> Path:
