@@ -24,6 +24,8 @@ from rayhier.spec import InputError
 
 HEALTH_SECONDS = 10.0
 """How often mapped files are checked for changes."""
+KEPT_SECONDS = 60
+"""Seconds for which a connection is kept without a request."""
 
 
 def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
@@ -48,6 +50,7 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
             access_log=False,
             lifespan="off",
             server_header=False,
+            timeout_keep_alive=KEPT_SECONDS,
             timeout_graceful_shutdown=int(args.limits.seconds),
         )
         server = uvicorn.Server(config)
