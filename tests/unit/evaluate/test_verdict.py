@@ -1,0 +1,81 @@
+"""What a report says in plain lines, on numbers worked out by hand."""
+
+import pytest
+
+from rayhier.evaluate.report import MeanRow, Report, SystemRow
+from rayhier.evaluate.verdict import SMALL, verdict
+
+
+def row(beam, visited, cost, value):
+    measures = {"nDCG@10": value, "R@10": value, "R@100": value}
+    return MeanRow(
+        beam=beam, visited_mean=visited, visited_p95=visited, cost_mean=cost, leaves_mean=beam, per_seed=[], **measures
+    )
+
+
+def system(value, visited=1.0, beam=None):
+    return SystemRow(visited=visited, beam=beam, **{"nDCG@10": value, "R@10": value, "R@100": value})
+
+
+@pytest.fixture
+def report(spec, evaluation):
+    """A large corpus: the index equals exact search at beam 4; IVF needs more."""
+    made = Report.of(spec, evaluation)
+    return made.model_copy(
+        update={
+            "documents": SMALL + 1,
+            "systems": {"ehi": system(0.76, 0.1, 2), "exact_same_encoder": system(0.8), "exact": system(0.7)},
+            "curves": {
+                "ehi": [row(1, 0.05, 0.06, 0.7), row(2, 0.1, 0.12, 0.76), row(4, 0.2, 0.22, 0.7995)],
+                "faiss_ivf_same_encoder": [row(1, 0.1, 0.2, 0.7), row(2, 0.3, 0.4, 0.79)],
+            },
+            "encoders": {},
+            "level": None,
+        }
+    )
+
+
+def test_where_the_index_equals_exact_search(spec, report):
+    lines = verdict(spec, report)
+    assert lines == [
+        "Training: nothing was trained, for want of train judgements.",
+        (
+            "Index: with the spec's beam (2 leaves) it finds 95.0% of exact search's R@100 and visits 10.0% of the "
+            "documents."
+        ),
+        "Index: from a beam of 4 on it equals exact search, with 20.0% of the documents visited, at 22% of the cost.",
+    ]
+
+
+def test_few_documents_need_no_index(spec, report):
+    lines = verdict(spec, report.model_copy(update={"documents": 500}))
+    assert lines[-1].startswith("Instead: 500 documents are few: exact search compares all within a millisecond")
+
+
+def test_a_control_that_costs_less_is_named(spec, report):
+    cheap = [row(1, 0.05, 0.01, 0.77)]
+    curves = report.curves | {"hnsw": cheap}
+    lines = verdict(spec, report.model_copy(update={"curves": curves}))
+    assert lines[-1] == (
+        "Instead: hnsw reaches 95% of exact R@100 at 1.0% of its cost, this index at 12.0%: use the trained encoder "
+        "with it."
+    )
+
+
+def test_an_index_that_costs_as_much_as_exact_search(spec, report):
+    curves = {"ehi": [row(9, 0.9, 0.95, 0.8)]}
+    lines = verdict(spec, report.model_copy(update={"curves": curves}))
+    assert lines[-1].startswith("Instead: 95% of exact R@100 costs 95% of exact search: search exactly with the")
+
+
+def test_a_router_that_never_equals_exact_search_says_what_it_finds(spec, report):
+    curves = {"ehi": [row(1, 0.05, 0.06, 0.7)]}
+    lines = verdict(spec, report.model_copy(update={"curves": curves}))
+    assert [line.partition(":")[0] for line in lines] == ["Training", "Index", "Instead"]
+
+
+def test_training_that_may_be_chance_says_so(spec, trained):
+    report = Report.of(spec, trained)
+    rows = [row.model_copy(update={"low": -0.1, "high": 0.5}) for row in report.significance]
+    lines = verdict(spec, report.model_copy(update={"significance": rows}))
+    assert all(line.endswith("; this may be chance.") for line in lines if line.startswith("Training"))

@@ -1,0 +1,80 @@
+"""What all commands do alike: exit codes, one line for an error, and the door to all of them."""
+
+import errno
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from rayhier import __main__ as door
+from rayhier.command import run_command
+from rayhier.spec import InputError
+
+
+def raising(error):
+    def body():
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (InputError("k: got 0; allowed: 1 or more"), "error: k: got 0; allowed: 1 or more"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.txt"), "error: a.txt: No such file; nothing was written"),
+        (OSError(errno.ENOSPC, "No space left", "b"), "error: b: No space left; finished work is kept: make room and"),
+        (KeyError("inner"), "error: 'inner'"),
+    ],
+    ids=["a mistake", "a file", "a full disk", "a failure that is named"],
+)
+def test_an_error_is_one_line_and_code_2(error, said, capsys):
+    assert run_command(raising(error), failures=(KeyError,), unfinished="; nothing was written") == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_defect_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        run_command(raising(ZeroDivisionError()))
+    with pytest.raises(OSError, match="without a message"):
+        run_command(raising(OSError("without a message")))
+
+
+def test_ctrl_c_is_130(capsys):
+    assert run_command(raising(KeyboardInterrupt()), stopped="go on with the same command") == 130
+    assert capsys.readouterr().err == "go on with the same command\n"
+
+
+def test_what_a_body_returns_is_the_exit_code():
+    assert run_command(lambda: None) == 0
+    assert run_command(lambda: 3) == 3
+
+
+@pytest.mark.parametrize("name", door.COMMANDS)
+def test_every_command_explains_itself_by_its_name(name, capsys):
+    module, says = door.COMMANDS[name]
+    with pytest.raises(SystemExit, match="0"):
+        door.main([name, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: rayhier {name} ")
+    assert callable(importlib.import_module(module).main)
+    assert says[0].islower()
+
+
+def test_the_door_lists_all_commands(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        door.main(["--help"])
+    listed = capsys.readouterr().out
+    assert all(f"  {name}" in listed for name in door.COMMANDS)
+
+
+def test_an_unknown_command_is_code_2(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        door.main(["fly"])
+    assert "invalid choice: 'fly'" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_sees_no_traceback():
+    command = f"{sys.executable} -m rayhier run --schema | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")

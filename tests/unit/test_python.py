@@ -1,0 +1,114 @@
+"""The Python interface over a small published index."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rayhier
+from rayhier.search.searcher import Searcher
+
+from .serve.conftest import TEXTS, N, damageable, published
+
+__all__ = ["damageable", "published"]  # fixtures
+
+
+@pytest.fixture
+def index(published):
+    with rayhier.open(str(published)) as opened:
+        yield opened
+
+
+def test_a_query_has_results_that_are_those_of_a_search(index, published):
+    results = index.search(TEXTS[3], k=4)
+    (expected,) = Searcher.open(published).search([TEXTS[3]], 4)
+    assert [hit.id for hit in results] == [hit.id for hit in expected.hits]
+    assert (len(results), results[0], results[1:3]) == (4, expected.hits[0], expected.hits[1:3])
+    assert (results.query, results.answer) == (TEXTS[3], expected)
+
+
+def test_several_queries_and_vectors(index):
+    texts = TEXTS[:3]
+    batch = index.search_batch(texts, k=2)
+    assert [results.query for results in batch] == texts
+    by_vector = index.search_batch(index.encode(texts), k=2)
+    assert [[hit.id for hit in results] for results in by_vector] == [[hit.id for hit in results] for results in batch]
+    assert [results.query for results in by_vector] == [None] * 3
+    alone = index.search(index.encode(texts[0])[0].astype(np.float64), k=2)
+    assert [hit.id for hit in alone] == [hit.id for hit in batch[0]]
+
+
+def test_filters_modes_and_mistakes(index):
+    results = index.search(TEXTS[0], k=5, filter={"year": {"lt": 1905}})
+    assert {hit.fields["year"] for hit in results} == set(range(1900, 1905))
+    for options, said in (
+        ({"mode": "bm25"}, "mode: got 'bm25'; allowed: dense; bm25 and hybrid need search.hybrid"),
+        ({"filter": {"yeer": 1}}, "filter.yeer: got no declared field"),
+        ({"budget": 3}, "budget: this index has no cross-encoder"),
+        ({"k": 0}, "k: got 0; allowed: 1 or more"),
+    ):
+        with pytest.raises(rayhier.InputError, match=said):
+            index.search(TEXTS[0], **options)
+    with pytest.raises(rayhier.InputError, match="query: got no words"):
+        index.search("  ")
+    with pytest.raises(rayhier.InputError, match="got 3 numbers; allowed: 32, the index's dimension"):
+        index.search(np.ones(3))
+
+
+def test_results_print_and_make_a_table(index):
+    results = index.search(TEXTS[0], k=2)
+    lines = str(results).splitlines()
+    assert lines[0] == f"  1  {results[0].score:.4f}  {results[0].id}  {results[0].title}"
+    assert lines[-1] == f"visited {results.answer.documents} documents ({results.answer.fraction:.1%})"
+    table = results.to_pandas()
+    assert list(table.columns) == ["id", "score", "leaf", "title", "text", "year"]
+    assert table["id"].tolist() == [hit.id for hit in results]
+    assert list(index.search(TEXTS[0], filter={"year": 1}).to_pandas().columns) == list(table.columns)[:5]
+
+
+def test_documents_come_and_go(damageable, tmp_path):
+    new = [{"id": "new-1", "title": "t", "text": "a comet of ice", "year": 7}]
+    with rayhier.open(damageable) as index:
+        assert (index.version, len(index)) == (1, N)
+        assert index.add(new) == index.version == 2
+        assert index.search("a comet of ice", k=1)[0].id == "new-1"
+        with pytest.raises(rayhier.InputError, match="new-1"):
+            index.add(new)
+        file = tmp_path / "more.jsonl"
+        file.write_text(json.dumps({**new[0], "text": "a comet of dust"}))
+        assert index.add(file, upsert=True) == 3
+        assert len(index) == N + 1
+        assert index.delete("new-1") == 4
+        assert len(index) == N
+        with pytest.raises(rayhier.InputError, match="new-1"):
+            index.delete(["new-1"])
+        assert repr(index) == f"Index({str(damageable)!r}, version=4, documents={N})"
+
+
+def test_where_no_index_is(tmp_path):
+    with pytest.raises(rayhier.InputError, match="no such file; build an index with rayhier run"):
+        rayhier.open(tmp_path)
+
+
+def test_run_is_a_module_that_can_be_called(tmp_path):
+    from rayhier import run
+
+    assert run is rayhier.run
+    assert callable(run.main)
+    with pytest.raises(rayhier.InputError, match="no such file"):
+        rayhier.run(tmp_path / "none.yaml")
+
+
+def test_public_names():
+    assert len(rayhier.__all__) <= 12
+    assert all(getattr(rayhier, name) is not None for name in rayhier.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'serach'; public names: "):
+        _ = rayhier.serach
+
+
+def test_importing_it_imports_nothing_heavy():
+    said = "import sys, rayhier; print([m for m in ('torch', 'ray', 'numpy', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
