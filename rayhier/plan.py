@@ -208,8 +208,9 @@ class _Steps:
     def _corpus(self) -> Step:
         source = self.plan.source
         size = source.bytes or self.work.documents * BYTES_A_DOCUMENT
+        unset = ("query_columns",) if getattr(self.spec.corpus, "query_columns", None) is None else ()
         return self._step(
-            "corpus", "corpus", {}, size, source=source.identity, corpus=_fields(self.spec.corpus, *PATHS)
+            "corpus", "corpus", {}, size, source=source.identity, corpus=_fields(self.spec.corpus, *PATHS, *unset)
         )
 
     def _generated(self, corpus: Step, pairs: PairSource) -> Step:

@@ -16,7 +16,7 @@ from rayhier.outline import NOT_EVALUATED, show
 from rayhier.plan import STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
-from rayhier.storage import current, files, leaf_map
+from rayhier.storage import current, files, leaf_map, workdir
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 
@@ -235,6 +235,9 @@ def _make_current(plan: Plan) -> None:
             seeds.setdefault(str(step.seed), {})[step.kind] = step.fingerprint
     artifacts = {str(step.kind): step.fingerprint for step in published if step.seed in (None, first)}
     current.write(plan.workdir, current.Current(spec=plan.spec, artifacts=artifacts, seeds=seeds))
+    model = plan.step("model", first).place.published()
+    if model is not None:
+        workdir.point_at(plan.workdir / "encoder", model.root / "encoder")
     report = plan.report
     if report is not None:
         from rayhier.evaluate.report import Report

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     NOT_JSON = "not JSON"
     NOT_AN_OBJECT = "not an object"
     MISSING_ID = "missing id"
+    MISSING_TEXT = "missing key of the text"
     WRONG_TYPE = "wrong type"
     WRONG_FIELD = "field of the wrong type"
     ID_TOO_LONG = "id too long"
@@ -54,6 +55,13 @@ class Rules:
     limits: Limits
     columns: Columns
     fields: Mapping[str, FieldType]
+    query_columns: Columns | None = None
+    """Columns of queries; None: those of documents."""
+
+    @property
+    def of_queries(self) -> Columns:
+        """Columns that hold a query's id and text."""
+        return self.columns if self.query_columns is None else self.query_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,11 @@ def document(row: Mapping[str, Any], rules: Rules) -> Entry:
 
 def query(row: Mapping[str, Any], rules: Rules) -> Entry:
     """Make a query from an id and a text; a blank text is rejected as empty."""
-    return entry(_key(row, rules.columns.id, rules.limits), "", _string(row, rules.columns.text), rules.limits)
+    names = rules.of_queries
+    key = _key(row, names.id, rules.limits)
+    if names.text not in row:
+        raise RowError(Reason.MISSING_TEXT)
+    return entry(key, "", _string(row, names.text), rules.limits)
 
 
 def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:

@@ -8,4 +8,4 @@ from rayhier.storage import listing
 
 def reader(spec: Jsonl) -> LinesReader:
     """Make the reader of the files that a spec names; InputError where one is missing."""
-    return json_lines(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields))
+    return json_lines(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns))

@@ -90,7 +90,10 @@ def json_lines(listing: Listing, rules: Rules) -> LinesReader:
         Format(
             lambda line: check.document(check.json_row(line), rules), f"a JSON object with {keys.id} and {keys.text}"
         ),
-        Format(lambda line: check.query(check.json_row(line), rules), f"a JSON object with {keys.id} and {keys.text}"),
+        Format(
+            lambda line: check.query(check.json_row(line), rules),
+            f"a JSON object with {rules.of_queries.id} and {rules.of_queries.text}",
+        ),
         JUDGEMENTS,
     )
 

@@ -51,7 +51,7 @@ class ParquetReader:
         """Queries, file by file."""
         for one in self.listing.queries:
             self._check(one, (), title=False)
-            raw = read(one.path, [self.rules.columns.id, self.rules.columns.text])
+            raw = read(one.path, [self.rules.of_queries.id, self.rules.of_queries.text])
             yield Stream(one.name, checked(raw, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
@@ -76,7 +76,7 @@ class ParquetReader:
 
 def reader(spec: Parquet) -> ParquetReader:
     """Make the reader of the files that a spec names; InputError where one is missing."""
-    return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields))
+    return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:

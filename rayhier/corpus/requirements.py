@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rayhier.corpus.check import Reason
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.corpus import (
     Beir,
@@ -21,6 +22,15 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
         raise InputError(
             f"corpus.{_key(spec.corpus)}: no document accepted ({_rejected(counts['documents'])}); "
             f"allowed: {allowed(spec.corpus)}"
+        )
+    queries = counts["queries"]
+    if queries["read"] and not queries["accepted"]:
+        names, missing = spec.corpus.row_query_columns, queries["rejected"].get(Reason.MISSING_TEXT, 0)
+        what = f"key {names.text!r} is missing in {missing:,} of {queries['read']:,} queries"
+        said = what if missing else f"no query accepted ({_rejected(queries)})"
+        raise InputError(
+            f"corpus.queries: {said}; allowed: rows with {names.id} and {names.text}, or corpus.query_columns that "
+            "name other keys"
         )
     for name, filled in counts["fields"].items():
         if filled == 0:

@@ -63,7 +63,7 @@ class Passages(Section):
 
 
 class Columns(Section):
-    """Columns, or keys of a JSON object, that hold a document's id, title and text; queries use `id` and `text`."""
+    """Columns, or keys of a JSON object, that hold a document's id, title and text."""
 
     id: Text = "id"
     """Column of the id: text, or whole numbers, which become text."""
@@ -71,6 +71,15 @@ class Columns(Section):
     """Column of the title; it may be missing."""
     text: Text = "text"
     """Column of the text, which is encoded after the title."""
+
+
+class QueryColumns(Section):
+    """Columns, or keys of a JSON object, that hold a query's id and text."""
+
+    id: Text = "id"
+    """Column of the id: text, or whole numbers, which become text."""
+    text: Text = "text"
+    """Column of the text."""
 
 
 class Judgements(Section):
@@ -110,6 +119,11 @@ class _Corpus(Section):
         return Columns()
 
     @property
+    def row_query_columns(self) -> Columns:
+        """Columns, or JSON keys, of a query that comes as a row."""
+        return self.row_columns
+
+    @property
     def field_types(self) -> dict[str, FieldType]:
         """Extra columns that the index keeps, name -> type; none where the source cannot have any."""
         return {}
@@ -137,7 +151,9 @@ class _OwnFiles(_WithFields):
     judgements: Judgements = Judgements()
     """Files that say which documents answer which queries."""
     columns: Columns = Columns()
-    """Names of the columns or JSON keys."""
+    """Names of the documents' columns or JSON keys."""
+    query_columns: QueryColumns | None = None
+    """Names of the queries' columns or JSON keys; null: `id` and `text` of `columns`."""
 
     @property
     def names_judgements(self) -> bool:
@@ -148,6 +164,12 @@ class _OwnFiles(_WithFields):
     def row_columns(self) -> Columns:
         """Columns, or JSON keys, of a document's row."""
         return self.columns
+
+    @property
+    def row_query_columns(self) -> Columns:
+        """Columns, or JSON keys, of a query's row."""
+        names = self.query_columns
+        return self.columns if names is None else Columns(id=names.id, text=names.text)
 
     @model_validator(mode="after")
     def _asked(self) -> Self:

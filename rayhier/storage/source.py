@@ -1,21 +1,27 @@
 """Describe the source of a corpus before it is read: its files, their content's identity, and its size."""
 
 import hashlib
+import json
 import platform
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs
+from rayhier.spec.corpus import Beir, Columns, CorpusSpec, FileCorpus, HuggingFace, IrDatasets, MsMarco, PythonDocs
 from rayhier.storage import files, hub_data, listing
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.sample import passages_a_document
 
 PARQUET = ".parquet"
+PEEKED = 10
+"""Rows of a file that are looked at before a run begins."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
@@ -81,6 +87,13 @@ def _files(spec: FileCorpus) -> Source:
     if found.queries and not any(lengths[one.name] for one in found.queries):
         raise InputError(f"corpus.{_key(spec, 'queries')}: {found.queries[0].path} is empty; allowed: one query a line")
     first = next(one.path for one in found.documents if lengths[one.name])
+    if spec.in_lines and not isinstance(spec, MsMarco):
+        names = Columns(id="_id") if isinstance(spec, Beir) else spec.row_columns
+        _check_keys(f"corpus.{_key(spec, 'documents')}", first, (names.id,), "columns")
+        asked = Columns(id="_id") if isinstance(spec, Beir) else spec.row_query_columns
+        for query_file in found.queries[:1]:
+            key = f"corpus.{_key(spec, 'queries')}"
+            _check_keys(key, query_file.path, (asked.id, asked.text), "query_columns")
     each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
     return Source(
         identity,
@@ -93,6 +106,22 @@ def _files(spec: FileCorpus) -> Source:
         query_bytes=sum(sizes[one.name] for one in found.queries),
         judgements={split: lengths[one.name] for split, one in found.judgements.items()},
     )
+
+
+def _check_keys(key: str, path: Path, names: Sequence[str], section: str) -> None:
+    """InputError where none of a file's first rows has a key; rows that are no JSON objects are read and told later."""
+    rows: list[dict[str, object]] = []
+    with path.open("rb") as opened:
+        for line in islice(opened, PEEKED):
+            with suppress(ValueError, RecursionError):
+                if isinstance(row := json.loads(line), dict):
+                    rows.append(row)
+    for name in names if rows else ():
+        if not any(name in row for row in rows):
+            raise InputError(
+                f"{key}: {path}: key {name!r} is missing in the first {len(rows)} rows, which have "
+                f"{', '.join(list(rows[0])[:10])}; allowed: rows with it, or corpus.{section} that name other keys"
+            )
 
 
 def _key(spec: FileCorpus, key: str) -> str:

@@ -154,6 +154,16 @@ def _report_is_whole(work: Path) -> None:
     assert all((work / link.split(")")[0]).is_file() for link in text.split("](")[1:])
 
 
+def _other_libraries_open_the_encoder(work: Path) -> None:
+    """WORKDIR/encoder is the trained encoder, in sentence-transformers' layout."""
+    from sentence_transformers import SentenceTransformer
+
+    texts = ["moss stone river", "oak"]
+    with rayhier.open(work) as index:
+        ours = index.encode(texts)
+    assert SentenceTransformer(str(work / "encoder")).encode(texts) == pytest.approx(ours, abs=1e-5)
+
+
 def _one_process_measures_the_same(work: Path) -> None:
     """What actors answered, a single process answers too."""
     corpus, vectors, model, index = (artifact(work, kind) for kind in ("corpus", "vectors", "model", "index"))

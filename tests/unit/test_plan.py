@@ -62,6 +62,7 @@ def test_every_shipped_spec_is_planned(
             overrides.append(f"corpus.path={msmarco}")
         case "jsonl":
             overrides += [f"corpus.{name}={tiny_corpus}/{file}.jsonl" for name, file in TEXTS.items()]
+            overrides.append("corpus.columns.id=_id")
             overrides += [f"corpus.judgements.{split}={tiny_corpus}/qrels/{split}.tsv" for split in ("train", "test")]
     arguments = [part for override in overrides for part in ("--set", override)]
     before = ray.is_initialized()
@@ -367,12 +368,13 @@ def test_where_a_users_files_lie_is_no_part_of_a_fingerprint(
 ) -> None:
     def listed(folder: Path) -> str:
         judged = f"judgements: {{test: {folder}/qrels/test.tsv}}"
-        return f"{{type: jsonl, documents: {folder}/corpus.jsonl, queries: {folder}/queries.jsonl, {judged}}}"
+        files = f"documents: {folder}/corpus.jsonl, queries: {folder}/queries.jsonl, columns: {{id: _id}}"
+        return f"{{type: jsonl, {files}, {judged}}}"
 
     before = fingerprints(tiny_spec(corpus=listed(tiny_corpus)))
     moved = tiny_corpus.rename(tmp_path / "moved")
     assert fingerprints(tiny_spec(corpus=listed(moved))) == before
-    assert not set(fingerprints(tiny_spec(corpus=listed(moved)), "corpus.columns.id=_id").values()) & set(
+    assert not set(fingerprints(tiny_spec(corpus=listed(moved)), "corpus.columns.title=name").values()) & set(
         before.values()
     )
 

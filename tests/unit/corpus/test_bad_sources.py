@@ -62,7 +62,7 @@ CASES = {
     "jsonl: another id": (
         make.jsonl,
         lambda folder: {"columns": {"id": "name"}},
-        ["corpus.documents", "no document accepted (9 read; rejected: missing id 9)", '{"name": "…"'],
+        ["corpus.documents", "key 'name' is missing in the first 4 rows, which have", "corpus.columns that name other"],
     ),
     "jsonl: a field nobody has": (
         make.jsonl,

@@ -10,6 +10,7 @@ from rayhier.spec import InputError, JobSpec
 ROWS = {"read": 30, "accepted": 20, "rejected": {"unknown query": 10}}
 COUNTS = {
     "documents": {"read": 30, "accepted": 20, "rejected": {"empty text": 7, "not JSON": 3}, "cut": 0},
+    "queries": {"read": 9, "accepted": 9, "rejected": {}, "cut": 0},
     "rows": 20,
     "fields": {},
     "judgements": dict.fromkeys(("train", "dev", "test"), ROWS),
@@ -34,6 +35,16 @@ def counts(**relevant):
     for split, number in relevant.items():
         changed["splits"][split]["relevant"] = number
     return changed
+
+
+def test_queries_without_the_key_of_their_text_are_counted():
+    held = copy.deepcopy(COUNTS)
+    held["queries"] = {"read": 500, "accepted": 0, "rejected": {"missing key of the text": 500}, "cut": 0}
+    mine = {"type": "jsonl", "documents": "d.jsonl", "queries": "q.jsonl", "query_columns": {"text": "body"}}
+    assert refusal(job(corpus=mine), held) == (
+        "corpus.queries: key 'body' is missing in 500 of 500 queries; allowed: rows with id and body, or "
+        "corpus.query_columns that name other keys"
+    )
 
 
 def refusal(spec, held):

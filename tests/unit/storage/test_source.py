@@ -9,7 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, HuggingFace, IrDatasets, Jsonl, MsMarco, Parquet, Passages, PythonDocs
+from rayhier.spec.corpus import (
+    Beir,
+    HuggingFace,
+    IrDatasets,
+    Jsonl,
+    MsMarco,
+    Parquet,
+    Passages,
+    PythonDocs,
+    QueryColumns,
+)
 from rayhier.storage.source import describe
 
 
@@ -18,7 +28,7 @@ def folder(tmp_path):
     """A BEIR folder of two documents and one judged query."""
     (tmp_path / "qrels").mkdir()
     (tmp_path / "corpus.jsonl").write_text('{"_id": "1"}\n\n{"_id": "2"}\n')
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q"}\n')
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "t"}\n')
     (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
     return tmp_path
 
@@ -30,7 +40,7 @@ def look(folder):
 def test_a_folder(folder):
     found = look(folder)
     assert set(found.identity) == {"corpus.jsonl", "queries.jsonl", "qrels/test.tsv"}
-    assert found.identity["queries.jsonl"] == hashlib.sha256(b'{"_id": "q"}\n').hexdigest()
+    assert found.identity["queries.jsonl"] == hashlib.sha256(b'{"_id": "q", "text": "t"}\n').hexdigest()
     assert (found.documents, found.judged) == (2, frozenset({"test"}))
     assert found.bytes == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
@@ -79,7 +89,7 @@ def write(path, text):
 def test_files_in_folders_and_patterns(tmp_path):
     for name in ("b.jsonl", "a.jsonl", "deep/c.jsonl", "notes.txt"):
         write(tmp_path / "mine" / name, f"{name}\n\n{name}\n")
-    queries = write(tmp_path / "queries.jsonl", "{}\n")
+    queries = write(tmp_path / "queries.jsonl", '{"id": "q", "text": "t"}\n')
     judged = {
         "dev": write(tmp_path / "one" / "judged.tsv", "x\n"),
         "test": write(tmp_path / "two" / "judged.tsv", "y\n"),
@@ -97,6 +107,19 @@ def test_files_in_folders_and_patterns(tmp_path):
     deep = describe(Jsonl(type="jsonl", documents=str(tmp_path / "mine" / "**" / "*.jsonl")))
     assert list(deep.identity) == ["documents/a.jsonl", "documents/b.jsonl", "documents/deep/c.jsonl"]
     assert deep.judged == frozenset()
+
+
+def test_first_rows_without_a_key_are_refused_before_anything_is_read(tmp_path):
+    documents = write(tmp_path / "d.jsonl", '{"id": "1", "text": "a"}\n')
+    queries = write(tmp_path / "q.jsonl", '{"qid": "1", "body": "a"}\nno JSON\n{"qid": "2", "body": "b"}\n')
+    mine = Jsonl(type="jsonl", documents=documents, queries=queries)
+    with pytest.raises(InputError, match=r"corpus.queries: .*q.jsonl: key 'id' is missing in the first 2 rows, which"):
+        describe(mine)
+    named = mine.model_copy(update={"query_columns": QueryColumns(id="qid", text="body")})
+    assert describe(named).queries == 3
+    other = Jsonl.model_validate({"type": "jsonl", "documents": documents, "columns": {"id": "key"}})
+    with pytest.raises(InputError, match=r"corpus.documents: .*key 'key' is missing .* corpus.columns that name"):
+        describe(other)
 
 
 def test_passages_are_estimated(folder):
