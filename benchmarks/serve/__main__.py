@@ -40,10 +40,10 @@ from rayhier.arrays import Floats
 from rayhier.progress import say
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
-from rayhier.serve.app import HA_PROXY
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.version import Version
 from rayhier.serve.client import Client
+from rayhier.serve.config import HA_PROXY
 from rayhier.storage import columns, current
 
 PORT = 8123

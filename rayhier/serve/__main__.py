@@ -13,14 +13,11 @@ from types import FrameType
 
 from rayhier.command import run_command
 from rayhier.progress import say
-from rayhier.serve.config import PORT, absolute, check_free, hint, look, read_args
+from rayhier.serve.config import LOOPBACK, PORT, absolute, check_free, hint, look, read_args
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError
 from rayhier.storage import current
 from rayhier.storage.paths import locate
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Addresses that no other machine reaches."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

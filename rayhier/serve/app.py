@@ -2,6 +2,7 @@
 
 import os
 
+import ray
 from ray import serve
 from ray.serve import Application
 
@@ -12,6 +13,7 @@ from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
 from rayhier.serve.backend.groups import ShardRange
 from rayhier.serve.backend.shards import ShardGroup
 from rayhier.serve.backend.version import Version
+from rayhier.serve.config import HA_PROXY
 from rayhier.serve.http.tokens import Tokens
 from rayhier.serve.ingress import Ingress
 from rayhier.spec import InputError
@@ -21,10 +23,10 @@ PASSED_ON = 10_000
 """Requests that Serve passes to a replica at once: an ingress refuses them itself, in its errors' form, and what others
 are asked for a sign of life must not wait behind their work."""
 UNLIMITED = -1
+CPUS_OF_TWO = 4
+"""CPUs from which a cluster runs two ingresses."""
 DRAINS = 5.0
 """Seconds beyond those of a request that a replica has to finish what it has begun, before Serve ends it."""
-HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
-"""Environment variable that puts HAProxy before the ingresses, which listens on every address of the machine."""
 
 
 def build(args: ServeArgs) -> Application:
@@ -56,11 +58,17 @@ def build(args: ServeArgs) -> Application:
     return serve.deployment(
         serve.ingress()(Ingress),
         name="ingress",
+        num_replicas=args.ingresses or _ingresses(),
         ray_actor_options={"num_cpus": 0.5},
         max_ongoing_requests=PASSED_ON,
         max_queued_requests=UNLIMITED,
         graceful_shutdown_timeout_s=drain,
     ).bind(args, version, parts, reranker, *scanning)
+
+
+def _ingresses() -> int:
+    """Replicas of the ingress: two where Ray has the CPUs for them."""
+    return 2 if ray.is_initialized() and ray.cluster_resources().get("CPU", 0) >= CPUS_OF_TWO else 1
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:

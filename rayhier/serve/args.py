@@ -62,6 +62,11 @@ class ServeArgs(_Args):
     """Origins whose pages may ask from a browser, like https://search.example.org; `*` is every origin."""
     log_queries: bool = False
     """Whether the log quotes the texts of queries."""
+    behind_front: bool = False
+    """True where a proxy that limits the heads of requests stands before Serve's own, which has no such limit."""
+    ingresses: Count | None = None
+    """Replicas of the ingress on Ray Serve, so that one which dies is no outage; two by default where Ray has four CPUs
+    or more, else one."""
     shard_groups: Count | None = None
     """Deployments that share the index's leaves, at most one for each leaf; two by default."""
     together: Count = 64

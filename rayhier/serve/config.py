@@ -1,6 +1,7 @@
 """A Serve config as a person gave it, looked at before anything heavy is imported: what is wrong is said at once."""
 
 import errno
+import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
 from rayhier.storage.paths import locate
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Addresses that no other machine reaches."""
+HA_PROXY = "RAY_SERVE_ENABLE_HA_PROXY"
+"""Environment variable that puts HAProxy before the ingresses, which listens on every address of the machine."""
 HOST, PORT = "127.0.0.1", 8000
 """Address where the config names none, as Serve has it."""
 
@@ -53,6 +58,12 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
     except ValidationError as error:
         raise wrong(template, error) from None
     host, number = options["host"], options["port"]
+    if host not in LOOPBACK and not args.behind_front and os.environ.get(HA_PROXY) != "1":
+        raise InputError(
+            f"{template}: http_options.host: got {host!r}, which other machines reach; Serve's own proxy has no "
+            f"limit for the head of a request; allowed: {HA_PROXY}=1, args.behind_front: true where another proxy limits "
+            f"heads, or {', '.join(LOOPBACK)}"
+        )
     if isinstance(host, str) and isinstance(number, int):  # else Serve's own check says what is wrong
         check_free(host, number)
     Tokens(args.token_file, args.write_token_file)

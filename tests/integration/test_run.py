@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import rayhier
 from rayhier import run
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.workers import LocalWorkers
@@ -56,6 +57,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     _report_is_whole(work)
     _search_is_the_evaluated_one(work, "learned_ivf")
     _one_process_measures_the_same(work)
+    _other_libraries_open_the_encoder(work)
     assert "judged relevant" in out
     assert "visited" in out
 

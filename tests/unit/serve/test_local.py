@@ -61,6 +61,18 @@ def test_the_hint_names_the_tokens_file_alone(published, token, port):
     assert "Authorization" not in hint(config.url, None)
 
 
+def test_other_machines_are_answered_only_behind_a_limit_for_heads(published, token, port, tmp_path, monkeypatch):
+    config = tmp_path / "serve.yaml"
+    config.write_text(SHIPPED.read_text().replace("host: 127.0.0.1 ", "host: 0.0.0.0 "))
+    with pytest.raises(InputError, match="http_options.host: got '0.0.0.0', which other machines reach; Serve's own"):
+        prepare(config, str(published), str(token), port)
+    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
+    assert prepare(config, str(published), str(token), port).host == "0.0.0.0"
+    monkeypatch.delenv("RAY_SERVE_ENABLE_HA_PROXY")
+    config.write_text(config.read_text().replace("token_file: null", "behind_front: true"))
+    assert prepare(config, str(published), str(token), port).args.behind_front
+
+
 CONFIGS = {
     "missing": (None, "cannot be read: No such file"),
     "not YAML": ("a: [", "not YAML"),
