@@ -61,8 +61,8 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
     if host not in LOOPBACK and not args.behind_front and os.environ.get(HA_PROXY) != "1":
         raise InputError(
             f"{template}: http_options.host: got {host!r}, which other machines reach; Serve's own proxy has no "
-            f"limit for the head of a request; allowed: {HA_PROXY}=1, args.behind_front: true where another proxy limits "
-            f"heads, or {', '.join(LOOPBACK)}"
+            f"limit for the head of a request; allowed: {HA_PROXY}=1, args.behind_front: true where a proxy before it "
+            f"limits heads, or {', '.join(LOOPBACK)}"
         )
     if isinstance(host, str) and isinstance(number, int):  # else Serve's own check says what is wrong
         check_free(host, number)

@@ -17,6 +17,7 @@ from rayhier.serve import __main__ as command
 from rayhier.serve import local as local_module
 from rayhier.serve.__main__ import hint, main
 from rayhier.serve.local import prepare
+from rayhier.spec import InputError
 
 SHIPPED = Path(__file__).parents[3] / "jobs" / "serve.yaml"
 
@@ -64,7 +65,7 @@ def test_the_hint_names_the_tokens_file_alone(published, token, port):
 def test_other_machines_are_answered_only_behind_a_limit_for_heads(published, token, port, tmp_path, monkeypatch):
     config = tmp_path / "serve.yaml"
     config.write_text(SHIPPED.read_text().replace("host: 127.0.0.1 ", "host: 0.0.0.0 "))
-    with pytest.raises(InputError, match="http_options.host: got '0.0.0.0', which other machines reach; Serve's own"):
+    with pytest.raises(InputError, match=r"http_options\.host: got '0\.0\.0\.0', which other machines reach"):
         prepare(config, str(published), str(token), port)
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
     assert prepare(config, str(published), str(token), port).host == "0.0.0.0"
