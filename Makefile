@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-serve bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-workers fuzz-http clean
+.PHONY: help setup demo serve test chaos check bench-scifact bench-encode bench-ehi bench-hce bench-retreever bench-axn bench-serve bench-embedded bench-tree bench-quality bench-beam bench-filters bench-hybrid bench-incremental bench-inspection bench-scale bench-search bench-workers fuzz-http clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1|/' \
@@ -78,6 +78,9 @@ bench-axn: setup  ## search with a cross-encoder within a budget, beside its con
 
 bench-serve: setup  ## a served index under bounded load, beside a bare Serve application: docs/serve.md
 	$(BIN)/python -m benchmarks.serve
+
+bench-embedded: setup  ## an embedded server beside FastAPI with a Searcher in one process: docs/embedded.md
+	$(BIN)/python -m benchmarks.serve.embedded
 
 bench-tree: setup  ## document trees of a million synthetic vectors, in memory and streamed
 	$(BIN)/python -m benchmarks.tree

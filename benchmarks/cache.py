@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +34,11 @@ def keep(path: Path, values: Mapping[str, npt.NDArray[Any]]) -> None:
             np.savez(opened, **values)  # type: ignore[arg-type]
 
     files.write(path, write)
+
+
+def kept(path: Path, make: Callable[[], Mapping[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    """Arrays by name, made now or read from an earlier run."""
+    if not path.is_file():
+        keep(path, make())
+    with np.load(path) as stored:
+        return {name: stored[name] for name in stored.files}

@@ -1,27 +1,46 @@
 """Collections in BEIR's layout: where they lie, runs of the shipped spec over them, what a training reads of them."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from rayhier.dataset.documents import load_documents
+import numpy as np
+
+from rayhier.arrays import Bools
+from rayhier.dataset.documents import load_documents, load_titled
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.spans import Spans
 from rayhier.embed.precision import as_embedded
-from rayhier.plan import make_plan
+from rayhier.plan import Plan, make_plan
+from rayhier.progress import say
 from rayhier.spec import load
 from rayhier.spec.encoder import LearningPart
-from rayhier.storage.artifact import Artifact
+from rayhier.spec.router import EhiRouting
+from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
+from rayhier.storage.artifact import Artifact, Kind
+from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import load_examples
+from rayhier.train.dev import ExactMeasure
+from rayhier.train.ehi.dev import DevMeasure
+from rayhier.train.ehi.joint import Joint
+from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
+from rayhier.train.hce.hce import Hce
+from rayhier.train.hce.pseudo import pseudo_pairs
+from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.phases import dev_queries
 from rayhier.train.tower import Tower, build_tower
 
 ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "specs" / "scifact.yaml"
 """Names every default, so it is the shipped spec of any collection."""
+BUILT = ("corpus", "embed", "train", "index")
+"""Stages that an index needs."""
 RUNS = ROOT / "runs"
 QUALITY = RUNS / "quality"
 """Where bench-quality keeps vectors, which others read too."""
@@ -36,17 +55,29 @@ def folder(name: str) -> Path:
     sys.exit(f"{name}: in none of {', '.join(map(str, places))}; set RAYHIER_DATA to the folder that holds it")
 
 
+def rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file of JSON lines."""
+    with path.open() as lines:
+        return [json.loads(line) for line in lines]
+
+
 def place(name: str, workdir: Path) -> list[str]:
     """Overrides of the shipped spec that run it on a collection in a workdir."""
     return [f"workdir={workdir.absolute()}", f"corpus.path={folder(name).absolute()}"]
 
 
-def run(overrides: Sequence[str], *flags: str) -> None:
-    """Carry out the shipped spec, some of its values overridden, in a process of its own."""
+def run(overrides: Sequence[str], *flags: str, stages: Sequence[str] = ()) -> None:
+    """Carry out the shipped spec or some stages of it, some of its values overridden, in a process of its own."""
     command = [sys.executable, "-m", "rayhier.run", str(SPEC)]
     command += [part for override in overrides for part in ("--set", override)]
-    print("$ python", *command[1:], *flags, file=sys.stderr, flush=True)
-    subprocess.run([*command, *flags], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    command += [*(part for stage in stages for part in ("--stage", stage)), *flags]
+    say(f"$ python {' '.join(command[1:])}")
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+
+
+def made(plan: Plan, *kinds: Kind, seed: int | None = None) -> list[Artifact]:
+    """Published artifacts of a plan."""
+    return [Artifact.open(plan.step(kind, seed).place.folder) for kind in kinds]
 
 
 class Collection:
@@ -56,10 +87,10 @@ class Collection:
         """Make what is missing of a collection's artifacts in a workdir; `more` overrides of the shipped spec."""
         self.name = name
         overrides = [*place(name, workdir), *more]
-        run(overrides, "--stage", "corpus", "--stage", "embed")
+        run(overrides, stages=("corpus", "embed"))
         plan = make_plan(load(SPEC, overrides))
         self.spec, self.model = plan.spec, plan.model.path
-        self.corpus, self.vectors = (Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors"))
+        self.corpus, self.vectors = made(plan, "corpus", "vectors")
         self.documents = load_documents(self.corpus, self.vectors)
         if self.documents.parents is not None:
             sys.exit(f"{name}: its documents are passages; benchmarks read whole documents")
@@ -69,6 +100,41 @@ class Collection:
     def queries(self, split: str) -> Queries:
         """The judged queries of a split."""
         return load_queries(self.corpus, self.vectors, split)
+
+    def folds(self, count: int) -> Iterator[tuple[Examples, Bools]]:
+        """Train queries in `count` parts: examples without each part, and which queries [q] are the part."""
+        vector_QM = self.queries("train").vector_QM
+        fold_Q = np.random.default_rng(0).permutation(len(vector_QM)) % count
+        query_P, document_P = self.examples.pair_P2.T
+        for fold in range(count):
+            left, kept_P = np.flatnonzero(fold_Q != fold), fold_Q[query_P] != fold
+            pair_P2 = np.stack([np.searchsorted(left, query_P[kept_P]), document_P[kept_P]], axis=1)
+            yield Examples(vector_QM[left], self.documents.vector_NM, pair_P2), fold_Q == fold
+
+    def encoder(
+        self,
+        examples: Examples,
+        spec: ContrastTraining | HceTraining,
+        seed: int,
+        part: LearningPart = "head",
+        dev: Queries | None = None,
+        spans: Spans | None = None,
+    ) -> EncoderPhase:
+        """The training of an encoder by these examples, not begun; by pseudo-queries too where there are spans."""
+        tower = self.tower(examples, part, dev, spans)
+        measure = ExactMeasure(dev or self.dev, self.documents, examples.answers(self.documents.results))
+        if isinstance(spec, ContrastTraining):
+            return Contrast(tower, examples, spec, seed, measure)
+        titled = partial(load_titled, self.corpus, self.documents.ids)
+        pseudo = pseudo_pairs(spec.pseudo_queries, tower, spans, titled)
+        start_whitened(tower, spec, spans, measure)
+        return Hce(tower, examples, pseudo, spec, seed, measure)
+
+    def joint(self, examples: Examples, router: EhiRouting, training: EhiTraining, seed: int) -> Joint:
+        """EHI's training of encoder and router at once by these examples, not begun."""
+        results = self.documents.results
+        measure = DevMeasure(self.dev, results, examples.answers(results))
+        return Joint(self.tower(examples), examples, router, training, seed, measure)
 
     def tower(
         self,

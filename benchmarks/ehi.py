@@ -7,11 +7,8 @@ names; every figure is a mean over seeds, of the test split read once a row, and
 stands k-means IVF with as many lists on the very same trained vectors. Writes docs/ehi.md and its figures.
 """
 
-import argparse
-import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,35 +16,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FormatStrFormatter, MaxNLocator, NullLocator
 
-from benchmarks import cache
-from benchmarks.collection import ROOT, RUNS, Collection
+from benchmarks import cache, pages
+from benchmarks.collection import Collection
+from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
+from benchmarks.quality.recall import Places, Questions, Relevance
+from benchmarks.quality.systems import Leaves, columns, placed
+from benchmarks.statistics import Curve, recall_at, sample
 from benchmarks.tables import heading, line, mean, spread
 from benchmarks.training import encode, train
-from rayhier.arrays import Bools, Floats, Ints, Values
+from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import leaf_means, nearest, spherical_kmeans
-from rayhier.dataset.documents import Copies
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import new_answers
-from rayhier.dataset.ranking import Ranking
-from rayhier.evaluate.curve import System, beams, measure_curve, read_values
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.model.spill import CANDIDATES, Spill, second_leaves
+from rayhier.model.spill import CANDIDATES, Spill
 from rayhier.search.exact import exact
-from rayhier.search.scan import LeafScan
-from rayhier.search.segment import MemorySegment
 from rayhier.spec.router import EhiRouting
 from rayhier.spec.train import EhiTraining
 from rayhier.storage import files
-from rayhier.train.ehi.dev import DevMeasure
-from rayhier.train.ehi.joint import Joint
 from rayhier.train.loop import best_row
 
-SEEDS = 3
 SHARES = (0.05, 0.1, 0.2)
 MEASURES = ("R@10", "R@100")
 DEPTH = 100
@@ -115,9 +107,9 @@ class Bench:
         self.collection = Collection("scifact", workdir)
         self.ids = pa.array(self.collection.documents.ids, pa.string())
         self.test = self.collection.queries("test")
+        self.questions = Questions.of(self.test, self.collection.documents.ids)
         self.judge = Judge(self.test, MEASURES)
-        self.answers = self.collection.examples.answers(self.collection.documents.results)
-        new_Q = new_answers(self.test, self.answers)
+        new_Q = new_answers(self.test, self.collection.examples.answers(self.collection.documents.results))
         self.groups = {"": np.ones(len(new_Q), dtype=bool), " new": new_Q}
         self.results = workdir.absolute() / "results"
 
@@ -134,8 +126,7 @@ class Bench:
     def measure(self, router: EhiRouting, training: EhiTraining, second: Spill | None, seed: int) -> dict[str, Any]:
         """Train, and read the test split once."""
         data = self.collection
-        measure = DevMeasure(data.dev, data.documents.results, self.answers)
-        joint = Joint(data.tower(data.examples), data.examples, router, training, seed, measure)
+        joint = data.joint(data.examples, router, training, seed)
         history = train(joint).history
         now, leaves = joint.snapshot(), joint.router.n_leaves
         document_NM, query_QM = now.document_NM, encode(joint.tower.module, self.test.vector_QM)
@@ -144,13 +135,17 @@ class Bench:
         means_LM = leaf_means(document_NM, routed_NC[:, 0], leaves)
         centroid_LM = spherical_kmeans(document_NM, leaves, seed)
         near_NC, order_QL = nearest(document_NM, centroid_LM, count)[0], nearest(query_QM, centroid_LM, leaves)[0]
-        ours = self.filled(document_NM, routed_NC, means_LM, second)
-        control = self.filled(document_NM, near_NC, centroid_LM, second)
+        relevance = Relevance(self.questions, query_QM, document_NM)
+
+        def leaves_of(leaf_NC: Ints, centroid_LM: Floats, probe: Callable[[int], Ints]) -> Leaves:
+            places = Places(placed(document_NM, leaf_NC, centroid_LM, second), leaves)
+            return Leaves(places, relevance, probe, lambda _: 0.0)
+
         best = best_row(history)
         found = self.judge.values(exact(query_QM, document_NM, self.ids, self.ids, DEPTH))
         return {
-            "ehi": self.curve(query_QM, ours, lambda beam: now.leaves(query_QM, beam)),
-            "ivf": self.curve(query_QM, control, lambda beam: order_QL[:, :beam]),
+            "ehi": self.at_shares(leaves_of(routed_NC, means_LM, lambda beam: now.leaves(query_QM, beam))),
+            "ivf": self.at_shares(leaves_of(near_NC, centroid_LM, lambda beam: order_QL[:, :beam])),
             "exact": {
                 f"{measure}{group}": float(value_Q[own_Q].mean())
                 for measure, value_Q in found.items()
@@ -161,42 +156,21 @@ class Bench:
             "over_epochs": [[row["epoch"], row["imbalance"], row["dev"]] for row in history],
         }
 
-    def filled(self, document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spill | None) -> MemorySegment:
-        """Documents in the first of their candidate leaves, and in a second one where there is to be one."""
-        first_N = leaf_NC[:, 0]
-        if second is None:
-            return MemorySegment.of(self.ids, document_NM, first_N, len(centroid_LM), None)
-        n = np.arange(len(document_NM))
-        second_N = leaf_NC[n, second_leaves(document_NM, leaf_NC, centroid_LM, second)]
-        lower_N1 = np.concatenate([np.full(len(n), -1), first_N])[:, None]
-        row_A, copies = np.tile(n, 2), Copies(np.tile(n, 2), lower_N1)
-        leaf_A, ids = np.concatenate([first_N, second_N]), self.ids.take(pa.array(row_A))
-        return MemorySegment.of(ids, document_NM[row_A], leaf_A, len(centroid_LM), copies)
-
-    def curve(
-        self, query_QM: Floats, segment: MemorySegment, probe: Callable[[int], Ints]
-    ) -> dict[str, dict[str, float | None]]:
-        """Measures of all queries and of those with new answers at the shares visited, interpolated.
+    def at_shares(self, system: Leaves) -> dict[str, dict[str, float | None]]:
+        """R@100 of all queries and of those with new answers at the shares that all visit, interpolated.
 
         None where the smallest beam visits more.
         """
-        leaves = LeafScan.memory(segment)
-
-        def rank(beam: int) -> Ranking:
-            return leaves.scan(query_QM, probe(beam), DEPTH)
-
-        system = System("", segment.lists.documents, beams(len(segment.lists.sizes)), rank, lambda _: 0.0)
-        points = list(measure_curve(system, self.judge))
-        return {
-            f"{measure}{group}": {f"{share}": mean_of(read_values(points, share, measure), own_Q) for share in SHARES}
-            for measure in MEASURES
-            for group, own_Q in self.groups.items()
-        }
-
-
-def mean_of(value_Q: Values | None, own_Q: Bools) -> float | None:
-    """Mean of some queries' values; None where there are none."""
-    return None if value_Q is None else float(value_Q[own_Q].mean())
+        curve = Curve.read(columns(system))
+        visited_PQ = np.repeat(curve.visited_PQ.mean(axis=1, keepdims=True), len(curve.exact_Q), axis=1)
+        found = {}
+        for group, own_Q in self.groups.items():
+            own = replace(curve, visited_PQ=visited_PQ).of(own_Q)
+            values = recall_at(own, sample(len(own.exact_Q)), SHARES)[0].tolist()
+            found[f"R@100{group}"] = {
+                str(share): None if np.isnan(value) else value for share, value in zip(SHARES, values, strict=True)
+            }
+        return found
 
 
 def recalls(results: Sequence[dict[str, Any]], system: str, share: float, group: str = "") -> list[float]:
@@ -205,57 +179,30 @@ def recalls(results: Sequence[dict[str, Any]], system: str, share: float, group:
     return [float("nan") if value is None else value for value in values]
 
 
-def main() -> int:
+def main() -> None:
     """Measure every row, print the tables, write ehi.md and the figures."""
-    parser = argparse.ArgumentParser(description="EHI's ablations on SciFact.")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "bench-ehi")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page and its figures go")
+    parser = Options("EHI's ablations on SciFact.", "bench-ehi")
+    parser.seeds()
+    parser.docs()
     given = parser.parse_args()
     set_threads(1)
     seeds = range(given.seeds)
     bench = Bench(given.workdir)
-    began = time.monotonic()
+    report = clock()
     found: Results = {}
     for title, rows in TABLES.items():
         found[title] = []
         for row in rows:
             found[title].append((row, [bench.row(row, seed) for seed in seeds]))
-            print(f"{time.monotonic() - began:6.0f} s  {title}: {row.name}", file=sys.stderr, flush=True)
-    page = "\n".join(markdown(found, len(seeds)))
-    print(page)
-    (given.docs / "images").mkdir(parents=True, exist_ok=True)
-    (given.docs / "ehi.md").write_text(page + "\n")
-    draw(found, given.docs / "images")
-    return 0
+            report(f"{title}: {row.name}")
+    plots = draw(found, given.docs / "images")
+    print(pages.write(given.docs, "ehi.md", [*markdown(found, len(seeds)), "", *plots]))
 
 
 def markdown(found: Results, seeds: int) -> list[str]:
     """One table, a stretch of it for each table or figure of the paper."""
     lines = [
-        "# EHI's ablations on SciFact",
-        "",
-        "EHI is the paper's joint training of encoder and tree (*End-to-end Learning of Hierarchical Index for",
-        "Efficient Dense Retrieval*): `train: {type: ehi}` with `router: {type: ehi}`. It is not the shipped default,",
-        "which is `learned_ivf` ([results.md](results.md)). *As shipped* in the tables means the defaults of `ehi`.",
-        "",
-        "5,183 documents, 300 test queries, a residual head on frozen all-MiniLM-L6-v2 vectors, mean ± half the",
-        f"range over {seeds} seeds; `make bench-ehi`. R@100 at 5, 10 and 20% of the documents visited (counted,",
-        "distinct); in brackets k-means IVF with as many lists (and leaves a document) on the same trained vectors.",
-        "Exact: R@10 of a scan with the trained encoder. *New*: of the 108 queries with new answers, none of which is",
-        "judged for a train query. The epoch is picked on dev, which weighs such queries too; the test split was read",
-        "once a row and nothing was chosen by it.",
-        "",
-        "λ1 weighs the triplets on the encoder's vectors, λ2 those on the router's path embeddings, λ3 keeps unlike",
-        "documents apart; (B, H) is a tree of H levels with B children a node; SOAR chooses a second leaf whose",
-        "residual is least parallel to the first's. Imbalance is L·Σn²/(Σn)², 1 where leaves are even. A dash: the",
-        "smallest beam visits more than that. The untrained encoder's exact R@10 is .782, .801 where answers are new.",
-        "",
-        "The indexing loss makes the leaves, the intra-leaf loss keeps them even, the semantic loss makes the encoder.",
-        "Hard negatives and a second leaf change nothing that three seeds can see. Taller trees trail: the path",
-        "embedding compares children of different parents as if they were the same. More leaves help k-means as much",
-        "as EHI. Where answers are new EHI finds less than k-means on its own vectors, in every row: it learns where",
-        "the answers lie that it has seen. [LOG.md](LOG.md) has what was tried.",
+        *pages.prose("ehi.md", seeds=seeds),
         "",
         *heading([*HEAD, "imbalance", "empty leaves"]),
     ]
@@ -271,39 +218,25 @@ def markdown(found: Results, seeds: int) -> list[str]:
             cells.append(spread([r["imbalance"] for r in results], 2))
             cells.append(f"{max(r['empty'] for r in results):.0f}")
             lines.append(line([row.name, *cells]))
-    return lines + figures(found)
+    return lines
 
 
-def figures(found: Results) -> list[str]:
-    """Links to the figures."""
-    names = [*found, "Figure 7: imbalance over epochs"]
-    return ["", *(f"![{name}](images/{file_of(name)})" for name in names)]
-
-
-def file_of(title: str) -> str:
-    """The name of a figure's file."""
-    return f"ehi_{title.partition(':')[0].lower().replace(' ', '_')}.png"
-
-
-def draw(found: Results, folder: Path) -> None:
-    """Save one figure a table of the paper."""
-    for title, rows in found.items():
-        figure(folder, title, partial(bars, rows=rows))
+def draw(found: Results, images: Path) -> list[str]:
+    """Save one figure a table of the paper; returns links to them."""
+    fills: dict[str, Callable[[Axes], None]] = {title: partial(bars, rows=rows) for title, rows in found.items()}
     shown = [one for rows in found.values() for one in rows if one[0].name in EPOCHS]
-    figure(folder, "Figure 7: imbalance over epochs", lambda axes: epochs(axes, shown))
+    fills["Figure 7: imbalance over epochs"] = partial(epochs, rows=shown)
+    links = []
+    for title, fill in fills.items():
+        path = images / f"ehi_{title.partition(':')[0].lower().replace(' ', '_')}.png"
+        with pages.plot(path) as (axes,):
+            axes.set_title(title)
+            fill(axes)
+        links.append(pages.link(title, path))
+    return links
 
 
 EPOCHS = (BASE.name, "no intra-leaf loss (λ3 = 0)", "cold start (the paper's)", "160 leaves", "(8, 2)")
-
-
-def figure(folder: Path, title: str, fill: Callable[[Axes], None]) -> None:
-    """Draw and save one figure."""
-    made = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = made.subplots()
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    fill(axes)
-    made.savefig(folder / file_of(title), dpi=110)
 
 
 def bars(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
@@ -344,4 +277,4 @@ def epochs(axes: Axes, rows: list[tuple[Row, list[dict[str, Any]]]]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

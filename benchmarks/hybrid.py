@@ -5,26 +5,25 @@ by both: the weighted sum with the shipped weight and with the one that is best 
 fusion. Differences are in points, with 95% intervals of paired resamples of the queries.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.collection import RUNS, SPEC, place, run
+from benchmarks.collection import BUILT, SPEC, made, place, run
+from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
-from benchmarks.tables import table
+from benchmarks.statistics import paired
+from benchmarks.tables import between, table
 from rayhier.arrays import Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.dataset.ranking import Ranking
-from rayhier.evaluate.significance import bootstrap
 from rayhier.plan import make_plan
 from rayhier.search.hybrid import Lexical, fused
 from rayhier.search.searcher import Searcher
 from rayhier.spec import load
 from rayhier.spec.search import HybridSpec
-from rayhier.storage.artifact import Artifact
 from rayhier.storage.paths import locate
 
 COLLECTIONS = ("scifact", "cranfield", "acl_title2abs")
@@ -54,9 +53,8 @@ class Asked:
 def measured(name: str, workdir: Path) -> tuple[str, list[list[str]]]:
     """A heading, and rows of the table of a collection."""
     overrides = [*place(name, workdir), "search.hybrid={}"]
-    run(overrides, *(part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)))
-    plan = make_plan(load(SPEC, overrides))
-    corpus, vectors = (Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors"))
+    run(overrides, stages=BUILT)
+    corpus, vectors = made(make_plan(load(SPEC, overrides)), "corpus", "vectors")
     searcher = Searcher.open(locate(str(workdir)))
     dev, test = (first(load_queries(corpus, vectors, split)) for split in ("dev", "test"))
     asked = Asked(searcher, test)
@@ -89,21 +87,19 @@ def cells(name: str, systems: dict[str, dict[str, Values]]) -> list[str]:
     found = [name, f"{own[NDCG].mean():.3f}", f"{own[RECALL].mean():.3f}"]
     for measure in (NDCG, RECALL):
         for other in ("vectors", "BM25"):
-            (over,) = bootstrap((own[measure] - systems[other][measure])[:, None])
-            shown = f"{100 * over.difference:+.1f} [{100 * over.low:.1f}, {100 * over.high:.1f}]"
-            found.append("" if name == other else shown)
+            over = paired(own[measure], systems[other][measure])
+            found.append("" if name == other else between(over.difference, over.low, over.high))
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Build what is missing, and print a table for each collection."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hybrid", description="BM25 and vectors, fused.")
+    parser = Options("BM25 and vectors, fused.", "hybrid")
     parser.add_argument("collections", nargs="*", default=COLLECTIONS, help=f"default: {' '.join(COLLECTIONS)}")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "hybrid", help="where indexes are kept")
     given = parser.parse_args(arguments)
     set_threads(THREADS)
     for name in given.collections:
-        told, rows = measured(name, (given.workdir / name).absolute())
+        told, rows = measured(name, given.workdir / name)
         print("\n".join(["", told, "", *table(HEAD, rows)]), flush=True)
 
 

@@ -6,24 +6,22 @@ asked: those whose answer was there from the start, and those whose answer was a
 the same encoder, and at the end that index with its leaves and router made anew of all documents.
 """
 
-import argparse
 import copy
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
-from matplotlib import pyplot as plt
 
 from benchmarks import cache, leaf_maps
-from benchmarks.collection import QUALITY, ROOT, RUNS, Collection
+from benchmarks.collection import ROOT, Collection
+from benchmarks.commands import Options
 from benchmarks.machine import set_threads
+from benchmarks.pages import plot
 from benchmarks.quality.view import Index, View
 from benchmarks.tables import UNKNOWN
 from benchmarks.tables import table as markdown
@@ -32,7 +30,7 @@ from rayhier.arrays import Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.dataset.balance import balance
 from rayhier.dataset.documents import Documents
-from rayhier.dataset.queries import Queries
+from rayhier.dataset.queries import Queries, relevant
 from rayhier.index import change
 from rayhier.index.assign import Assigner
 from rayhier.index.stats import Stats
@@ -40,7 +38,6 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
 from rayhier.search.segment import read_segment
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.train.examples import Examples
 
@@ -104,22 +101,18 @@ class Growth:
         kept, query_P = np.unique(examples.pair_P2[there, 0], return_inverse=True)
         pair_P2 = np.stack([query_P, place_N[examples.pair_P2[there, 1]]], axis=1)
         data.examples = Examples(examples.query_QM[kept], data.documents.vector_NM, pair_P2)
-        known = set(data.documents.ids)
-        answered = [row for row, one in enumerate(data.dev.ids) if known & data.dev.grades[one].keys()]
-        ids = [data.dev.ids[row] for row in answered]
-        grades = {one: {name: grade for name, grade in data.dev.grades[one].items() if name in known} for one in ids}
-        data.dev = Queries(ids, data.dev.vector_QM[answered], grades)
+        data.dev = data.dev.about(set(data.documents.ids))
         return data
 
     def _answers(self, queries: Queries) -> Ints:
         """The row of each query's first answer."""
         row_of = {name: row for row, name in enumerate(self.collection.documents.ids)}
-        return np.array([row_of[next(name for name, g in queries.grades[one].items() if g > 0)] for one in queries.ids])
+        return np.array([row_of[relevant(queries.grades[one])[0]] for one in queries.ids])
 
     def documents(self, rows: Ints) -> pa.Table:
         """Some documents as they are added."""
         ids = [self.collection.documents.ids[row] for row in rows]
-        return pa.table([ids, [""] * len(ids), ids], schema=schemas.DOCUMENTS)
+        return leaf_maps.texts(ids, ids)
 
     def build(self, index: Index, rows: Ints) -> LeafMap:
         """A leaf map of some documents, written anew."""
@@ -204,44 +197,42 @@ def table(rows: Sequence[Row]) -> str:
 
 def draw(grown: Mapping[str, Sequence[Row]], path: Path) -> None:
     """Recall, as a part of an exact search's, against documents added; a panel an encoder."""
-    mpl.use("Agg")
-    figure, panels = plt.subplots(1, len(grown), figsize=(5 * len(grown), 4), layout="constrained", squeeze=False)
-    for axes, (encoder, rows) in zip(panels[0], grown.items(), strict=True):
-        shown = [row for row in rows if row.added and row.state != "made anew"]
-        added, last = [row.added for row in shown], rows[-1]
-        old, new = ([getattr(row, kind) / getattr(row, f"exact_{kind}") for row in [*shown, last]] for kind in KINDS)
-        for kind, marker, values in (("old", "o", old), ("added", "s", new)):
-            (line,) = axes.plot(added, values[:-1], marker=marker, label=f"queries for {kind} documents")
-            axes.scatter(last.added, values[-1], marker="*", s=120, zorder=3, color=line.get_color(), edgecolor="black")
-        axes.set(title=f"encoder: {encoder}", xscale="log", xlabel="documents added after training", ylim=(0.8, 1.01))
-        axes.grid(alpha=0.3)
-    panels[0, 0].set_ylabel("R@100, of an exact search's")
-    panels[0, -1].legend(title="stars: leaves and router made anew", loc="lower right")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    with plot(path, len(grown), (5 * len(grown), 4)) as panels:
+        for axes, (encoder, rows) in zip(panels, grown.items(), strict=True):
+            shown = [row for row in rows if row.added and row.state != "made anew"]
+            added, last = [row.added for row in shown], rows[-1]
+            old, new = (
+                [getattr(row, kind) / getattr(row, f"exact_{kind}") for row in [*shown, last]] for kind in KINDS
+            )
+            for kind, marker, values in (("old", "o", old), ("added", "s", new)):
+                (line,) = axes.plot(added, values[:-1], marker=marker, label=f"queries for {kind} documents")
+                color = line.get_color()
+                axes.scatter(last.added, values[-1], marker="*", s=120, zorder=3, color=color, edgecolor="black")
+            axes.set(title=f"encoder: {encoder}", xscale="log", xlabel="documents added after training")
+            axes.set_ylim(0.8, 1.01)
+        panels[0].set_ylabel("R@100, of an exact search's")
+        panels[-1].legend(title="stars: leaves and router made anew", loc="lower right")
 
 
-def main() -> int:
+def main() -> None:
     """Measure every seed; the table shows means."""
-    parser = argparse.ArgumentParser(description="Documents that come after training.")
+    parser = Options("Documents that come after training.", "incremental")
     parser.add_argument("--collection", default=NAME)
     parser.add_argument("--encoders", nargs="+", choices=list(TRAININGS), default=list(TRAININGS))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workdir", type=Path, default=RUNS / "incremental")
-    parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
+    parser.seeds()
+    parser.quality()
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "incremental.png")
     given = parser.parse_args()
     set_threads(2)
-    workdir, quality = given.workdir.absolute(), given.quality.absolute()
     grown = {}
     for encoder in given.encoders:
-        found = [Growth(given.collection, quality, workdir, seed, encoder).grow() for seed in range(given.seeds)]
+        found = [
+            Growth(given.collection, given.quality, given.workdir, seed, encoder).grow() for seed in range(given.seeds)
+        ]
         grown[encoder] = [over_seeds(states) for states in zip(*found, strict=True)]
         print(f"{given.collection}, encoder {encoder}, {given.seeds} seeds, {VISITED:.0%} visited at first\n")
         print(table(grown[encoder]), "\n", flush=True)
     draw(grown, given.figure)
-    return 0
 
 
 def over_seeds(rows: Sequence[Row]) -> Row:
@@ -252,4 +243,4 @@ def over_seeds(rows: Sequence[Row]) -> Row:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,11 +7,8 @@ one of 5,000 subjects; vectors of 32 dimensions lie around their subject, leaves
 index is written first, in a process of its own; what is measured runs in fresh processes, one after the other.
 """
 
-import argparse
 import json
-import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +18,11 @@ import pyarrow as pa
 import torch
 
 from benchmarks import leaf_maps, tables
-from benchmarks.collection import ROOT, RUNS
+from benchmarks.collection import SPEC
+from benchmarks.commands import Options, apart, peak_memory
+from benchmarks.goals import Goal
 from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.synthetic import unit
 from rayhier.arrays import Floats
 from rayhier.index.describe import describe
 from rayhier.index.display import DisplayTree
@@ -43,8 +43,8 @@ WORDS, VOCABULARY, SUBJECTS, OWN = 60, 200_000, 5_000, 40
 """Words of a document, words in all, subjects, and words of a subject."""
 DIMENSION, SPREAD, SHARDS = 32, 0.6, 8
 QUERIES = 1_000
-MOST_MEMORY = 3e9
-"""Bytes that no step may exceed."""
+MOST_MEMORY = 3.0
+"""Gigabytes that no step may exceed."""
 NAME = "none"
 """Fingerprint of every artifact; leaf maps of benchmarks say that a model of this name made them."""
 
@@ -57,12 +57,7 @@ def texts(subject_N: np.ndarray, rng: np.random.Generator) -> list[str]:
     return [" ".join(row) for row in words[np.concatenate([common_NW, own_NW], axis=1)]]
 
 
-def unit(x_NM: Floats) -> Floats:
-    """Scale vectors [n, m] to unit length."""
-    return np.asarray(x_NM / np.linalg.norm(x_NM, axis=1, keepdims=True), dtype=np.float32)
-
-
-def prepare(root: Path, documents: int) -> None:
+def prepare(root: Path, documents: int) -> dict[str, float]:
     """Publish the index of synthetic documents, and what inspection reads besides: router, queries, their vectors."""
     rng = np.random.default_rng(0)
     centre_CM = unit(rng.standard_normal((SUBJECTS, DIMENSION), dtype=np.float32))
@@ -72,9 +67,9 @@ def prepare(root: Path, documents: int) -> None:
     router = LearnedIvfRouter(DIMENSION, leaves, 1, 0, 0)
     router.begin(torch.from_numpy(vector_NM[rng.permutation(documents)[:leaves]]))
     ids = [f"d{number}" for number in range(documents)]
-    table = pa.table([ids, [""] * documents, texts(subject_N, rng)], schema=schemas.DOCUMENTS)
+    table = leaf_maps.texts(ids, texts(subject_N, rng))
     overrides = ["index.leaves_per_document=1", "name=synthetic", f"workdir={root}"]
-    spec = load(ROOT / "specs" / "scifact.yaml", overrides)
+    spec = load(SPEC, overrides)
     asked_Q = rng.integers(0, SUBJECTS, QUERIES)
     names = [f"q{number}" for number in range(QUERIES)]
     queries = pa.table([names, texts(asked_Q, rng)], schema=schemas.QUERIES)
@@ -85,6 +80,7 @@ def prepare(root: Path, documents: int) -> None:
     publish(root, "model", lambda folder: save_router(router, folder / "router"))
     publish(root, "index", lambda folder: leaf_maps.write(folder, router, spec, table, vector_NM, SHARDS))
     current.write(root, Current(spec=spec, artifacts=dict.fromkeys(("corpus", "vectors", "model", "index"), NAME)))
+    return {}
 
 
 def near(vector_NM: Floats, rng: np.random.Generator) -> Floats:
@@ -131,30 +127,23 @@ STEPS: dict[str, Callable[[Path], dict[str, float]]] = {"described": described, 
 
 def main() -> int:
     """Write, then measure each step in a fresh process; prints a table. The exit code is 1 where memory is exceeded."""
-    parser = argparse.ArgumentParser(description="Inspection of very many documents.")
+    parser = Options("Inspection of very many documents.", "inspection")
     parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--workdir", type=Path, default=RUNS / "inspection")
     parser.add_argument("--step", choices=["prepare", *STEPS], help="for this file itself")
     given = parser.parse_args()
     set_threads(THREADS)
-    root = given.workdir.absolute()
-    if given.step == "prepare":
-        prepare(root, given.documents)
-        return 0
+    root = given.workdir
     if given.step is not None:
         found: dict[str, float] = {}
-        seconds = timed(lambda: found.update(STEPS[given.step](root)))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(json.dumps({**found, "seconds": seconds, "peak": peak}))
+        steps = {"prepare": lambda root: prepare(root, given.documents), **STEPS}
+        seconds = timed(lambda: found.update(steps[given.step](root)))
+        print(json.dumps({**found, "seconds": seconds, "peak": peak_memory()}))
         return 0
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    again = [sys.executable, "-m", "benchmarks.inspection", "--documents", str(given.documents), "--workdir", str(root)]
-    subprocess.run([*again, "--step", "prepare"], check=True, cwd=ROOT)
-    told: dict[str, dict[str, float]] = {}
-    for step in STEPS:
-        said = subprocess.run([*again, "--step", step], check=True, cwd=ROOT, capture_output=True, text=True).stdout
-        told[step] = json.loads(said.splitlines()[-1])
+    options = {"documents": given.documents, "workdir": root}
+    told = {step: apart("benchmarks.inspection", options | {"step": step}) for step in ("prepare", *STEPS)}
+    del told["prepare"]
     whole, shown = told["described"], told["page"]
     print(f"{given.documents:,} documents in {whole['leaves']:,} leaves, {whole['nodes']:,} nodes")
     what = {
@@ -164,9 +153,9 @@ def main() -> int:
     }
     rows = [[what[step], f"{own['seconds']:.1f}", f"{own['peak'] / 1e9:.2f}"] for step, own in told.items()]
     print("\n".join(tables.table(["step", "s", "peak memory, GB"], rows)))
-    most = max(own["peak"] for own in told.values())
-    print(f"{'met' if most <= MOST_MEMORY else 'MISSED'} {most / 1e9:.2f} GB (asked at most {MOST_MEMORY / 1e9:g})")
-    return 0 if most <= MOST_MEMORY else 1
+    goal = Goal("most memory of a step, GB", max(own["peak"] for own in told.values()) / 1e9, MOST_MEMORY, "most")
+    print(goal.line())
+    return 0 if goal.met else 1
 
 
 if __name__ == "__main__":

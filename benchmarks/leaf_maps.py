@@ -1,18 +1,22 @@
 """Leaf maps of vectors that lie in memory."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from rayhier.arrays import Floats
+from rayhier.arrays import Floats, Ints
 from rayhier.index.assign import Assigner, leaf_counts
 from rayhier.index.shards import ranges, write_shard
 from rayhier.model.encoded import Encoded
+from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import Router
 from rayhier.spec import JobSpec
-from rayhier.storage import leaf_map
+from rayhier.spec.router import LearnedIvfRouting
+from rayhier.storage import leaf_map, schemas
 from rayhier.storage.leaf_map import LeafMap, Manifest
+from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 
 def write(root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector_NM: Floats, shards: int) -> LeafMap:
@@ -40,9 +44,37 @@ def write(root: Path, router: Router, spec: JobSpec, documents: pa.Table, vector
     return LeafMap.open(root)
 
 
-def names(there: LeafMap) -> list[np.ndarray]:
-    """Ids of the documents, by shard and row."""
-    return [
-        np.array(there.read(shard, ["doc_id"], verify=False)["doc_id"].to_pylist(), dtype=object)
-        for shard in there.manifest.shards
-    ]
+def job(name: str, folder: Path, **router: object) -> JobSpec:
+    """The shipped defaults over an encoder that changes nothing, with a router whose leaves k-means makes."""
+    return JobSpec.model_validate(
+        {
+            "name": name,
+            "workdir": str(folder),
+            "corpus": {"type": "jsonl", "documents": "synthetic"},
+            "encoder": {"model": "package:none", "train": "head"},
+            "router": {"type": "learned_ivf", "rank": 0, **router},
+            "cluster": {"address": "local", "index": {"workers": 2, "cpus": 1}},
+        }
+    )
+
+
+def settled(spec: JobSpec, vector_NM: Floats, documents: int) -> LearnedIvfRouter:
+    """The router of a job over so many documents, settled on their vectors or a sample; nothing teaches it."""
+    routing, sampled = spec.router.over(documents), len(vector_NM) < documents
+    assert isinstance(routing, LearnedIvfRouting)
+    router = make_router(routing, vector_NM, 0, sampled=sampled)
+    settle(router, vector_NM, spec, 0, sampled=sampled)
+    return router
+
+
+def texts(ids: Sequence[str], text: Sequence[str] | None = None) -> pa.Table:
+    """Documents as an index takes them: without titles, and without texts where none are given."""
+    none = [""] * len(ids)
+    return pa.table([list(ids), none, none if text is None else list(text)], schema=schemas.DOCUMENTS)
+
+
+def rows(there: LeafMap) -> tuple[list[str], Ints]:
+    """Ids and leaves [a] of all rows, shard after shard."""
+    read = [there.read(shard, ["doc_id", "leaf"], verify=False) for shard in there.manifest.shards]
+    table = pa.concat_tables(read)
+    return table["doc_id"].to_pylist(), table["leaf"].to_numpy().astype(np.int64)

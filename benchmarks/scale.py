@@ -9,12 +9,9 @@ beam that reaches 95% of the exact ten nearest. Memory is the proportional set s
 one, the largest and their sum, watched twice a second.
 """
 
-import argparse
-import io
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,11 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from matplotlib.figure import Figure
 
-from benchmarks import tables
-from benchmarks.collection import ROOT, RUNS
+from benchmarks import leaf_maps, tables
+from benchmarks.collection import ROOT
+from benchmarks.commands import Options, count
 from benchmarks.machine import THREADS, set_threads, timed
+from benchmarks.pages import plot
 from benchmarks.scale_stages import Stages
 from benchmarks.synthetic import DIMENSION, K, centres, part, parts, publish, queries, synthetic
 from rayhier.arrays import Floats, Ints
@@ -39,35 +37,20 @@ from rayhier.index.verify import verify
 from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.model.router import load_router, route_all, save_router
+from rayhier.progress import say
 from rayhier.ray import join
 from rayhier.search.answer import Answer, answers
 from rayhier.search.scan import LeafScan
 from rayhier.spec import JobSpec
-from rayhier.spec.router import LearnedIvfRouting
 from rayhier.storage import files
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
 from rayhier.storage.leaf_map import LeafMap
-from rayhier.train.learned_ivf.kmeans_start import make_router, settle
 
 SAMPLE = 1_000_000
 BATCH = 64
 RECALL, GROWTH = 0.95, 0.6
 BILLION = 1_000_000_000
-
-
-def job(folder: Path) -> JobSpec:
-    """The shipped defaults over an encoder that changes nothing."""
-    return JobSpec.model_validate(
-        {
-            "name": "scale",
-            "workdir": str(folder),
-            "corpus": {"type": "jsonl", "documents": "synthetic"},
-            "encoder": {"model": "package:none", "train": "head"},
-            "router": {"type": "learned_ivf", "rank": 0},
-            "cluster": {"address": "local", "index": {"workers": 2, "cpus": 1}},
-        }
-    )
 
 
 def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
@@ -80,11 +63,7 @@ def model(folder: Path, spec: JobSpec, documents: int) -> Artifact:
         begins = np.cumsum([0, *kept])
         for (number, rows), begin, end in zip(parts(documents), begins, begins[1:], strict=False):
             sample_NM[begin:end] = part(number, rows, centre_CM)[: end - begin]
-        own = spec.router.over(documents)
-        assert isinstance(own, LearnedIvfRouting)
-        sampled = len(sample_NM) < documents
-        router = make_router(own, sample_NM, 0, sampled=sampled)
-        settle(router, sample_NM, spec, 0, sampled=sampled)
+        router = leaf_maps.settled(spec, sample_NM, documents)
         with files.filling(attempt.root / "router") as own_folder:
             save_router(router, own_folder)
         with files.filling(attempt.root / "encoder") as own_folder:
@@ -151,9 +130,9 @@ def leaves_of(leaf_map: LeafMap, wanted: np.ndarray) -> dict[int, set[int]]:
 
 def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     """Carry out all stages at one size, then measure what a query costs."""
-    print(f"{documents:,} synthetic vectors", file=sys.stderr, flush=True)
+    say(f"{documents:,} synthetic vectors")
     folder = workdir / str(documents)
-    stages, spec = Stages(folder), job(folder)
+    stages, spec = Stages(folder), leaf_maps.job("scale", folder)
     with stages.of("synthesise", "corpus", "vectors"):
         corpus, vectors = synthetic(folder, documents)
     with stages.of("leaves", "model"):
@@ -164,7 +143,8 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     with stages.of("verify"):
         verify(index.root)
     leaf_map = LeafMap.open(index.root)
-    router = load(made)
+    router = load_router(made.local("router"))
+    assert isinstance(router, LearnedIvfRouter)
     with stages.of("neighbours"):
         query_QM, near_QK = queries(documents)
         costs = work(router, leaf_map, query_QM, near_QK)
@@ -192,13 +172,6 @@ def measure(documents: int, workdir: Path, *, keep: bool) -> dict[str, Any]:
     if not keep:
         shutil.rmtree(folder)
     return found
-
-
-def load(made: Artifact) -> LearnedIvfRouter:
-    """The router of a model."""
-    router = load_router(made.local("router"))
-    assert isinstance(router, LearnedIvfRouter)
-    return router
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -259,46 +232,35 @@ def growth(rows: Sequence[dict[str, Any]]) -> list[str]:
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw work and latency against the number of documents, beside the required growth."""
     sizes = [row["documents"] for row in rows]
-    figure = Figure(figsize=(9, 3.8), layout="constrained")
-    work_axes, time_axes = figure.subplots(1, 2)
-    for name, values in growing(rows).items():
-        axes = time_axes if name.startswith("ms") else work_axes
-        axes.plot(sizes, values, marker="o", label=name)
-    for axes in (work_axes, time_axes):
-        first = axes.lines[0].get_ydata()[0]
-        axes.plot(sizes, [first * (n / sizes[0]) ** GROWTH for n in sizes], ":", color="gray", label=f"N^{GROWTH}")
-        axes.set(xscale="log", yscale="log", xlabel="documents")
-        axes.grid(alpha=0.3, which="both")
-        axes.legend()
-    figure.suptitle(f"A query for {RECALL:.0%} of its exact {K} nearest (synthetic vectors)")
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data.getvalue())
+    with plot(path, 2, (9, 3.8)) as (work_axes, time_axes):
+        for name, values in growing(rows).items():
+            axes = time_axes if name.startswith("ms") else work_axes
+            axes.plot(sizes, values, marker="o", label=name)
+        for axes in (work_axes, time_axes):
+            first = np.asarray(axes.lines[0].get_ydata())[0]
+            axes.plot(sizes, [first * (n / sizes[0]) ** GROWTH for n in sizes], ":", color="gray", label=f"N^{GROWTH}")
+            axes.set(xscale="log", yscale="log", xlabel="documents")
+            axes.legend()
+        work_axes.figure.suptitle(f"A query for {RECALL:.0%} of its exact {K} nearest (synthetic vectors)")
 
 
-def main() -> int:
+def main() -> None:
     """Measure the given sizes one after the other."""
-    parser = argparse.ArgumentParser(description="A leaf map of very many synthetic vectors.")
-    parser.add_argument(
-        "--documents", type=lambda text: int(text.replace("_", "")), nargs="+", default=[100_000, 1_000_000]
-    )
-    parser.add_argument("--workdir", type=Path, default=RUNS / "scale")
+    parser = Options("A leaf map of very many synthetic vectors.", "scale")
+    parser.add_argument("--documents", type=count, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "images" / "scale.png")
     parser.add_argument("--keep", action="store_true", help="leave the artifacts")
     given = parser.parse_args()
     set_threads(THREADS)
-    workdir = given.workdir.absolute()
     rows = []
     for documents in given.documents:
-        rows.append(measure(documents, workdir, keep=given.keep))
-        workdir.mkdir(parents=True, exist_ok=True)
-        (workdir / "scale.json").write_text(json.dumps(rows, indent=1))
+        rows.append(measure(documents, given.workdir, keep=given.keep))
+        given.workdir.mkdir(parents=True, exist_ok=True)
+        (given.workdir / "scale.json").write_text(json.dumps(rows, indent=1))
         print(table(rows), flush=True)
         if len(rows) > 1:
             draw(rows, given.figure)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,13 +3,14 @@
 import json
 import os
 import shutil
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from rayhier.progress import say
 
 EVERY = 0.5
 """Seconds between two looks."""
@@ -85,4 +86,4 @@ class Stages:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_text(json.dumps(self.took, indent=1))
         took = self.took[name]
-        print(f"  {name}: {took['seconds']:.0f} s, {took['process'] / 1e9:.2f} GB", file=sys.stderr, flush=True)
+        say(f"  {name}: {took['seconds']:.0f} s, {took['process'] / 1e9:.2f} GB")

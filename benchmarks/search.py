@@ -6,7 +6,6 @@ base encoder; routers know their documents and no query, since this measures the
 """
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.collection import QUALITY, Collection
-from benchmarks.machine import set_threads, timed
-from benchmarks.search_ours import Ours
-from benchmarks.search_peers import K, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
+from benchmarks.collection import Collection
+from benchmarks.commands import Options, count
+from benchmarks.leaf_maps import rows
+from benchmarks.machine import interleaved, set_threads, timed
+from benchmarks.search_peers import K, Ours, System, faiss_graph, faiss_lists, hnswlib_graph, lance, scann
 from benchmarks.synthetic import centres, part, parts, queries
-from benchmarks.tables import UNKNOWN, heading, line, table
+from benchmarks.tables import UNKNOWN, heading, line, quotient, table
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import nearest
 from rayhier.cluster.library import ivf_tools
@@ -78,23 +78,21 @@ def same_lists(ours: Ours, query_QM: Floats) -> list[str]:
 
     Faiss has them as float32, and in the leaf map's codec, where nothing is scored again.
     """
-    shards = ours.there.manifest.shards
-    segment, _ = read_segment(ours.there, shards)
-    leaf_N = np.concatenate([ours.there.read(shard, ["leaf"])["leaf"].to_numpy() for shard in shards]).astype(np.int64)
+    segment, leaf_N = read_segment(ours.there, ours.there.manifest.shards)[0], rows(ours.there)[1]
     beam = max(1, round(PROBED * ours.router.n_leaves))
     leaves_QB = ours.route(query_QM, beam)
     heads = [
         f"{threads}, faiss' {lists}" for lists in ("float32", "same codec") for threads in ("1 thread", "2 threads")
     ]
-    rows = []
+    lines = []
     for codec in codecs.AGAIN:
         mine = partial(scan_map, ours.open(codec)[0], query_QM, leaves_QB)
         cells = []
         for index in (segment.lists.index, codecs.fill(codec, segment.vector_NM, leaf_N, ours.router.n_leaves)):
             theirs = partial(scan_lists, index, query_QM, leaves_QB)
             cells += [ratios(mine, theirs, threads) for threads in (1, 2)]
-        rows.append([codec, *cells])
-    return table([f"the same {beam} of {ours.router.n_leaves:,} lists", *heads], rows)
+        lines.append([codec, *cells])
+    return table([f"the same {beam} of {ours.router.n_leaves:,} lists", *heads], lines)
 
 
 def scan_map(leaves: LeafScan, query_QM: Floats, leaves_QB: Ints) -> None:
@@ -113,17 +111,15 @@ def scan_lists(index: Any, query_QM: Floats, leaves_QB: Ints) -> None:
 def ratios(mine: Callable[[], None], theirs: Callable[[], None], threads: int) -> str:
     """How much faster one is than the other, median and range of paired rounds."""
     set_threads(threads)
-    mine()
-    theirs()
-    rounds = [timed(theirs) / timed(mine) for _ in range(ROUNDS)]
-    return f"{np.median(rounds):.2f} ({min(rounds):.2f}-{max(rounds):.2f})"
+    seconds = interleaved({"theirs": theirs, "mine": mine}, ROUNDS)
+    return quotient((seconds["theirs"] / seconds["mine"]).tolist())
 
 
 def vectors(given: argparse.Namespace) -> tuple[str, Floats, Floats]:
     """Name of the searched collection, its vectors, and the queries."""
     if given.synthetic:
         centre_CM = centres()
-        found = np.concatenate([part(number, rows, centre_CM) for number, rows in parts(given.synthetic)])
+        found = np.concatenate([part(number, count, centre_CM) for number, count in parts(given.synthetic)])
         return f"{given.synthetic:,} synthetic vectors", found, queries(given.synthetic)[0]
     data = Collection(given.collection, given.quality / given.collection)
     query_QM = np.concatenate([data.dev.vector_QM, data.queries("test").vector_QM])[:QUERIES]
@@ -143,13 +139,13 @@ def systems(vector_NM: Floats, leaves: int, folder: Path, ours: Ours, only: str)
     return (system for name, build in families.items() if only in name for system in build())
 
 
-def main() -> int:
+def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description="Searching the same vectors.")
+    parser = Options("Searching the same vectors.")
     parser.add_argument("--collection", default="oewn_examples")
-    parser.add_argument("--synthetic", type=lambda text: int(text.replace("_", "")), help="so many synthetic vectors")
+    parser.add_argument("--synthetic", type=count, help="so many synthetic vectors")
     parser.add_argument("--leaves", type=int, help="lists of every system (default: the router's own choice)")
-    parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
+    parser.quality()
     parser.add_argument("--only", default="", help="part of faiss IVF, faiss HNSW, hnswlib, ScaNN, LanceDB, rayhier")
     given = parser.parse_args()
     what, vector_NM, query_QM = vectors(given)
@@ -168,8 +164,7 @@ def main() -> int:
         print("\n".join(heading(head)))
         for system in systems(vector_NM, leaves, folder, ours, given.only):
             print(at_recall(system, questions), flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -19,16 +19,19 @@ QUERIES, K = 500, 10
 
 def centres() -> Floats:
     """The mixture's directions [5,000, 384]."""
-    found = np.random.default_rng(0).standard_normal((CENTRES, DIMENSION), dtype=np.float32)
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
+    return unit(np.random.default_rng(0).standard_normal((CENTRES, DIMENSION), dtype=np.float32))
+
+
+def unit(x_NM: Floats) -> Floats:
+    """Scale vectors [n, m] to unit length."""
+    return np.asarray(x_NM / np.linalg.norm(x_NM, axis=1, keepdims=True), dtype=np.float32)
 
 
 def part(number: int, rows: int, centre_CM: Floats) -> Floats:
     """Unit vectors [rows, 384] of one part of the documents."""
     rng = np.random.default_rng([1, number])
     noise = rng.standard_normal((rows, DIMENSION), dtype=np.float32) * np.float32(SPREAD / DIMENSION**0.5)
-    found = centre_CM[rng.integers(0, CENTRES, rows)] + noise
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
+    return unit(centre_CM[rng.integers(0, CENTRES, rows)] + noise)
 
 
 def parts(documents: int) -> list[tuple[int, int]]:
@@ -42,7 +45,7 @@ def queries(documents: int) -> tuple[Floats, Ints]:
     number, rows = parts(documents)[0]
     near = part(number, rows, centre_CM)[rng.choice(rows, QUERIES, replace=False)]
     noise = rng.standard_normal(near.shape, dtype=np.float32) * np.float32(NEAR / DIMENSION**0.5)
-    query_QM = (near + noise) / np.linalg.norm(near + noise, axis=1, keepdims=True)
+    query_QM = unit(near + noise)
     best, ids = np.full((QUERIES, K), -np.inf, np.float32), np.zeros((QUERIES, K), np.int64)
     for number, rows in parts(documents):
         score = query_QM @ part(number, rows, centre_CM).T
@@ -93,6 +96,6 @@ def synthetic(folder: Path, documents: int) -> tuple[Artifact, Artifact]:
             column = columns.vector_column(part(number, rows, centre_CM), pa.float32())
             return pa.table([names(number, rows), column], schema=schema)
 
-        return Output({"dimension": DIMENSION}, write(attempt, documents, one))
+        return Output({"dimension": DIMENSION, "precision": ["float32"]}, write(attempt, documents, one))
 
     return publish(folder, "corpus", {}, texts), publish(folder, "vectors", {}, vectors)

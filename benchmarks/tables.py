@@ -42,6 +42,24 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     return f"{np.mean(values):.{digits}f} ± {(max(values) - min(values)) / 2:.{digits}f}"
 
 
-def mean(values: Sequence[float], digits: int = 3) -> str:
+def mean(values: Sequence[float], form: str = "3f") -> str:
     """Mean of several seeds; a dash where one is unknown."""
-    return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{digits}f}"
+    return UNKNOWN if np.isnan(values).any() else f"{np.mean(values):.{form}}"
+
+
+def between(value: float, low: float, high: float) -> str:
+    """A difference in points with its 95% interval.
+
+    >>> between(1.04, -0.2, 2.3)
+    '+1.0 [-0.2, +2.3]'
+    """
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+
+def quotient(ratios: Sequence[float]) -> str:
+    """Median and range of the ratios of paired rounds.
+
+    >>> quotient([2.0, 1.5, 1.9])
+    '1.90 (1.50-2.00)'
+    """
+    return f"{np.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"

@@ -39,4 +39,4 @@ def train(phase: Phase, path: Path | None = None) -> Loop:
 @torch.no_grad()
 def encode(module: torch.nn.Module, vector_QM: Floats) -> Floats:
     """Vectors [q, m] as a trained head maps them."""
-    return np.asarray(module(torch.from_numpy(vector_QM)).numpy())
+    return np.asarray(module(torch.from_numpy(np.ascontiguousarray(vector_QM))).numpy())

@@ -20,7 +20,9 @@ import torch
 import torch.distributed as dist
 
 from benchmarks import collection
-from benchmarks.tables import heading, line
+from benchmarks.commands import Options
+from benchmarks.synthetic import unit
+from benchmarks.tables import heading, line, quotient
 from rayhier.arrays import Floats
 from rayhier.embed.encode import TextEncoder
 from rayhier.model.encoder import ResidualHead
@@ -41,15 +43,15 @@ DOCUMENTS = 2_000
 MAX_LENGTH = 64
 
 
-def main() -> int:
+def main() -> None:
     """Interleave rounds of one worker and of two, and print medians."""
-    parser = argparse.ArgumentParser(description="Training steps a second, one worker and two.")
+    parser = Options("Training steps a second, one worker and two.")
     parser.add_argument("--worker", nargs=4, metavar=("RANK", "SIZE", "FOLDER", "CASE"), help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
     if given.worker:
         work(int(given.worker[0]), int(given.worker[1]), Path(given.worker[2]), given.worker[3])
-        return 0
+        return
     print(f"{given.rounds} interleaved rounds, medians; one thread a worker; gradients: largest difference\n")
     head = ["what trains", "1 worker, steps/s", "2 workers, steps/s", "ratio (range)", "gradients apart"]
     print("\n".join(heading(head)))
@@ -59,9 +61,7 @@ def main() -> int:
         ratios = rates[:, 1] / rates[:, 0]
         apart = max(float(np.abs(pair[0]["gradient"] - pair[1]["gradient"]).max()) for pair in found)
         one, two = np.median(rates, axis=0)
-        spread = f"{np.median(ratios):.2f} ({ratios.min():.2f}-{ratios.max():.2f})"
-        print(line([case, f"{one:.2f}", f"{two:.2f}", spread, f"{apart:.1e}"]), flush=True)
-    return 0
+        print(line([case, f"{one:.2f}", f"{two:.2f}", quotient(ratios), f"{apart:.1e}"]), flush=True)
 
 
 def run(case: str, size: int) -> dict[str, Any]:
@@ -108,8 +108,8 @@ def work(rank: int, size: int, folder: Path, case: str) -> None:
 def build(case: str, batch_size: int) -> Joint:
     """EHI's training over SciFact's judged claims and the abstracts they name, cut to 64 tokens."""
     folder = collection.folder("scifact")
-    texts = {row["_id"]: f"{row['title']} {row['text']}" for row in rows_of(folder / "corpus.jsonl")}
-    claims = {row["_id"]: row["text"] for row in rows_of(folder / "queries.jsonl")}
+    texts = {row["_id"]: f"{row['title']} {row['text']}" for row in collection.rows(folder / "corpus.jsonl")}
+    claims = {row["_id"]: row["text"] for row in collection.rows(folder / "queries.jsonl")}
     judged = [line.split("\t")[:2] for line in (folder / "qrels" / "train.tsv").read_text().splitlines()[1:]]
     ids = list(dict.fromkeys([document for _, document in judged] + list(texts)))[:DOCUMENTS]
     queries = list(dict.fromkeys(query for query, _ in judged))
@@ -124,7 +124,9 @@ def build(case: str, batch_size: int) -> Joint:
     }
     # What the vectors say makes no difference to speed, nor to whether gradients agree.
     rng = np.random.default_rng(0)
-    stored: dict[Side, Floats] = {side: unit(rng, len(found), 384) for side, found in sides.items()}
+    stored: dict[Side, Floats] = {
+        side: unit(rng.standard_normal((len(found), 384), np.float32)) for side, found in sides.items()
+    }
     examples = Examples(stored["query"], stored["document"], pairs)
     tower = (
         TextTower(
@@ -149,16 +151,5 @@ def build(case: str, batch_size: int) -> Joint:
     )
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file of JSON lines."""
-    return [json.loads(text) for text in path.read_text().splitlines()]
-
-
-def unit(rng: np.random.Generator, *shape: int) -> Floats:
-    """Random unit vectors."""
-    found = rng.normal(size=shape).astype(np.float32)
-    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,11 +13,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import rayhier  # noqa: F401  before torch, so that OpenMP waits as it does in a run
 from rayhier.storage import current
 from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location, locate
+
+from .draws import unit
+
+# An example's time says how busy the machine is.
+settings.register_profile("rayhier", deadline=None)
+settings.load_profile("rayhier")
 
 ROOT = Path(__file__).parents[1]
 TEXT = "leaf root branch tree river stone cloud rain bird fish moss fern pine oak ash elm wolf bear deer hare"
@@ -269,6 +276,12 @@ def write_spec(folder: Path, corpus: Path, model: Path, /, **lines: str) -> Path
     path = folder / "spec.yaml"
     path.write_text("".join(f"{key}: {value}\n" for key, value in given.items()))
     return path
+
+
+@pytest.fixture(scope="module")
+def vectors(request: pytest.FixtureRequest) -> object:
+    """`N` random unit vectors of `M` dimensions, as the module says; other ones are a module's own fixture."""
+    return unit(0, request.module.N, request.module.M)
 
 
 @pytest.fixture

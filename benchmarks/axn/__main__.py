@@ -6,64 +6,47 @@ processes may fill it (`python -m benchmarks.axn.fill --part 0 --parts 2`). Sett
 queries alone.
 """
 
-import argparse
 import json
-import sys
-import time
-from pathlib import Path
 
 from benchmarks.axn import findings, leaves
 from benchmarks.axn.page import write_page
 from benchmarks.axn.world import HELD, TESTED, World
-from benchmarks.collection import ROOT, RUNS
+from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
 from rayhier.scores.settings import Settings
 
 
-def main() -> int:
+def main() -> None:
     """Measure, write the page and print it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.axn", description="Budgeted search beside its controls."
-    )
-    parser.add_argument("--workdir", type=Path, default=RUNS / "axn")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
+    parser = Options("Budgeted search beside its controls.", "axn")
+    parser.docs()
     parser.add_argument("--tests", type=int, default=TESTED, help="test queries that are measured")
     parser.add_argument("--keeps", type=int, default=HELD, help="held-out train queries that are learned from")
     parser.add_argument("--large", action="store_true", help="acl_title2abs too: 40,000 more pairs")
     given = parser.parse_args()
     set_threads(2)
-    began = time.monotonic()
-
-    def report(what: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
-
+    report = clock()
     world = World.make(given.workdir, tests=given.tests, keeps=given.keeps)
     for queries in (world.held, world.tested):
         world.truth.fill(dict(zip(queries.ids, queries.texts, strict=True)))
     report("the truth is there")
     weight = Settings.read(world.cross_encoder).beside
-    gate = findings.gate(world, weight)
-    report("gate")
     alone, beside = findings.tables(world, weight, report)
-    found = findings.Findings(alone, beside, weight, len(world.texts), gate)
-    found.factors.update(findings.chosen_factors(world))
-    report("factors")
-    found.curves.update(findings.curves(world))
-    report("curves")
-    found.leaves.update(leaves.beside_all(world))
-    report("leaves")
-    found.black_box.update(findings.black_box(world))
     timing = findings.timing(world)
-    found.rounds.append(timing)
-    found.seconds.update(
-        {
-            "a query, 100 calls in 5 rounds, less reading": timing.rounds,
-            "a query, 100 calls at once, less reading": timing.once,
-            "reading 5 times 20 pairs": timing.read_rounds,
-            "reading 100 pairs": timing.read_once,
-            **findings.steps(world, timing.read_once / 100),
-        }
+    found = findings.Findings(
+        alone,
+        beside,
+        weight,
+        len(world.texts),
+        gate=findings.gate(world, weight),
+        curves=findings.curves(world),
+        factors=findings.chosen_factors(world),
+        leaves=leaves.beside_all(world),
+        black_box=findings.black_box(world),
+        timing=timing,
+        steps=findings.steps(world, timing.read_once / 100),
     )
+    report("gate, curves, factors, leaves, seconds")
     kept = given.workdir / "acl" / f"leaves-{world.cross_encoder.folder.name}.json"
     if given.large and not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -72,8 +55,7 @@ def main() -> int:
     if kept.is_file():
         found.leaves["acl_title2abs"] = json.loads(kept.read_text())
     print(write_page(found, given.docs))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

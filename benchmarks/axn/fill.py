@@ -1,18 +1,14 @@
 """Score the ground truth ahead, in several processes: `python -m benchmarks.axn.fill --part 0 --parts 2`."""
 
-import argparse
-from pathlib import Path
-
 from benchmarks.axn.world import HELD, TESTED, World
-from benchmarks.collection import RUNS
+from benchmarks.commands import Options
 from benchmarks.machine import set_threads
 from rayhier.dataset.holdout import held_queries
 
 
 def main() -> None:
     """Score every pair of the test and held-out queries, or one part of these."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.axn.fill", description="Score all pairs, once.")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "axn")
+    parser = Options("Score all pairs, once.", "axn")
     parser.add_argument("--part", type=int, default=0)
     parser.add_argument("--parts", type=int, default=1)
     given = parser.parse_args()

@@ -1,7 +1,7 @@
 """All that the page tells of SciFact: rows alone and beside the base, curves, seconds, visited leaves, the gate."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +10,10 @@ from benchmarks.axn.measured import ASKED, Found, exhaustive, measured, measured
 from benchmarks.axn.rows import Offline, Row, Setting
 from benchmarks.axn.world import World
 from benchmarks.machine import timed
+from benchmarks.statistics import groups, paired
 from rayhier.dataset.queries import load_answers, new_answers
 from rayhier.dataset.ranking import Ranking
-from rayhier.evaluate.significance import Interval, bootstrap
+from rayhier.evaluate.significance import Interval
 from rayhier.search.rerank import LEXICAL, Reranker
 from rayhier.search.segment import DOC_ID, VECTOR
 from rayhier.spec.search import AxnRerank, Rnr
@@ -113,15 +114,15 @@ class Findings:
     """Weight of the base score beside the cross-encoder's."""
     documents: int
     gate: Gate
-    curves: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
+    curves: dict[str, dict[str, list[tuple[float, float]]]]
     """Plot -> row -> points."""
-    factors: dict[tuple[str, str], str] = field(default_factory=dict)
+    factors: dict[tuple[str, str], str]
     """First round and measure -> the row of cheap factors that was chosen on held-out queries."""
-    rounds: list[Timing] = field(default_factory=list)
-    """What rounds cost; one timing."""
-    leaves: dict[str, dict[str, float]] = field(default_factory=dict)
-    black_box: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    leaves: dict[str, dict[str, float]]
+    black_box: dict[str, float]
+    timing: Timing
+    steps: dict[str, float]
+    """Step made ahead -> its seconds."""
 
 
 def tables(world: World, weight: float, report: Callable[[str], None]) -> tuple[list[Found], list[Found]]:
@@ -187,13 +188,14 @@ def gate(world: World, weight: float) -> Gate:
         "cross-encoder beside base": ordered(score_QK + weight * base_QK),
     }
     values = {name: ndcg(world, queries, order) for name, order in orders.items()}
-    new_Q = new_answers(queries, load_answers(world.corpus, "train"))
-    groups = {"all": np.ones(len(new_Q), bool), "new answers": new_Q}
+    by_group = groups(new_answers(queries, load_answers(world.corpus, "train")))
     over, alone = (
-        {group: bootstrap((values[name] - values["base"])[own_Q, None])[0] for group, own_Q in groups.items()}
+        {group: paired(values[name][own_Q], values["base"][own_Q]) for group, own_Q in by_group.items()}
         for name in ("cross-encoder beside base", "cross-encoder alone")
     )
-    means = {group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in groups.items()}
+    means = {
+        group: {name: float(own[own_Q].mean()) for name, own in values.items()} for group, own_Q in by_group.items()
+    }
     return Gate(means, over, alone)
 
 
@@ -289,7 +291,7 @@ def timing(world: World) -> Timing:
             # Texts that were not read before: the scorer keeps what it has read.
             asked = f"{text} {name}"
             parts = [items[start : start + size] for start in range(0, 100, size)]
-            seconds[name].append(timed(lambda: [world.fresh_scorer([asked] * size, part) for part in parts]))  # noqa: B023
+            seconds[name].append(timed(lambda: [world.truth.scorer([asked] * size, part) for part in parts]))  # noqa: B023
     return Timing(**{name: float(np.median(own)) for name, own in seconds.items()})
 
 

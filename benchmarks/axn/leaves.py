@@ -8,11 +8,12 @@ from benchmarks.axn.findings import BIASED, BIASED_BOTH, RIDGE, RIDGE_BOTH, RNR
 from benchmarks.axn.measured import measured, named, recall
 from benchmarks.axn.rows import Setting
 from benchmarks.axn.world import World
+from benchmarks.collection import made
+from benchmarks.leaf_maps import rows as rows_of
 from rayhier.arrays import Ints
 from rayhier.dataset.queries import Queries
 from rayhier.run import run
 from rayhier.search.model import Model
-from rayhier.storage.artifact import Artifact
 from rayhier.storage.leaf_map import BUILT, LeafMap
 
 BUDGET, TIMES = 100, (4, 8, 16)
@@ -25,14 +26,12 @@ def visited(world: World, queries: Queries, least: int) -> list[Ints]:
     """Rows of the documents in the leaves that each query visits: the fewest leaves that hold as many documents."""
     run(world.plan, ("train", "index"))
     seed = world.plan.spec.evaluate.seeds[0]
-    index, trained = (Artifact.open(world.plan.step(kind, seed).place.folder) for kind in ("index", "model"))
+    index, trained = made(world.plan, "index", "model", seed=seed)
     model, leaf_map = Model.open(trained, world.plan.spec), LeafMap.open(index.root, BUILT)
     row_of = {name: row for row, name in enumerate(world.documents.ids)}
     held: dict[int, list[int]] = {}
-    for shard in leaf_map.manifest.shards:
-        table = leaf_map.read(shard, ["doc_id", "leaf"])
-        for name, leaf in zip(table["doc_id"].to_pylist(), table["leaf"].to_pylist(), strict=True):
-            held.setdefault(leaf, []).append(row_of[name])
+    for name, leaf in zip(*rows_of(leaf_map), strict=True):
+        held.setdefault(int(leaf), []).append(row_of[name])
     encoded = model.encode_stored(queries.vector_QM, lambda: queries.texts)
     leaves_QB, _ = model.route(encoded, model.router.n_leaves)
     found = []

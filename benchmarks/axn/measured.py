@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from benchmarks.axn.rows import Row, Setting
 from benchmarks.axn.world import World
+from benchmarks.statistics import paired
 from rayhier.arrays import Ints, Values
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.evaluate.significance import Interval, bootstrap
+from rayhier.evaluate.significance import Interval
 
 NDCG = "nDCG@10"
 SHOWN = 100
@@ -50,9 +51,8 @@ class Found:
         return float(self.values[measure].mean()) if measure in self.values else math.nan
 
     def over(self, other: "Found", measure: str) -> Interval:
-        """Paired difference to another row, with its 95% interval."""
-        (interval,) = bootstrap((self.values[measure] - other.values[measure])[:, None])
-        return interval
+        """Points by which the row is above another, with their 95% interval."""
+        return paired(self.values[measure], other.values[measure])
 
 
 def named(k: int, calls: int) -> str:

@@ -12,12 +12,14 @@ from typing import Literal
 import numpy as np
 import torch
 
+from benchmarks.axn.tour import Tour
 from benchmarks.axn.world import World
+from benchmarks.training import encode
 from rayhier.arrays import Floats, Ints, Values
 from rayhier.dataset.queries import Queries
 from rayhier.model.encoder import ResidualHead
 from rayhier.scores.call_budget import Asked, Spending
-from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge, Tour
+from rayhier.scores.estimators import Fit, Fixed, LeastSquares, Matching, PlusBase, Ridge
 from rayhier.scores.factorise import Matrix, base_scores, inductive, mapped, match, residual_bias, transductive
 from rayhier.search.rerank import LEXICAL
 from rayhier.spec.cross_encoder import FactorsSpec
@@ -174,9 +176,9 @@ class Setting:
                 return Learned(mapped(items, item_NM), bias_N, slope, matching, own)
             case "distilled":
                 head = distilled(matrix, held.vector_QM, item_NM, row.rate)
-                vector_NM = _mapped(head, item_NM)
-                product_X = base_scores(matrix, _mapped(head, held.vector_QM), vector_NM)
-                return Learned(vector_NM, bias_N, slope, match(matrix, product_X), partial(_mapped, head))
+                vector_NM = encode(head, item_NM)
+                product_X = base_scores(matrix, encode(head, held.vector_QM), vector_NM)
+                return Learned(vector_NM, bias_N, slope, match(matrix, product_X), partial(encode, head))
             case "anchors":
                 rows = np.unique(matrix.query_X)
                 vector_NM = np.ascontiguousarray(self.held_scores[rows].T.astype(np.float64))
@@ -233,8 +235,3 @@ def distilled(matrix: Matrix, query_QM: Floats, item_NM: Floats, rate: float) ->
             loss.backward()
             optimizer.step()
     return head.eval()
-
-
-@torch.inference_mode()
-def _mapped(head: ResidualHead, vector_NM: Floats) -> Floats:
-    return np.asarray(head(torch.from_numpy(np.ascontiguousarray(vector_NM))).numpy())

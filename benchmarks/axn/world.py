@@ -1,24 +1,75 @@
 """What the benchmark searches: SciFact, its base vectors, BM25, a trained cross-encoder, and scores of all pairs."""
 
+import sys
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.axn.truth import Truth
-from benchmarks.cache import keep, key
-from benchmarks.collection import ROOT, folder
+from benchmarks.cache import keep, kept, key
+from benchmarks.collection import ROOT, made, place
 from rayhier.arrays import Floats, Ints
 from rayhier.dataset.documents import Documents, load_documents, load_texts
 from rayhier.dataset.holdout import held_queries
 from rayhier.dataset.queries import Queries, load_queries
 from rayhier.plan import Plan, make_plan
 from rayhier.run import run
+from rayhier.scores.scorer import PairScorer
 from rayhier.scores.settings import Settings, open_scorer
 from rayhier.search.bm25 import Words
 from rayhier.spec import load
 from rayhier.storage.artifact import Artifact
+
+PART = 512
+"""Pairs after which what is scored so far is kept."""
+
+
+class Truth:
+    """Scores of queries for all documents of a collection, in a folder named by all that they depend on."""
+
+    def __init__(self, folder: Path, scorer: PairScorer, texts: Sequence[str]) -> None:
+        """Keep scores below a folder; `texts` are those of all documents, in their order."""
+        self.folder, self.scorer, self.texts = folder, scorer, list(texts)
+
+    def known(self, name: str) -> Floats:
+        """Scores [n] of the first documents of a query, as many as are kept."""
+        for path in (self._whole(name), self._part(name)):
+            if path.is_file():
+                with np.load(path) as held:
+                    return np.asarray(held["scores"])
+        return np.zeros(0, np.float32)
+
+    def scores(self, name: str, query: str) -> Floats:
+        """Scores [n] of all documents for a query; what is missing is scored now."""
+        done = self.known(name)
+        while len(done) < len(self.texts):
+            items = self.texts[len(done) : len(done) + PART]
+            done = np.concatenate([done, self.scorer([query] * len(items), items)])
+            whole = len(done) == len(self.texts)
+            keep(self._whole(name) if whole else self._part(name), {"scores": done})
+        self._part(name).unlink(missing_ok=True)
+        return done
+
+    def fill(self, queries: dict[str, str]) -> None:
+        """Score all documents for queries by their ids, and say how long it takes."""
+        began, scored = time.monotonic(), 0
+        for number, (name, text) in enumerate(queries.items(), start=1):
+            missing = len(self.texts) - len(self.known(name))
+            self.scores(name, text)
+            scored += missing
+            if missing:
+                rate = scored / (time.monotonic() - began)
+                print(f"truth: {number} of {len(queries)} queries, {rate:.0f} pairs/s", file=sys.stderr, flush=True)
+
+    def _whole(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
+
+    def _part(self, name: str) -> Path:
+        return self.folder / "parts" / f"{name}.npz"
+
 
 SPEC = ROOT / "specs" / "scifact-axn.yaml"
 TESTED, HELD = 100, 50
@@ -50,12 +101,9 @@ class World:
         """Run the shipped spec up to the cross-encoder where that is missing, and open what it published."""
         if keeps > HELD:
             raise ValueError(f"keeps: got {keeps}; allowed: at most {HELD}, which the cross-encoder never learns from")
-        overrides = [f"workdir={workdir.absolute()}", f"corpus.path={folder(name).absolute()}", *more]
-        plan = make_plan(load(SPEC, overrides))
+        plan = make_plan(load(SPEC, [*place(name, workdir), *more]))
         run(plan, MADE)
-        corpus, vectors, reads = (
-            Artifact.open(plan.step(kind).place.folder) for kind in ("corpus", "vectors", "cross_encoder")
-        )
+        corpus, vectors, reads = made(plan, "corpus", "vectors", "cross_encoder")
         kept = workdir / "truth" / f"{reads.folder.name}-{corpus.folder.name}-{Settings.read(reads).precision}"
         return cls(plan, corpus, vectors, reads, kept, tests, keeps)
 
@@ -117,21 +165,16 @@ class World:
         """Scores [q, k] of some documents of every query; those that the truth lacks are read and kept."""
         found = []
         for name, text, row_K in zip(queries.ids, queries.texts, best_QK, strict=True):
-            known = self.truth.known(name)
+            known, items = self.truth.known(name), [self.texts[row] for row in row_K.tolist()]
             if len(known) == len(self.texts):
                 found.append(known[row_K])
                 continue
             path = self.scores / "best" / f"{name}-{key(row_K.tolist())}.npz"
-            if not path.is_file():
-                read = self.truth.scorer([text] * len(row_K), [self.texts[row] for row in row_K.tolist()])
-                keep(path, {"scores": read})
-            with np.load(path) as held:
-                found.append(held["scores"])
+            found.append(kept(path, partial(self._read, text, items))["scores"])
         return np.stack(found)
 
-    def fresh_scorer(self, queries: list[str], items: list[str]) -> Floats:
-        """Scores [n] of pairs, read anew."""
-        return self.truth.scorer(queries, items)
+    def _read(self, text: str, items: list[str]) -> dict[str, Floats]:
+        return {"scores": self.truth.scorer([text] * len(items), items)}
 
     def base(self, queries: Queries) -> Floats:
         """Base scores [q, n] of all documents."""

@@ -5,16 +5,11 @@ query found, and paired 95% intervals from resamples of the queries. Settings we
 (`--folds`), the test split is read once a row. What is measured is kept, so that the benchmark goes on.
 """
 
-import argparse
-import sys
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.collection import ROOT, RUNS
-from benchmarks.hce.bench import Bench, Row, Split
-from benchmarks.hce.findings import Comparison, Findings, compare
-from benchmarks.hce.page import tables, write_page
+from benchmarks.commands import Options
+from benchmarks.hce.bench import Bench, compare
+from benchmarks.hce.page import Findings, tables, write_page
 from benchmarks.hce.rows import ALONE, BRANCHINGS, LAYERED, PLAIN, ROWS, UNTOUCHED, J, S
 from benchmarks.hce.visited import visits
 from benchmarks.machine import set_threads
@@ -23,16 +18,15 @@ COLLECTIONS = ("scifact", "cranfield", "acl_title2abs", "oewn_examples")
 FOLDS = 5
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print; without --folds write the page too."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hce", description="HCE beside contrast.")
-    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
-    parser.add_argument("--seeds", type=int, default=3, help="how many (default 3)")
+    parser = Options("HCE beside contrast.", "hce")
+    parser.collections(COLLECTIONS)
+    parser.seeds()
+    parser.docs()
     parser.add_argument(
         "--folds", type=int, default=0, metavar="N", help="ask N folds of the train queries, not the test"
     )
-    parser.add_argument("--workdir", type=Path, default=RUNS / "hce")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
     given = parser.parse_args()
     set_threads(1)
     benches = [Bench(name, given.workdir / name) for name in given.collections]
@@ -42,45 +36,33 @@ def main() -> int:
             print("\n".join(folds(bench, given.folds, seeds)), flush=True)
     else:
         print(write_page([measure(bench, seeds) for bench in benches], given.docs))
-    return 0
 
 
 def measure(bench: Bench, seeds: Sequence[int]) -> Findings:
     """All that the page tells of one collection's test queries."""
-    test = bench.test
-
-    def timed(rows: Sequence[Row], own: Sequence[int] = seeds) -> Comparison:
-        return measured(bench, test, rows, own)
-
-    judged = timed([UNTOUCHED, *ROWS[bench.name]]) if bench.name in ROWS else None
-    return Findings(
-        bench.name,
-        f"{len(bench.collection.documents.ids):,} documents, {len(test.queries):,} test queries",
-        judged,
-        alone=timed([UNTOUCHED, *ALONE]) if bench.name in ("scifact", "cranfield") else None,
-        layered=timed([UNTOUCHED, *LAYERED[bench.name]], [0]) if bench.name in LAYERED else None,
-        branchings=timed([PLAIN, *BRANCHINGS]) if bench.name == "acl_title2abs" else None,
-        visits=visits(bench, seeds) if bench.name == "oewn_examples" else None,
-    )
+    every = {
+        "judged": [UNTOUCHED, *ROWS[bench.name]] if bench.name in ROWS else [],
+        "alone": [UNTOUCHED, *ALONE] if bench.name in ("scifact", "cranfield") else [],
+        "layered": [UNTOUCHED, *LAYERED[bench.name]] if bench.name in LAYERED else [],
+        "branchings": [PLAIN, *BRANCHINGS] if bench.name == "acl_title2abs" else [],
+    }
+    told = {
+        kind: compare(bench, bench.test, rows, [0] if kind == "layered" else seeds)
+        for kind, rows in every.items()
+        if rows
+    }
+    about = f"{len(bench.collection.documents.ids):,} documents, {len(bench.test.queries):,} test queries"
+    return Findings(bench.name, about, told, visits(bench, seeds) if bench.name == "oewn_examples" else None)
 
 
 def folds(bench: Bench, count: int, seeds: Sequence[int]) -> list[str]:
     """Tables of folds of the train queries, one after the other."""
     page = []
     for split in bench.folds(FOLDS, count):
-        told = measured(bench, split, [UNTOUCHED, PLAIN, S, *([J] if bench.spans else [])], seeds)
+        told = compare(bench, split, [UNTOUCHED, PLAIN, S, *([J] if bench.spans else [])], seeds)
         page += [f"### {bench.name}, {split.name}", "", *tables(told, PLAIN), ""]
     return page
 
 
-def measured(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:
-    """Measure rows one by one and say when."""
-    began = time.monotonic()
-    for row in rows:
-        compare(bench, split, [row], seeds)
-        print(f"{time.monotonic() - began:6.0f} s  {bench.name}, {split.name}: {row.name}", file=sys.stderr, flush=True)
-    return compare(bench, split, rows, seeds)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,8 +1,8 @@
-"""Training of one configuration and what it finds, query by query; kept, so that the benchmark goes on."""
+"""Training of one configuration, what it finds, query by query, kept; and rows of them beside each other."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,25 @@ import pyarrow as pa
 
 from benchmarks import cache
 from benchmarks.collection import Collection
+from benchmarks.commands import clock
+from benchmarks.statistics import groups, paired
 from benchmarks.training import encode, train
 from rayhier.arrays import Bools, Floats, Values
-from rayhier.dataset.documents import load_titled
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries, new_answers
 from rayhier.dataset.spans import Spans, load_spans, span_queries
+from rayhier.evaluate.significance import Interval
 from rayhier.search.exact import exact
 from rayhier.spec.encoder import LearningPart
 from rayhier.spec.train import ContrastTraining, HceTraining
-from rayhier.train.contrast.contrast import Contrast
-from rayhier.train.dev import ExactMeasure
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
-from rayhier.train.hce.pseudo import pseudo_pairs
-from rayhier.train.hce.whiten import start_whitened
 from rayhier.train.tower import TextTower
 
 MEASURES = ("nDCG@10", "R@1", "R@5", "R@10", "R@100")
 DEPTH = 100
+MOST_ASKED = 2000
+"""Queries of a fold that are asked, at most."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +86,10 @@ class Bench:
 
     def folds(self, count: int, only: int) -> Iterator[Split]:
         """Train queries in `count` parts: of the first `only`, examples without each part, and the part."""
-        queries, documents = self.collection.queries("train"), self.collection.documents
-        fold_Q = np.random.default_rng(0).permutation(len(queries)) % count
-        query_P, document_P = self.collection.examples.pair_P2.T
-        for fold in range(only):
-            kept, asked = np.flatnonzero(fold_Q != fold), np.flatnonzero(fold_Q == fold)[:2000]
-            own = fold_Q[query_P] != fold
-            pair_P2 = np.stack([np.searchsorted(kept, query_P[own]), document_P[own]], axis=1)
-            examples = Examples(queries.vector_QM[kept], documents.vector_NM, pair_P2)
-            ids = [queries.ids[row] for row in asked]
-            own_queries = Queries(ids, queries.vector_QM[asked], {name: queries.grades[name] for name in ids})
-            yield self._split(f"fold {fold} of {count}", examples, own_queries)
+        queries = self.collection.queries("train")
+        for fold, (examples, asked_Q) in zip(range(only), self.collection.folds(count), strict=False):
+            asked = queries.some(asked_Q & (np.cumsum(asked_Q) <= MOST_ASKED))
+            yield self._split(f"fold {fold} of {count}", examples, asked)
 
     def _split(self, name: str, examples: Examples, queries: Queries) -> Split:
         answers = examples.answers(self.collection.documents.results)
@@ -106,21 +98,19 @@ class Bench:
     def values(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
         """Each measure of every query of a split with one seed, measured now or read from an earlier run."""
         path = self.results / f"{self.key(row, split, seed)}.npz"
-        if not path.is_file():
-            cache.keep(path, self._measured(row, split, seed))
-        with np.load(path) as kept:
-            return {name: kept[name] for name in MEASURES}
+
+        def make() -> dict[str, Values]:
+            document_NM, query_QM = self.vectors(row, split, seed)
+            ranking = exact(query_QM, document_NM, self.ids, self.ids, DEPTH)
+            return Judge(split.queries, MEASURES).values(ranking)
+
+        return cache.kept(path, make)
 
     @staticmethod
     def key(row: Row, split: Split, seed: int) -> str:
         """Key of what a configuration finds: all its settings, defaults too."""
         settings = None if row.train is None else validated(row.train).model_dump(mode="json")
         return cache.key(settings, row.part, split.name, seed if row.train else 0)
-
-    def _measured(self, row: Row, split: Split, seed: int) -> dict[str, Values]:
-        document_NM, query_QM = self.vectors(row, split, seed)
-        ranking = exact(query_QM, document_NM, self.ids, self.ids, DEPTH)
-        return Judge(split.queries, MEASURES).values(ranking)
 
     def vectors(self, row: Row, split: Split, seed: int) -> tuple[Floats, Floats]:
         """Trained vectors of the documents and of a split's queries."""
@@ -142,22 +132,49 @@ class Bench:
         """The training of a configuration."""
         data, examples, spec = self.collection, split.examples, validated(row.train or {})
         if isinstance(spec, ContrastTraining):
-            measure = ExactMeasure(data.dev, data.documents, examples.answers(data.documents.results))
-            return Contrast(data.tower(examples), examples, spec, seed, measure)
+            return data.encoder(examples, spec, seed)
         alone = spec.objective == "documents"
         dev, spans = self.held if alone else (data.dev, self.spans)
-        if alone:
-            none_P2 = np.empty((0, 2), dtype=np.int64)
-            examples = Examples(examples.document_NM, examples.document_NM, none_P2, same=True)
-        drawn = None if spec.objective == "supervised" else spans
-        tower = data.tower(examples, row.part, dev, drawn)
-        pseudo = pseudo_pairs(spec.pseudo_queries, tower, drawn, partial(load_titled, data.corpus, data.documents.ids))
-        measure = ExactMeasure(dev, data.documents, examples.answers(data.documents.results))
-        start_whitened(tower, spec, drawn, measure)
-        return Hce(tower, examples, pseudo, spec, seed, measure)
+        examples = self.train.examples if alone else examples
+        return data.encoder(examples, spec, seed, row.part, dev, None if spec.objective == "supervised" else spans)
 
 
 def validated(settings: dict[str, Any]) -> ContrastTraining | HceTraining:
     """A training by its settings."""
     kind = ContrastTraining if settings["type"] == "contrast" else HceTraining
     return kind.model_validate(settings)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows measured on one split, and what every query found."""
+
+    split: Split
+    rows: Sequence[Row]
+    seeds: int
+    found: dict[str, dict[str, Values]]
+    """Name of a row -> measure -> values [s, q] of seeds and queries."""
+
+    @property
+    def groups(self) -> dict[str, Bools]:
+        """Queries of each group that has any, by its name."""
+        return groups(self.split.new_Q)
+
+    def mean(self, row: str, measure: str, group: str = "all") -> float:
+        """Mean over the queries of a group."""
+        return float(self.found[row][measure][:, self.groups[group]].mean())
+
+    def difference(self, row: str, control: str, measure: str, group: str = "all") -> Interval:
+        """Points by which a row is above a control, and its 95% interval, from resamples of the queries."""
+        own_Q = self.groups[group]
+        return paired(*(self.found[name][measure].mean(axis=0)[own_Q] for name in (row, control)))
+
+
+def compare(bench: Bench, split: Split, rows: Sequence[Row], seeds: Sequence[int]) -> Comparison:
+    """Measure rows on a split, each with every seed, and say when each is done."""
+    found, report = {}, clock()
+    for row in rows:
+        own = [bench.values(row, split, seed) for seed in (seeds if row.train else seeds[:1])]
+        found[row.name] = {measure: np.stack([one[measure] for one in own]) for measure in own[0]}
+        report(f"{bench.name}, {split.name}: {row.name}")
+    return Comparison(split, rows, len(seeds), found)

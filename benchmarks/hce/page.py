@@ -1,72 +1,70 @@
-"""docs/hce.md: goals, and tables of every collection, each row with its paired interval to a control."""
+"""docs/hce.md: goals that were set before anything was measured, and tables and plots of every collection."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from benchmarks.hce import goals, plots, visited
-from benchmarks.hce.bench import Row
-from benchmarks.hce.findings import Comparison, Findings
-from benchmarks.hce.rows import PLAIN, UNTOUCHED
+import numpy as np
+
+from benchmarks import goals, pages
+from benchmarks.goals import Goal
+from benchmarks.hce.bench import Comparison, Row
+from benchmarks.hce.rows import PLAIN, UNTOUCHED, J, S, U
+from benchmarks.hce.visited import PAIRS, PLAIN_LEARNED, PLAIN_LISTS, SHARES, Visits
+from benchmarks.hce.visited import lines as visited_lines
+from benchmarks.pages import link, plot
+from benchmarks.statistics import compared
 from benchmarks.tables import table
 
 USUAL = ("nDCG@10", "R@100")
 MEASURES = {"acl_title2abs": ("R@1", "R@100"), "oewn_examples": ("nDCG@10", "R@1", "R@100")}
 FIGURE_4 = ("R@1", "R@5", "R@10", "R@100")
 
-INTRODUCTION = """# HCE, measured
 
-`train: {type: hce}` teaches the encoder by a tree over the documents ("Hierarchical Corpus Encoder: Fusing
-Generative Retrieval and Dense Indices"): spherical k-means puts N documents below N/8 nodes, these below N/64,
-up to one root. A query learns to tell the nodes above its answer from their siblings, by trained centroids, and
-the answer from documents beside it. **S** learns from judged queries, **U** from titles and spans of the
-documents alone, **J** from both. *As printed* is the paper's loss (`form: paper`) and optimizer; *as shipped*
-differs by one contrast with two mined negatives a query, a hierarchy that weighs .1, an anchor that keeps
-documents where the base encoder has them, and for U and J a head that starts whitened: directions in which
-titles and spans differ from their documents count less.
+@dataclass(frozen=True)
+class Findings:
+    """All that is measured on one collection."""
 
-`make bench-hce`: a head on all-MiniLM-L6-v2's vectors, exact search. Means over seeds ± half their range;
-points above the control with 95% intervals from paired resamples of the queries. *New answers* are queries none
-of whose answers is judged for a train query. Settings were chosen on folds of SciFact's and oewn_examples'
-train queries ([LOG.md](LOG.md)); Cranfield's are SciFact's; dev picked the epochs; the test queries were read
-once a row, but for the rows as printed, whose learning rate was too low at first, and for nodes as leaves, which
-were mended on dev after a first reading.
+    name: str
+    about: str
+    told: Mapping[str, Comparison]
+    """Rows by how they were trained: judged, alone (by documents alone), layered (the last layer), branchings."""
+    visits: Visits | None
+    """Recall at documents visited."""
 
-**What the tables say.** Most of the gain is contrast's, once it has steps enough, two mined negatives a query and
-an anchor. The tree adds little that as many negatives do not: S is a point of nDCG@10 above contrast on SciFact
-and level with it on the two larger collections, and without its hierarchy or its siblings it is as good. Titles
-and spans beside judged queries (J) add one to two points on SciFact and acl_title2abs, with a tree or without.
-Documents alone (U) bring Cranfield a point and a half, SciFact half a point. Queries with new answers keep their
-nDCG@10; on SciFact they lose one or two of 108 answers among the first hundred, on oewn_examples they gain as much
-as all queries. The last layer, an hour of training, gives U what a head gives in seconds, and S less. Nodes are
-good leaves once rounds of k-means have moved them to their documents, and no better than the lists of k-means.
-""".splitlines()
+
+TITLES = {
+    "judged": ("Trained by judged pairs", PLAIN),
+    "alone": ("Trained by documents alone", UNTOUCHED),
+    "layered": ("The last layer trained", UNTOUCHED),
+}
+"""Kind of rows -> its heading, and the row that they are told from."""
 
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
     """Write hce.md and its plots into a folder; returns the page."""
-    page = [*INTRODUCTION, "", "## Goals", "", *goals.lines({one.name: one for one in found})]
-    for one in found:
-        page += ["", f"## {one.name}", "", one.about, "", *sections(one, docs / "images")]
-    text = "\n".join(page) + "\n"
-    (docs / "hce.md").write_text(text)
-    return text
+    met = goals.lines([goal for own in found for goal in goals_of(own)])
+    page = [*pages.prose("hce/preface.md"), "", "## Goals", "", *met]
+    for own in found:
+        page += ["", f"## {own.name}", "", own.about, *sections(own, docs / "images")]
+    return pages.write(docs, "hce.md", page)
 
 
 def sections(found: Findings, images: Path) -> list[str]:
     """Tables and plots of one collection."""
-    page: list[str] = []
-    if found.judged is not None:
-        page += ["### Trained by judged pairs", "", *tables(found.judged, PLAIN, MEASURES.get(found.name, USUAL)), ""]
-    if found.alone is not None:
-        page += ["### Trained by documents alone", "", *tables(found.alone, UNTOUCHED), ""]
-    if found.layered is not None:
-        page += ["### The last layer trained", "", *tables(found.layered, UNTOUCHED), ""]
-    if found.branchings is not None:
-        page += ["### Branching", "", *lines(found.branchings, PLAIN, FIGURE_4), ""]
-        page += [plots.branchings(found.branchings, images), ""]
+    titled = [
+        (title, tables(found.told[kind], control, MEASURES.get(found.name, USUAL) if kind == "judged" else USUAL))
+        for kind, (title, control) in TITLES.items()
+        if kind in found.told
+    ]
+    if "branchings" in found.told:
+        drawn = _branchings(found.told["branchings"], images / "hce_branching.png")
+        titled.append(("Branching", [*lines(found.told["branchings"], PLAIN, FIGURE_4), "", drawn]))
     if found.visits is not None:
-        page += ["### Documents visited", "", *visited.lines(found.visits), "", plots.visits(found.visits, images), ""]
-    return page[:-1]
+        drawn = _visits(found.visits, images / "hce_visited.png")
+        titled.append(("Documents visited", [*visited_lines(found.visits), "", drawn]))
+    return pages.sections(titled, 3)
 
 
 def tables(told: Comparison, control: Row, measures: Sequence[str] = USUAL) -> list[str]:
@@ -82,18 +80,107 @@ def tables(told: Comparison, control: Row, measures: Sequence[str] = USUAL) -> l
 def lines(told: Comparison, control: Row, measures: Sequence[str], group: str = "all") -> list[str]:
     """A table of rows: each measure, and points above the control with their interval."""
     head = ["", *(cell for measure in measures for cell in (measure, f"over {control.name.partition(',')[0]}"))]
-    return table(head, [[row.name, *_cells(told, row, control, measures, group)] for row in told.rows])
+    own_Q, rows = told.groups[group], []
+    for row in told.rows:
+        other = None if row.name == control.name else told.found[control.name]
+        cells = [
+            compared(told.found[row.name][measure][:, own_Q], None if other is None else other[measure][:, own_Q])
+            for measure in measures
+        ]
+        rows.append([row.name, *chain(*cells)])
+    return table(head, rows)
 
 
-def _cells(told: Comparison, row: Row, control: Row, measures: Sequence[str], group: str) -> list[str]:
-    cells = []
-    for measure in measures:
-        several = row.train and group == "all" and told.seeds > 1
-        spread = f" ± {told.spread[row.name][measure]:.3f}" if several else ""
-        cells.append(f"{told.mean(row.name, measure, group):.3f}{spread}")
-        if row.name == control.name:
-            cells.append("")
-        else:
-            value, low, high = told.difference(row.name, control.name, measure, group)
-            cells.append(f"{value:+.1f} [{low:+.1f}, {high:+.1f}]")
-    return cells
+NDCG, RECALL = "nDCG@10", "R@100"
+PART_OF_GAIN = 80.0
+"""Percent of its gain over the untouched encoder that a training should keep where answers are new to it."""
+
+
+def goals_of(found: Findings) -> Iterator[Goal]:
+    """Goals of one collection; none where none was set."""
+    if found.name in GOALS:
+        yield from GOALS[found.name](found)
+
+
+def scifact(found: Findings) -> Iterator[Goal]:
+    """Contrast, S and J where answers are known and where they are new, and U beside the untouched encoder."""
+    told, alone = found.told["judged"], found.told["alone"]
+    plain, hce, joint = (row.name for row in (PLAIN, S, J))
+    yield Goal("SciFact: contrast, nDCG@10", told.mean(plain, NDCG), 0.795)
+    yield Goal("SciFact: contrast, R@100", told.mean(plain, RECALL), 0.945)
+    yield Goal("SciFact: S, nDCG@10", told.mean(hce, NDCG), 0.80)
+    over = told.difference(hce, plain, NDCG)
+    yield Goal("SciFact: S over contrast, nDCG@10, lower bound, points", over.low, -1.0)
+    yield Goal("SciFact: S over contrast, nDCG@10, points (the stretch)", over.difference, 0.5)
+    yield Goal("SciFact: J over S, nDCG@10, points", told.difference(joint, hce, NDCG).difference, -0.5)
+    for measure, least in ((NDCG, -1.0), (RECALL, -1.5)):
+        low = alone.difference(U.name, UNTOUCHED.name, measure).low
+        yield Goal(f"SciFact: U over untouched, {measure}, lower bound", low, least)
+    for row in (PLAIN, S, J):
+        yield from new_answers(told, row.name)
+
+
+def new_answers(told: Comparison, row: str) -> Iterator[Goal]:
+    """What a training does to queries whose answers it has not seen, and to all."""
+    name = row.partition(",")[0]
+    for measure in (NDCG, RECALL):
+        value = told.difference(row, UNTOUCHED.name, measure, "new answers").difference
+        yield Goal(f"SciFact, new answers: {name} over untouched, {measure}, points", value, -0.5)
+    best = max(told.difference(one.name, UNTOUCHED.name, NDCG).difference for one in (PLAIN, S, J))
+    gain = told.difference(row, UNTOUCHED.name, NDCG).difference
+    yield Goal(f"SciFact: {name}, gain in nDCG@10 on all, % of the greatest", 100 * gain / best, PART_OF_GAIN)
+
+
+def cranfield(found: Findings) -> Iterator[Goal]:
+    """U with the settings of SciFact."""
+    for measure, stretch in ((NDCG, 1.5), (RECALL, 2.0)):
+        value = found.told["alone"].difference(U.name, UNTOUCHED.name, measure).difference
+        yield Goal(f"Cranfield: U over untouched, {measure}, points", value, 1.0)
+        yield Goal(f"Cranfield: U over untouched, {measure}, points (the stretch)", value, stretch)
+
+
+def oewn_examples(found: Findings) -> Iterator[Goal]:
+    """S beside contrast by exact search, and by leaves at shares visited."""
+    assert found.visits is not None
+    for measure in (NDCG, "R@1"):
+        value = found.told["judged"].difference(S.name, PLAIN.name, measure).difference
+        yield Goal(f"oewn_examples: S over contrast, {measure}, points", value, -0.3)
+    for system, control in PAIRS:
+        for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
+            yield Goal(f"oewn_examples: {system} over {control}, R@100 at {share:.0%} visited, points", own.value, -0.5)
+    system, control = PAIRS[1]
+    for share, own in zip(SHARES, found.visits.points(system, control), strict=True):
+        yield Goal(
+            f"oewn_examples: {system} over {control}, R@100 at {share:.0%}, points (the stretch)", own.value, 0.5
+        )
+
+
+GOALS = {"scifact": scifact, "cranfield": cranfield, "oewn_examples": oewn_examples}
+
+
+def _branchings(told: Comparison, path: Path) -> str:
+    """Points above contrast at some depths against the tree's branching (the paper's Figure 4); a link to the plot."""
+    shown = {row.name: row.train["tree"]["branching"] for row in told.rows if row.train and "tree" in row.train}
+    with plot(path, 4, sharey=True) as panels:
+        for axes, measure in zip(panels, ("R@1", "R@5", "R@10", "R@100"), strict=True):
+            over = [told.difference(name, PLAIN.name, measure) for name in shown]
+            value_B, low_B, high_B = np.array([(own.difference, own.low, own.high) for own in over]).T
+            axes.errorbar(list(shown.values()), value_B, [value_B - low_B, high_B - value_B], fmt="o-", capsize=3)
+            axes.axhline(0, color="0.5", linestyle="--")
+            axes.set_xscale("log", base=2)
+            axes.set(title=measure, xlabel="children of a node, b")
+        panels[0].set_ylabel("points above contrast")
+    return link("Points above contrast against branching", path)
+
+
+def _visits(found: Visits, path: Path) -> str:
+    """Recall against documents visited of every system; a link to the plot."""
+    with plot(path) as (axes,):
+        for name, curve in found.curves.items():
+            visited_P, recall_P = curve.visited_PQ.mean(axis=1), curve.recall_PQ.mean(axis=1)
+            label = f"{name.replace('`', '')}, {found.leaves[name]:,} leaves"
+            axes.plot(100 * visited_P, recall_P, "--" if name in (PLAIN_LEARNED, PLAIN_LISTS) else "-", label=label)
+        axes.set(xscale="log", xlabel="documents visited, %", ylabel="R@100")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize=8)
+    return link("Recall against documents visited", path)

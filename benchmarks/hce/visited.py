@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+from functools import cached_property
 
 import numpy as np
 
@@ -11,10 +10,10 @@ from benchmarks import cache
 from benchmarks.hce.bench import Bench, Row
 from benchmarks.hce.rows import PLAIN, S
 from benchmarks.quality.recall import Questions
-from benchmarks.quality.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at, sample
-from benchmarks.quality.systems import Candidate, build, routed
+from benchmarks.quality.systems import Candidate, build, columns, routed
 from benchmarks.quality.view import Index, View
-from benchmarks.tables import table
+from benchmarks.statistics import Curve, Estimate, difference, estimate, mean_curve, recall_at, sample
+from benchmarks.tables import between, table
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import place_all
 from rayhier.spec.router import HceRouting
@@ -23,7 +22,6 @@ from rayhier.train.encoder import EncoderPhase
 from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.nodes import node_router
 
-COLUMNS = ("recall", "visited", "cost")
 SHARES = (0.01, 0.02, 0.05, 0.1)
 
 
@@ -108,19 +106,10 @@ def visits(bench: Bench, seeds: Sequence[int]) -> Visits:
         views = {row.name: Trained(bench, row, seed) for row in (PLAIN, S)}
         for name, system in systems.items():
             path = bench.results / f"visits-{bench.key(system.row, bench.test, seed)}-{system.key}.npz"
-            curves[name].append(kept_curve(path, partial(system.build, views[system.row.name])))
+            measured = cache.kept(path, lambda: columns(system.build(views[system.row.name])))  # noqa: B023  called now
+            curves[name].append(Curve.read(measured))
     leaves = {name: system.leaves for name, system in systems.items()}
     return Visits({name: mean_curve(own) for name, own in curves.items()}, leaves)
-
-
-def kept_curve(path: Path, make: Callable[[], Candidate]) -> Curve:
-    """What every query found and paid, beam after beam, measured now or read from an earlier run."""
-    if not path.is_file():
-        rows = list((system := make()).walk())
-        columns = {name: np.stack([getattr(row, f"{name}_Q") for row in rows]) for name in COLUMNS}
-        cache.keep(path, {**columns, "exact": system.exact()})
-    with np.load(path) as kept:
-        return Curve(*(kept[name].astype(np.float64) for name in (*COLUMNS, "exact")))
 
 
 def lines(found: Visits) -> list[str]:
@@ -136,12 +125,11 @@ def lines(found: Visits) -> list[str]:
         ]
         for name, own in found.curves.items()
     ]
-    told = [[f"{system} over {control}", *map(_interval, found.points(system, control))] for system, control in PAIRS]
+    told = [
+        [f"{system} over {control}", *(between(own.value, own.low, own.high) for own in found.points(system, control))]
+        for system, control in PAIRS
+    ]
     return [*table(head, rows), "", *table(["points of R@100", *(f"{share:.0%}" for share in SHARES)], told)]
-
-
-def _interval(points: Estimate) -> str:
-    return f"{points.value:+.1f} [{points.low:+.1f}, {points.high:+.1f}]"
 
 
 def _cost(own: Curve) -> float:

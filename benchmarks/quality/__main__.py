@@ -6,34 +6,28 @@ every beam, so a run that was interrupted goes on, and one that is complete only
 of the code and other defaults have caches of their own.
 """
 
-import argparse
-import sys
-from pathlib import Path
-
-from benchmarks.collection import QUALITY, ROOT
+from benchmarks.collection import ROOT
+from benchmarks.commands import Options
 from benchmarks.machine import THREADS, set_threads
 from benchmarks.quality.bench import COLLECTIONS, Bench, complete_bench
 from benchmarks.quality.page import write_page
 
 
-def main() -> int:
+def main() -> None:
     """Measure the given collections, then write the page of all that are complete."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__.partition("\n")[0])
-    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=COLLECTIONS)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workdir", type=Path, default=QUALITY)
+    parser = Options(__doc__.partition("\n")[0], "quality")
+    parser.collections(COLLECTIONS)
+    parser.seeds()
     parser.add_argument("--split", choices=("test", "dev"), default="test", help="dev: for work on this file itself")
     parser.add_argument("--threads", type=int, default=THREADS)
     given = parser.parse_args()
     set_threads(given.threads)
-    workdir = given.workdir.absolute()
     for name in given.collections:
-        Bench(name, workdir, given.seeds, given.split).measure()
-    complete = [complete_bench(name, workdir, given.seeds, given.split) for name in COLLECTIONS]
-    folder = ROOT / "docs" if given.split == "test" else workdir
+        Bench(name, given.workdir, given.seeds, given.split).measure()
+    complete = [complete_bench(name, given.workdir, given.seeds, given.split) for name in COLLECTIONS]
+    folder = ROOT / "docs" if given.split == "test" else given.workdir
     print(write_page([bench.results() for bench in complete if bench is not None], folder))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

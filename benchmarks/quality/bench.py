@@ -1,7 +1,6 @@
 """A collection's choices and curves, kept below its cache: what is left to measure, and what the page shows."""
 
 import importlib.util
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ import numpy as np
 
 from benchmarks import cache
 from benchmarks.collection import SPEC, Collection
+from benchmarks.commands import clock
 from benchmarks.quality.goals import Outcome, Results
 from benchmarks.quality.recall import Questions
-from benchmarks.quality.statistics import Curve, mean_curve
-from benchmarks.quality.systems import JOINT, LISTS, build
-from benchmarks.quality.view import View, folds
+from benchmarks.quality.systems import JOINT, LISTS, build, columns
+from benchmarks.quality.view import View
+from benchmarks.statistics import Curve, mean_curve
 from rayhier.arrays import Bools
 from rayhier.dataset.balance import balance
 from rayhier.dataset.queries import new_answers
@@ -49,12 +49,7 @@ BESIDE_SEEDS = 3
 FOLDS = {"scifact": 5}
 """Collections with too few dev queries to choose on: parts of the train queries, each in turn held out."""
 ENOUGH = 0.95
-BEGAN = time.monotonic()
-
-
-def say(text: str) -> None:
-    """Print progress, with the seconds so far."""
-    print(f"{time.monotonic() - BEGAN:7.0f} s  {text}", file=sys.stderr, flush=True)
+say = clock()
 
 
 @dataclass(frozen=True)
@@ -102,12 +97,12 @@ class Bench:
     def new(self) -> Bools:
         """Whether each query of the final measurement has new answers, which no train query has, [q]."""
         path = self.folder / self.split / "new.npz"
-        if not path.is_file():
+
+        def make() -> dict[str, Bools]:
             queries = self.collection.dev if self.split == "dev" else self.collection.queries(self.split)
-            answers = self.collection.examples.answers(self.collection.documents.results)
-            cache.keep(path, {"new": new_answers(queries, answers)})
-        with np.load(path) as kept:
-            return np.asarray(kept["new"])
+            return {"new": new_answers(queries, self.collection.examples.answers(self.collection.documents.results))}
+
+        return cache.kept(path, make)["new"]
 
     @property
     def tuned(self) -> tuple[str, ...]:
@@ -147,9 +142,14 @@ class Bench:
         """Encoders and queries by which settings are chosen: base, trained, and queries that neither was trained on."""
         if self.name not in FOLDS:
             return [(self.base(0), self.view(0), self.dev)]
+        queries, ids = self.collection.queries("train"), self.collection.documents.ids
+        folds = (
+            (examples, Questions.of(queries.some(asked_Q), ids))
+            for examples, asked_Q in self.collection.folds(FOLDS[self.name])
+        )
         return [
             (self.base(0), View(self.collection, examples, 0, self.folder / f"fold-{fold}"), questions)
-            for fold, (examples, questions) in enumerate(folds(self.collection, FOLDS[self.name]))
+            for fold, (examples, questions) in enumerate(folds)
         ]
 
     def _costs(self, name: str) -> dict[str, float | None]:
@@ -246,22 +246,9 @@ class Bench:
         for run in self.measurements:
             if not self._path(run).is_file():
                 began = time.monotonic()
-                self._measure(run)
+                view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
+                cache.keep(self._path(run), columns(build(view, run.system, run.leaves, self.final)))
                 say(f"{self.name}: {run.file} in {time.monotonic() - began:.0f} s")
-
-    def _measure(self, run: Measurement) -> None:
-        view = self.base(run.seed) if run.system == "faiss_ivf" else self.view(run.seed)
-        system = build(view, run.system, run.leaves, self.final)
-        rows = list(system.walk())
-        values = {
-            "beam": np.array([row.beam for row in rows]),
-            "recall": np.stack([row.recall_Q for row in rows]),
-            "visited": np.stack([row.visited_Q for row in rows]),
-            "cost": np.stack([row.cost_Q for row in rows]),
-            "exact": system.exact(),
-            "sizes": system.sizes,
-        }
-        cache.keep(self._path(run), values)
 
     def _path(self, run: Measurement) -> Path:
         return self.folder / self.split / run.file
@@ -278,8 +265,7 @@ class Bench:
         curves, balances = [], []
         for run in runs:
             with np.load(self._path(run)) as saved:
-                names = ("recall", "visited", "cost", "exact")
-                curves.append(Curve(*(saved[name].astype(np.float64) for name in names)))
+                curves.append(Curve.read(saved))
                 balances += [balance(saved["sizes"])] if len(saved["sizes"]) else []
         return Outcome(runs[0].leaves, len(runs), mean_curve(curves), balances)
 

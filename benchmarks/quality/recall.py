@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from rayhier.arrays import Bools, Floats, Ints
-from rayhier.dataset.queries import Queries
+from rayhier.dataset.queries import Queries, relevant
 from rayhier.dataset.ranking import Ranking
 from rayhier.evaluate.curve import Point
 from rayhier.train.learned_ivf.kmeans_start import leaf_sizes
@@ -30,14 +30,13 @@ class Questions:
     count_Q: Ints
 
     @classmethod
-    def of(cls, queries: Queries, ids: Sequence[str], rows: Ints | None = None) -> "Questions":
-        """Some of the queries, all unless rows are given, over documents by id."""
+    def of(cls, queries: Queries, ids: Sequence[str]) -> "Questions":
+        """Queries over documents by id."""
         place = {name: row for row, name in enumerate(ids)}
-        rows = np.arange(len(queries)) if rows is None else rows
-        judged = [[name for name, grade in queries.grades[queries.ids[row]].items() if grade > 0] for row in rows]
+        judged = [relevant(queries.grades[query]) for query in queries.ids]
         key = [q * len(ids) + place[name] for q, names in enumerate(judged) for name in names if name in place]
         counts = np.array([len(names) for names in judged], dtype=np.int64)
-        return cls(queries.vector_QM[rows], len(ids), np.sort(np.array(key, dtype=np.int64)), counts)
+        return cls(queries.vector_QM, len(ids), np.sort(np.array(key, dtype=np.int64)), counts)
 
     def recall(self, ranking: Ranking) -> Floats:
         """R@k [q] of rankings whose ids are document rows."""
@@ -110,10 +109,10 @@ class Places:
         self._both_LL = csr_matrix((np.ones(len(pair_A2)), (pair_A2[:, 0], pair_A2[:, -1])), shape=shape)
 
     def probed(self, leaves_QB: Ints) -> Bools:
-        """Which leaves are visited: bool [q, l]."""
-        probed_QL = np.zeros((len(leaves_QB), self.n_leaves), dtype=bool)
+        """Which leaves are visited: bool [q, l]; -1 names none."""
+        probed_QL = np.zeros((len(leaves_QB), self.n_leaves + 1), dtype=bool)
         np.put_along_axis(probed_QL, leaves_QB, values=True, axis=1)
-        return probed_QL
+        return probed_QL[:, :-1]
 
     def counts(self, probed_QL: Bools) -> tuple[Ints, Ints]:
         """Distinct documents [q] and rows [q] of visited leaves."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.quality.recall import DEPTH, Places, Questions, Relevance, Row
@@ -16,7 +18,7 @@ from rayhier.evaluate.systems.hnsw import Hnsw, efforts
 from rayhier.evaluate.systems.scann import ScannTree
 from rayhier.model.encoded import Encoded
 from rayhier.model.router import route_all
-from rayhier.model.spill import CANDIDATES, second_leaves
+from rayhier.model.spill import CANDIDATES, Spill, second_leaves
 
 LISTS = {"faiss_ivf": 1, "faiss_ivf_same_encoder": 1, "faiss_ivf_spill": 2}
 """Lists of a document, by name of the system."""
@@ -88,6 +90,13 @@ class Library:
 Candidate = Leaves | Library
 
 
+def columns(system: Candidate) -> dict[str, npt.NDArray[Any]]:
+    """Arrays [p, q] of what every query finds and pays, beam after beam, and what an exact search finds [q]."""
+    rows = list(system.walk())
+    named = {name: np.stack([getattr(row, f"{name}_Q") for row in rows]) for name in ("recall", "visited", "cost")}
+    return {**named, "beam": np.array([row.beam for row in rows]), "exact": system.exact(), "sizes": system.sizes}
+
+
 def share(count_Q: Floats | Ints, documents: int) -> Floats:
     """Counts [q] as fractions of the corpus."""
     return np.asarray(count_Q / documents, dtype=np.float32)
@@ -132,20 +141,25 @@ def ivf(view: View, name: str, lists: int, questions: Questions) -> Candidate:
     centroid_LM = view.centroids(lists)
     document_NM, count = view.vectors, 1 if LISTS[name] == 1 else min(CANDIDATES, lists)
     leaf_NC = nearest(document_NM, centroid_LM, count)[0]
-    leaf_NR = leaf_NC[:, :1]
-    if count > 1:
-        second_N = leaf_NC[np.arange(len(leaf_NC)), second_leaves(document_NM, leaf_NC, centroid_LM, "soar")]
-        leaf_NR = np.stack([leaf_NC[:, 0], second_N], axis=1)
+    leaf_NR = placed(document_NM, leaf_NC, centroid_LM, None if count == 1 else "soar")
     order_QL: Ints = nearest(view.encode(questions.vector_QM), centroid_LM, lists)[0]
     return Leaves(
         Places(leaf_NR, lists), view.relevance(questions), lambda beam: order_QL[:, :beam], lambda _: float(lists)
     )
 
 
+def placed(document_NM: Floats, leaf_NC: Ints, centroid_LM: Floats, second: Spill | None) -> Ints:
+    """Leaves [n, 1 or 2] of documents: the first of their candidates [n, c], and a second where there is to be one."""
+    if second is None:
+        return leaf_NC[:, :1]
+    second_N = leaf_NC[np.arange(len(leaf_NC)), second_leaves(document_NM, leaf_NC, centroid_LM, second)]
+    return np.stack([leaf_NC[:, 0], second_N], axis=1)
+
+
 def library(view: View, name: str, leaves: int, questions: Questions) -> Candidate:
     """A library that takes the whole index: HNSW, or ScaNN's tree."""
     query_QM, ids = view.encode(questions.vector_QM), pa.array(np.arange(len(view.vectors)))
-    exact_Q = view.exact(questions)
+    exact_Q = view.relevance(questions).exact()
     if name == "hnsw":
         graph = Hnsw(ids, None, view.vectors)
         steps, routing = efforts(len(ids)), 0.0

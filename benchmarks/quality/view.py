@@ -1,48 +1,26 @@
 """A collection under an encoder, and what is trained and built on its vectors: routers, centroids, targets."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from benchmarks.collection import Collection
-from benchmarks.quality.recall import DEPTH, Questions, Relevance
+from benchmarks.quality.recall import Questions, Relevance
 from benchmarks.training import encode, train
 from rayhier.arrays import Floats, Ints
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.model.learned_ivf import LearnedIvfRouter
-from rayhier.search.exact import exact
 from rayhier.spec import JobSpec
 from rayhier.spec.index import IndexSpec
 from rayhier.spec.router import EhiRouting, LearnedIvfRouting
 from rayhier.spec.train import ContrastTraining, EhiTraining, HceTraining
-from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.data import judged_pairs
-from rayhier.train.dev import ExactMeasure
-from rayhier.train.ehi.dev import DevMeasure
 from rayhier.train.ehi.joint import Joint
 from rayhier.train.encoder import EncoderPhase
 from rayhier.train.examples import Examples
-from rayhier.train.hce.hce import Hce
 from rayhier.train.learned_ivf.kmeans_start import empty_router, make_router, settle
 from rayhier.train.learned_ivf.router_phase import RouterPhase
 from rayhier.train.learned_ivf.targets import Targets
-
-
-def folds(collection: Collection, count: int) -> Iterator[tuple[Examples, Questions]]:
-    """Train queries in parts: examples without each part, and the part."""
-    queries, documents = collection.queries("train"), collection.documents
-    fold_Q = np.random.default_rng(0).permutation(len(queries)) % count
-    query_P, document_P = collection.examples.pair_P2.T
-    for fold in range(count):
-        kept = np.flatnonzero(fold_Q != fold)
-        own = fold_Q[query_P] != fold
-        pair_P2 = np.stack([np.searchsorted(kept, query_P[own]), document_P[own]], axis=1)
-        examples = Examples(queries.vector_QM[kept], documents.vector_NM, pair_P2)
-        yield examples, Questions.of(queries, documents.ids, np.flatnonzero(fold_Q == fold))
 
 
 @dataclass(frozen=True)
@@ -68,15 +46,9 @@ class View:
     @cached_property
     def encoder(self) -> EncoderPhase:
         """Encoder: trained as the collection's spec has it, by contrast or by HCE with judged pairs; or untrained."""
-        data, training = self.collection, self.collection.spec.train
-        measure = ExactMeasure(data.dev, data.documents, self.examples.answers(data.documents.results))
-        tower = data.tower(self.examples)
-        phase: EncoderPhase
-        if isinstance(training, HceTraining):
-            phase = Hce(tower, self.examples, None, training, self.seed, measure)
-        else:
-            assert isinstance(training, ContrastTraining)
-            phase = Contrast(tower, self.examples, training, self.seed, measure)
+        training = self.collection.spec.train
+        assert isinstance(training, ContrastTraining | HceTraining)
+        phase = self.collection.encoder(self.examples, training, self.seed)
         if self.trains:
             train(phase, self.folder / "encoder.safetensors")
         return phase
@@ -95,11 +67,6 @@ class View:
     def encode(self, vector_NM: Floats) -> Floats:
         """Vectors of texts by those of the base encoder."""
         return encode(self.encoder.tower.module, vector_NM) if self.trains else vector_NM
-
-    def exact(self, questions: Questions) -> Floats:
-        """R@100 [q] of a scan of all documents."""
-        rows = pa.array(np.arange(len(self.vectors)))
-        return questions.recall(exact(self.encode(questions.vector_QM), self.vectors, rows, rows, DEPTH))
 
     def relevance(self, questions: Questions) -> Relevance:
         """What is relevant to some queries, and what outranks it here."""
@@ -148,9 +115,6 @@ class View:
     def joint(self, leaves: int, warm_start: str) -> Joint:
         """The paper's training: encoder and router at once."""
         router = EhiRouting.model_validate({"type": "ehi", "branching": leaves, "warm_start": warm_start})
-        data, training = self.collection, EhiTraining(type="ehi")
-        results = data.documents.results
-        measure = DevMeasure(data.dev, results, self.examples.answers(results))
-        joint = Joint(data.tower(self.examples), self.examples, router, training, self.seed, measure)
+        joint = self.collection.joint(self.examples, router, EhiTraining(type="ehi"), self.seed)
         train(joint, self.folder / f"joint-{warm_start}-{leaves}.safetensors")
         return joint

@@ -5,32 +5,16 @@ trains it; settings were chosen on dev, the test queries are read once a row. Wh
 benchmark goes on where it was stopped.
 """
 
-import argparse
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
-from benchmarks.collection import QUALITY, ROOT, RUNS
+from benchmarks.commands import Options, clock
 from benchmarks.machine import set_threads
-from benchmarks.retreever import attention
+from benchmarks.retreever import attention, rows
 from benchmarks.retreever.ancestors import similar
 from benchmarks.retreever.bench import Bench
 from benchmarks.retreever.findings import Findings, sized
 from benchmarks.retreever.leaves import best_leaf, curve
 from benchmarks.retreever.page import write_page
-from benchmarks.retreever.rows import (
-    ATTENDING,
-    BESIDE_ATTENDING,
-    CORE,
-    KMEANS,
-    MIXTURES,
-    MRL,
-    NEEDED,
-    ONCE,
-    SHIPPED,
-    VARIATION,
-)
 from benchmarks.retreever.shortlists import Shortlist, finished, stored_values
 from benchmarks.retreever.speed import speeds
 
@@ -39,71 +23,63 @@ LARGE = "oewn_examples"
 """The collection on which shortlists, speed and attention are measured."""
 
 
-def main() -> int:
+def main() -> None:
     """Measure, write the page and print it; with --split dev only print what rows find."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.retreever", description="ReTreever beside its controls."
-    )
-    parser.add_argument("--collections", nargs="+", choices=COLLECTIONS, default=list(COLLECTIONS))
-    parser.add_argument("--seeds", type=int, default=3, help="how many of the rows that have several (default 3)")
+    parser = Options("ReTreever beside its controls.", "retreever")
+    parser.collections(COLLECTIONS)
+    parser.seeds(" of the rows that have several")
+    parser.quality()
+    parser.docs()
     parser.add_argument("--split", choices=("dev", "test"), default="test", help="dev with --rows")
     parser.add_argument("--rows", nargs="+", metavar="NAME", help="train and measure these rows alone, and no page")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "retreever")
-    parser.add_argument("--quality", type=Path, default=QUALITY, help="where bench-quality keeps vectors")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page goes")
     given = parser.parse_args()
     set_threads(1)
-    began = time.monotonic()
-
-    def report(what: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
-
+    report = clock()
     benches = [Bench(name, given.quality, given.workdir, given.split) for name in given.collections]
     if given.rows:
         for bench in benches:
-            rows = [(row, given.seeds) for row in [*CORE, *ONCE] if row.name in given.rows]
-            told = sized(bench, rows, report)
-            for row, _ in rows:
+            asked = [(row, given.seeds) for row in [*rows.CORE, *rows.ONCE] if row.name in given.rows]
+            told = sized(bench, asked, report)
+            for row, _ in asked:
                 values = {size: round(told.mean(row.name, size, "R@10"), 3) for size in told.sizes(row.name)}
                 print(f"{bench.name}: {row.name}: R@10 by size {values}", flush=True)
-        return 0
+        return
     print(write_page([measured(bench, given.seeds, report) for bench in benches], given.docs))
-    return 0
 
 
 def measured(bench: Bench, seeds: int, report: Callable[[str], None]) -> Findings:
     """All that the page tells of a collection."""
-    once = NEEDED if bench.name == LARGE else ONCE
-    told = sized(bench, [*((row, seeds) for row in CORE), *((row, 1) for row in once)], report)
-    trees = [SHIPPED, VARIATION, KMEANS, MIXTURES]
+    once = rows.NEEDED if bench.name == LARGE else rows.ONCE
+    told = sized(bench, [*((row, seeds) for row in rows.CORE), *((row, 1) for row in once)], report)
+    trees = [rows.SHIPPED, rows.VARIATION, rows.KMEANS, rows.MIXTURES]
     documents = len(bench.collection.documents.ids)
     about = f"{documents:,} documents, {len(bench.queries):,} queries of the {bench.split} split"
-    leaves = {row.name: best_leaf(bench, row, 0) for row in (SHIPPED, KMEANS, MIXTURES)}
+    leaves = {row.name: best_leaf(bench, row, 0) for row in (rows.SHIPPED, rows.KMEANS, rows.MIXTURES)}
     curves = {row.name: curve(bench, row, 0) for row in trees} | {"lists of k-means": curve(bench, None, 0)}
     report(f"{bench.name}: leaves")
-    similarities = {row.name: similar(bench, row, 0) for row in (SHIPPED, VARIATION, KMEANS)}
-    stored = {level: stored_values(bench, SHIPPED, level, 0) for level in (6, 10)}
+    similarities = {row.name: similar(bench, row, 0) for row in (rows.SHIPPED, rows.VARIATION, rows.KMEANS)}
+    stored = {level: stored_values(bench, rows.SHIPPED, level, 0) for level in (6, 10)}
     report(f"{bench.name}: ancestors and storage")
     if bench.name != LARGE:
         return Findings(bench.name, about, told, leaves, curves, similarities, stored)
     listed = [
-        Shortlist("tree, cosine, 300", SHIPPED, "cosine", 300),
-        Shortlist("tree, L1, 1,000", SHIPPED, "tv", 1_000),
-        Shortlist("tree trained by total variation, L1, 1,000", VARIATION, "tv", 1_000),
-        Shortlist(f"{MRL.name}, 300", MRL, "cosine", 300),
-        Shortlist(f"{MRL.name}, 1,000", MRL, "cosine", 1_000),
+        Shortlist("tree, cosine, 300", rows.SHIPPED, "cosine", 300),
+        Shortlist("tree, L1, 1,000", rows.SHIPPED, "tv", 1_000),
+        Shortlist("tree trained by total variation, L1, 1,000", rows.VARIATION, "tv", 1_000),
+        Shortlist(f"{rows.MRL.name}, 300", rows.MRL, "cosine", 300),
+        Shortlist(f"{rows.MRL.name}, 1,000", rows.MRL, "cosine", 1_000),
     ]
     shortlists = {one.name: finished(bench, one, 0) for one in listed}
     report(f"{bench.name}: shortlists")
-    times = speeds(bench, SHIPPED)
+    times = speeds(bench, rows.SHIPPED)
     report(f"{bench.name}: speed")
     attended = attention.Attended(bench)
-    others = sized(bench, [(row, 1) for row in BESIDE_ATTENDING], report)
-    attending = attention.beside(attended, [ATTENDING], others)
+    others = sized(bench, [(row, 1) for row in rows.BESIDE_ATTENDING], report)
+    attending = attention.beside(attended, [rows.ATTENDING], others)
     report(f"{bench.name}: attention")
-    far = attended.distances(ATTENDING)
+    far = attended.distances(rows.ATTENDING)
     return Findings(bench.name, about, told, leaves, curves, similarities, stored, shortlists, times, attending, far)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from benchmarks.cache import kept
 from benchmarks.retreever.bench import Bench, Row
-from benchmarks.retreever.kept import Array, kept
 from benchmarks.retreever.leaves import filled
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, Values
 
 PAIRS = 20_000
 """Pairs of documents that are drawn for each depth."""
@@ -33,11 +33,11 @@ def _shares(weight_K: Ints) -> Floats:
     return np.asarray(weight_K / weight_K.sum())
 
 
-def similar(bench: Bench, row: Row, seed: int) -> dict[str, Array]:
+def similar(bench: Bench, row: Row, seed: int) -> dict[str, Values]:
     """Mean cosine [d] of documents by the depth of their lowest common ancestor, and its standard error [d]."""
     setting = bench.setting(seed)
 
-    def make() -> dict[str, Array]:
+    def make() -> dict[str, Values]:
         own, document_NM = filled(row, setting), setting.examples.document_NM
         levels, draws = own.count.bit_length() - 1, np.random.default_rng(seed)
         cosines = []

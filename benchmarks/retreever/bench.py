@@ -148,6 +148,19 @@ class Setting:
         return made.eval()
 
 
+def kept_sizes(path: Path, make: Callable[[], dict[int, dict[str, Values]]]) -> dict[int, dict[str, Values]]:
+    """Each measure of every query at each size, size -> measure -> [q]; made now or read from an earlier run."""
+
+    def flat() -> dict[str, Values]:
+        return {f"{measure} {size}": value_Q for size, own in make().items() for measure, value_Q in own.items()}
+
+    sizes: dict[int, dict[str, Values]] = {}
+    for name, value_Q in cache.kept(path, flat).items():
+        measure, _, size = name.rpartition(" ")
+        sizes.setdefault(int(size), {})[measure] = value_Q
+    return dict(sorted(sizes.items()))
+
+
 def training(row: Row) -> RetreeverTraining:
     """Settings of a row's training."""
     return RetreeverTraining.model_validate({"type": "retreever", "measure_every": MEASURED_EVERY, **row.train})
@@ -196,12 +209,8 @@ class Bench:
         """Each measure of every query at each size, size -> measure -> [q]; measured now or read from before."""
         setting = self.setting(seed, base=row.base)
         path = setting.path("values", self.split, setting.settings(row)).with_suffix(".npz")
-        if not path.is_file():
-            found = self.found(row, setting)
-            cache.keep(path, {f"{name} {size}": own[name] for size, own in found.items() for name in own})
-        with np.load(path) as kept:
-            counts = sorted({int(name.rpartition(" ")[2]) for name in kept})
-            return {count: {name: kept[f"{name} {count}"] for name in MEASURES} for count in counts}
+
+        return kept_sizes(path, lambda: self.found(row, setting))
 
     def found(self, row: Row, setting: Setting) -> dict[int, dict[str, Values]]:
         """Each measure of every query at each size that a row has."""

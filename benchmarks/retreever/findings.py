@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from benchmarks.quality.statistics import Curve
 from benchmarks.retreever.bench import Bench, Row
-from benchmarks.retreever.kept import Array
 from benchmarks.retreever.rows import COARSE
 from benchmarks.retreever.speed import Speeds
-from rayhier.evaluate.significance import Interval, bootstrap
+from benchmarks.statistics import Curve, paired
+from rayhier.arrays import Values
+from rayhier.evaluate.significance import Interval
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Sized:
     """What every query finds by rows' representations, of every size."""
 
     rows: Sequence[Row]
-    found: Mapping[str, Mapping[int, Mapping[str, Array]]]
+    found: Mapping[str, Mapping[int, Mapping[str, Values]]]
     """Name of a row -> size -> measure -> values [s, q] of seeds and queries."""
 
     def sizes(self, name: str) -> list[int]:
@@ -29,7 +29,7 @@ class Sized:
         """The largest size of a row."""
         return max(self.found[name])
 
-    def seeds(self, name: str, size: int, measure: str) -> Array:
+    def seeds(self, name: str, size: int, measure: str) -> Values:
         """Mean over queries of each seed [s]."""
         return np.asarray(self.found[name][size][measure].mean(axis=1))
 
@@ -37,19 +37,19 @@ class Sized:
         """Mean over queries and seeds."""
         return float(self.found[name][size][measure].mean())
 
-    def coarse(self, name: str, measure: str) -> Array:
+    def coarse(self, name: str, measure: str) -> Values:
         """Mean over the coarse sizes of each seed [s]."""
         return np.asarray(np.mean([self.seeds(name, size, measure) for size in COARSE], axis=0))
 
     def difference(self, name: str, control: str, measure: str) -> Interval:
         """Points by which a row at its full size is above a control at its own, with a 95% interval over queries."""
         own_Q, control_Q = (self.found[one][self.full(one)][measure].mean(axis=0) for one in (name, control))
-        return bootstrap(100 * (own_Q - control_Q)[:, None])[0]
+        return paired(own_Q, control_Q)
 
 
 def sized(bench: Bench, rows: Sequence[tuple[Row, int]], report: Callable[[str], None]) -> Sized:
     """Measure rows, each with its number of seeds."""
-    found: dict[str, dict[int, dict[str, Array]]] = {}
+    found: dict[str, dict[int, dict[str, Values]]] = {}
     for row, seeds in rows:
         own = [bench.values(row, seed) for seed in range(seeds)]
         found[row.name] = {
@@ -67,18 +67,18 @@ class Findings:
     about: str
     told: Sized
     """Rows at every size."""
-    leaves: Mapping[str, Mapping[str, Array]]
+    leaves: Mapping[str, Mapping[str, Values]]
     """Tree -> what its best leaf alone finds."""
     curves: Mapping[str, Curve]
     """Tree, or lists of k-means -> recall at documents visited."""
-    similarities: Mapping[str, Mapping[str, Array]]
+    similarities: Mapping[str, Mapping[str, Values]]
     """Tree -> cosines of documents by the depth of their lowest common ancestor."""
-    stored: Mapping[int, Mapping[str, Array]]
+    stored: Mapping[int, Mapping[str, Values]]
     """Level -> what it finds as an index stores it."""
-    shortlists: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+    shortlists: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     """How a shortlist is made -> what it finds."""
     times: Speeds | None = None
     attending: Sized | None = None
     """Splits by attention beside others, of as many steps."""
-    distances: Mapping[str, Array] | None = None
+    distances: Mapping[str, Values] | None = None
     """Cosines of the embeddings of splits by their distance."""

@@ -1,92 +1,59 @@
 """Goals that were set before anything was measured, and what came out."""
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks.goals import Goal
+from benchmarks.retreever import rows
 from benchmarks.retreever.bench import MEASURES
 from benchmarks.retreever.findings import Findings
-from benchmarks.retreever.rows import (
-    ATTENDING,
-    BESIDE_ATTENDING,
-    CONSTANT,
-    FROM_RANDOM,
-    KMEANS,
-    LINEAR,
-    MIXTURES,
-    MLP,
-    NO_TREE,
-    SHIPPED,
-    STOCHASTIC,
-    TRAINED,
-    UNTOUCHED,
-    VARIATION,
-)
-from benchmarks.tables import UNKNOWN, table
 
-Goal = tuple[str, float, float]
-"""What is asked, what came out, and the least that was asked."""
 RECALL, NDCG, DEEP = "R@10", "nDCG@10", "R@100"
 
 
-def lines(found: Mapping[str, Findings]) -> list[str]:
-    """A table of the goals of the collections that were measured."""
-    goals = [(f"{name}: {title}", value, least) for name, own in found.items() for title, value, least in of(own)]
-    rows = [
-        (title, f"{value:.3f}", *((UNKNOWN, "") if math.isnan(least) else (f"{least:g}", verdict(value, least))))
-        for title, value, least in goals
-    ]
-    return table(["", "value", "at least", ""], rows)
-
-
-def verdict(value: float, least: float) -> str:
-    """Whether a goal is met."""
-    return "met" if value >= least else "MISSED"
-
-
-def of(found: Findings) -> Iterator[Goal]:
+def goals_of(found: Findings) -> Iterator[Goal]:
     """Goals of one collection."""
     told = found.told
     whole = {name: {one: told.mean(name, told.full(name), one) for one in MEASURES} for name in told.found}
     for measure in (RECALL, NDCG):
-        ratio = whole[SHIPPED.name][measure] / whole[LINEAR.name][measure]
-        yield f"1,024 numbers over the linear adapter, {measure}", ratio, 0.98
-        yield f"1,024 numbers over the linear adapter, {measure} (the stretch)", ratio, 1.0
-        points = told.difference(SHIPPED.name, NO_TREE.name, measure).difference
-        yield f"1,024 numbers over no tree, {measure}, points", points, -1.0
+        ratio = whole[rows.SHIPPED.name][measure] / whole[rows.LINEAR.name][measure]
+        yield Goal(f"1,024 numbers over the linear adapter, {measure}", ratio, 0.98)
+        yield Goal(f"1,024 numbers over the linear adapter, {measure} (the stretch)", ratio, 1.0)
+        points = told.difference(rows.SHIPPED.name, rows.NO_TREE.name, measure).difference
+        yield Goal(f"1,024 numbers over no tree, {measure}, points", points, -1.0)
     if found.name == "oewn_examples":
-        points = told.difference(SHIPPED.name, UNTOUCHED.name, RECALL).difference
-        yield f"1,024 numbers over the untouched encoder, {RECALL}, points", points, 6.0
+        points = told.difference(rows.SHIPPED.name, rows.UNTOUCHED.name, RECALL).difference
+        yield Goal(f"1,024 numbers over the untouched encoder, {RECALL}, points", points, 6.0)
     for measure in (RECALL, NDCG):
         best = max(told.coarse(row.name, measure).mean() for row in told.rows if row.kind == "matryoshka")
-        for name in (SHIPPED.name, MLP.name):
+        for name in (rows.SHIPPED.name, rows.MLP.name):
             ratio = told.coarse(name, measure).mean() / best
-            yield f"{name}: mean of 4 to 32 numbers over the best MRL adapter, {measure}", float(ratio), 0.90
-            yield f"{name}: 4 to 32 numbers over the best MRL adapter, {measure} (the stretch)", float(ratio), 1.0
+            yield Goal(f"{name}: mean of 4 to 32 numbers over the best MRL adapter, {measure}", float(ratio), 0.90)
+            yield Goal(f"{name}: 4 to 32 numbers over the best MRL adapter, {measure} (the stretch)", float(ratio), 1.0)
     pairs = {
-        "": (STOCHASTIC.name, CONSTANT.name),
-        " from a random start, one seed": (FROM_RANDOM["stochastic"].name, FROM_RANDOM["constant"].name),
+        "": (rows.STOCHASTIC.name, rows.CONSTANT.name),
+        " from a random start, one seed": (rows.FROM_RANDOM["stochastic"].name, rows.FROM_RANDOM["constant"].name),
     }
     for start, (stochastic, constant) in pairs.items():
         for measure in MEASURES:
             ratio = told.coarse(stochastic, measure).mean() / told.coarse(constant, measure).mean()
-            least = float("nan") if measure == DEEP else 1.4
-            yield f"mean of 4 to 32 numbers, stochastic over constant{start}, {measure}", float(ratio), least
-    points = told.difference(CONSTANT.name, STOCHASTIC.name, RECALL).difference
-    yield "1,024 numbers, constant over stochastic, R@10, points", points, -0.5
-    for name in (KMEANS.name, MIXTURES.name):
-        share = found.leaves[name][RECALL].mean() / whole[SHIPPED.name][RECALL]
+            least = None if measure == DEEP else 1.4
+            yield Goal(f"mean of 4 to 32 numbers, stochastic over constant{start}, {measure}", float(ratio), least)
+    points = told.difference(rows.CONSTANT.name, rows.STOCHASTIC.name, RECALL).difference
+    yield Goal("1,024 numbers, constant over stochastic, R@10, points", points, -0.5)
+    for name in (rows.KMEANS.name, rows.MIXTURES.name):
+        share = found.leaves[name][RECALL].mean() / whole[rows.SHIPPED.name][RECALL]
         least = 0.5 if found.name == "oewn_examples" else 0.0
-        yield f"{name}, best leaf: what it misses of the tree's R@10, as a part", float(1 - share), least
-    for name in (SHIPPED.name, VARIATION.name):
+        yield Goal(f"{name}, best leaf: what it misses of the tree's R@10, as a part", float(1 - share), least)
+    for name in (rows.SHIPPED.name, rows.VARIATION.name):
         cosine, error = (found.similarities[name][one] for one in ("cosine", "error"))
-        yield f"{name}: cosine of documents, depth 10 over depth 0", float(cosine[-1] - cosine[0]), 0.05
+        yield Goal(f"{name}: cosine of documents, depth 10 over depth 0", float(cosine[-1] - cosine[0]), 0.05)
         rise = np.diff(cosine) / np.hypot(error[1:], error[:-1])
-        yield f"{name}: least rise between neighbouring depths, standard errors", float(rise.min()), -2.0
+        yield Goal(f"{name}: least rise between neighbouring depths, standard errors", float(rise.min()), -2.0)
     for level, stored in found.stored.items():
-        change = abs(float(stored[RECALL].mean() - told.seeds(SHIPPED.name, 2**level, RECALL)[0]))
-        yield f"float16 of level {level}, 1 - change of R@10", 1 - change, 0.998
+        change = abs(float(stored[RECALL].mean() - told.seeds(rows.SHIPPED.name, 2**level, RECALL)[0]))
+        yield Goal(f"float16 of level {level}, 1 - change of R@10", 1 - change, 0.998)
     yield from shortlists(found)
     yield from speeds(found)
     yield from attention(found)
@@ -94,13 +61,13 @@ def of(found: Findings) -> Iterator[Goal]:
 
 def shortlists(found: Findings) -> Iterator[Goal]:
     """Parts of an exact search that a shortlist of level 6 keeps."""
-    exact = found.told.found[TRAINED.name][found.told.full(TRAINED.name)]
+    exact = found.told.found[rows.TRAINED.name][found.told.full(rows.TRAINED.name)]
     least = {"tree, cosine, 300": (0.98, 0.93), "tree, L1, 1,000": (0.97, 0.90)}
     for name, asked in least.items():
         if name in found.shortlists:
             for measure, share in zip((RECALL, DEEP), asked, strict=True):
                 value = found.shortlists[name][measure].mean() / exact[measure][0].mean()
-                yield f"level 6 finished by vectors, {name}, part of the exact {measure}", float(value), share
+                yield Goal(f"level 6 finished by vectors, {name}, part of the exact {measure}", float(value), share)
 
 
 def speeds(found: Findings) -> Iterator[Goal]:
@@ -109,9 +76,9 @@ def speeds(found: Findings) -> Iterator[Goal]:
         return
     for batch, ms, least in (("batches of 64", found.times.batched, 20.0), ("alone", found.times.alone, 15.0)):
         few = ms["L1, 32"]
-        yield f"L1 of 32 over L1 of 1,024 numbers, {batch}, times as fast", ms["L1, 1024"] / few, least
+        yield Goal(f"L1 of 32 over L1 of 1,024 numbers, {batch}, times as fast", ms["L1, 1024"] / few, least)
         vectors = min(value for name, value in ms.items() if "encoder" in name)
-        yield f"L1 of 32 numbers over the encoder's inner products, {batch}", vectors / few, 5
+        yield Goal(f"L1 of 32 numbers over the encoder's inner products, {batch}", vectors / few, 5)
 
 
 def attention(found: Findings) -> Iterator[Goal]:
@@ -120,7 +87,8 @@ def attention(found: Findings) -> Iterator[Goal]:
         return
     for measure in (RECALL, NDCG):
         tree, adapter = (
-            found.attending.coarse(name, measure).mean() for name in (ATTENDING.name, BESIDE_ATTENDING[-1].name)
+            found.attending.coarse(name, measure).mean()
+            for name in (rows.ATTENDING.name, rows.BESIDE_ATTENDING[-1].name)
         )
         title = f"attention, mean of 4 to 32 numbers over the MRL adapter of as many steps, {measure}"
-        yield title, float(tree / adapter), 1.0
+        yield Goal(title, float(tree / adapter), 1.0)

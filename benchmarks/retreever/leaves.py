@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from benchmarks.cache import kept
 from benchmarks.quality.recall import Places, Questions
-from benchmarks.quality.statistics import Curve, recall_at, sample
-from benchmarks.quality.systems import Leaves
+from benchmarks.quality.systems import Leaves, columns
 from benchmarks.retreever.bench import DEPTH, Bench, Row, Setting, fixed
-from benchmarks.retreever.kept import Array, kept
-from rayhier.arrays import Floats, Ints
+from benchmarks.statistics import Curve, recall_at, sample
+from rayhier.arrays import Floats, Ints, Values
 from rayhier.cluster.kmeans import nearest
 from rayhier.model.encoded import Encoded
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
-COLUMNS = ("recall", "visited", "cost")
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def curve(bench: Bench, row: Row | None, seed: int) -> Curve:
     """What every query finds among its best hundred, and what it visits, beam after beam."""
     setting = bench.setting(seed)
 
-    def make() -> dict[str, Array]:
+    def make() -> dict[str, Values]:
         own, questions = filled(row, setting), Questions.of(bench.queries, bench.collection.documents.ids)
         order_QL = own.order(bench.asked(setting))
         system = Leaves(
@@ -78,13 +77,10 @@ def curve(bench: Bench, row: Row | None, seed: int) -> Curve:
             lambda beam: order_QL[:, :beam],
             lambda _: own.routing,
         )
-        points = list(system.walk())
-        columns = {name: np.stack([getattr(point, f"{name}_Q") for point in points]) for name in COLUMNS}
-        return {**columns, "exact": system.exact()}
+        return columns(system)
 
     key = "lists" if row is None else [row.kind, row.train, row.router]
-    stored = kept(setting.path("curve", bench.split, key).with_suffix(".npz"), make)
-    return Curve(*(stored[name].astype(np.float64) for name in (*COLUMNS, "exact")))
+    return Curve.read(kept(setting.path("curve", bench.split, key).with_suffix(".npz"), make))
 
 
 def recalls(own: Curve) -> list[float]:
@@ -92,11 +88,11 @@ def recalls(own: Curve) -> list[float]:
     return [float(value) for value in recall_at(own, sample(len(own.exact_Q)), SHARES)[0]]
 
 
-def best_leaf(bench: Bench, row: Row, seed: int) -> dict[str, Array]:
+def best_leaf(bench: Bench, row: Row, seed: int) -> dict[str, Values]:
     """Measures [q] of the best leaf alone, its documents ranked by vectors; `visited` share [q], `ms` a query [1]."""
     setting = bench.setting(seed)
 
-    def make() -> dict[str, Array]:
+    def make() -> dict[str, Values]:
         own, query_QM, document_NM = filled(row, setting), bench.asked(setting), setting.examples.document_NM
         row_N = np.argsort(own.leaf_N, kind="stable")
         begin_L = np.searchsorted(own.leaf_N[row_N], np.arange(own.count + 1))

@@ -1,110 +1,75 @@
 """docs/retreever.md: goals, and tables and plots of every collection."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
-from benchmarks.quality.statistics import Curve
-from benchmarks.retreever import goals, plots
+import numpy as np
+
+from benchmarks import pages
+from benchmarks.goals import lines
+from benchmarks.pages import link, plot
+from benchmarks.retreever import rows
 from benchmarks.retreever.bench import MEASURES
 from benchmarks.retreever.findings import Findings, Sized
+from benchmarks.retreever.goals import goals_of
 from benchmarks.retreever.leaves import SHARES, recalls
-from benchmarks.retreever.rows import (
-    ADAPTERS,
-    MLP,
-    MRL,
-    NO_TREE,
-    SCHEDULES,
-    SHIPPED,
-    TRAINED,
-    UNTOUCHED,
-)
 from benchmarks.retreever.speed import Speeds
-from benchmarks.tables import UNKNOWN, mean, spread, table
+from benchmarks.statistics import Curve, compared
+from benchmarks.tables import UNKNOWN, mean, table
+from rayhier.arrays import Values
 
 SHOWN = (4, 8, 16, 32, 64, 128, 256, 1024)
-INTRODUCTION = """# ReTreever's levels, measured
-
-`train: {type: retreever}` ("ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval") puts a frozen encoder
-under a perfect binary tree, here of 1,024 leaves; the probabilities of the 2^h nodes of level h represent a text. The
-encoder is all-MiniLM-L6-v2 with a head that contrast has trained. *As shipped*, splits are hyperplanes that start at
-the directions of a Matryoshka (MRL) adapter; all levels learn at once, by the cosine of 2^h p - 1; documents ask for
-their neighbours beside the judged queries; an anchor holds the cosines of the deepest level to the encoder's. *As
-printed* are the paper's similarity (total variation), rate, batch and bounds of the scale, with linear splits: training
-from our start only lost by them, so dev keeps that start in both rows. An adapter is a matrix of 384 x 384 over the
-same vectors, with the same batches, steps and tuning; *MRL* ones learn at 4, 8, 16, ... of its outputs.
-
-`make bench-retreever`: exact flat searches of the test queries. Three seeds down to *MLP splits* and one below it;
-means over seeds ± half their range; points above the linear adapter with 95% intervals from paired resamples of the
-queries. Settings were chosen on dev ([LOG.md](LOG.md)), which also picks the epoch.
-
-**What the tables say.** *All numbers*: the encoder has learned these pairs already. A linear adapter finds what its
-start finds, and 1,024 numbers of the tree find as much, within half a point. *Few numbers*: total variation and a start
-that knows nothing, as in the paper, are far behind an MRL adapter. The shipped linear tree comes within two to five per
-cent of the best one, and an MLP, which cannot hold the encoder's cosines and has no anchor, within one to six. The
-numbers of a level sum to one, so a tree has one direction fewer than an adapter; one of 2^h - 1 numbers loses more than
-that (LOG). Attention to tokens reaches what the paper claims: at 4 to 32 numbers it finds 1.6 times what an MRL adapter
-of as many steps finds, and with 256 numbers more than the encoder's own 384, since it reads tokens anew. Its price is a
-pass over every token for each split. *Schedules*: the leaves alone (constant) are as good at 1,024 numbers and useless
-at few; stochastic is 1.6 to 2.3 times as good there; all levels at once is better than both. *Leaves*: these trees are
-no good inverted lists. Their distributions are flat by design: at a hundredth visited, lists of plain k-means find four
-times as much. Search by a level instead. *Ancestors*: documents are more alike the deeper their common ancestor in a
-tree trained by total variation. In the shipped one they are only in the same leaf, as its splits are directions in the
-order of what they tell, each a small part of a cosine. *Time*: 32 numbers are scanned over 30 times as fast as 1,024,
-and alone a dozen times as fast as 384; in batches a matrix product of the 384 is less than four times as slow. Of a
-whole question, encoding it takes most.
-""".splitlines()
 
 
 def write_page(found: Sequence[Findings], docs: Path) -> str:
     """Write retreever.md and its plots into a folder; returns the page."""
-    page = [*INTRODUCTION, "", "## Goals", "", *goals.lines({one.name: one for one in found})]
-    for one in found:
-        page += ["", f"## {one.name}", "", one.about, "", *sections(one, docs / "images")]
-    text = "\n".join(page) + "\n"
-    (docs / "retreever.md").write_text(text)
-    return text
+    goals = [replace(goal, title=f"{own.name}: {goal.title}") for own in found for goal in goals_of(own)]
+    page = [*pages.prose("retreever/preface.md"), "", "## Goals", "", *lines(goals)]
+    for own in found:
+        page += ["", f"## {own.name}", "", own.about, *sections(own, docs / "images")]
+    return pages.write(docs, "retreever.md", page)
 
 
 def sections(found: Findings, images: Path) -> list[str]:
     """Tables and plots of one collection."""
     told, name = found.told, found.name
-    compared = [UNTOUCHED.name, TRAINED.name, ADAPTERS[0].name, MRL.name, NO_TREE.name, SHIPPED.name, MLP.name]
-    page = ["### All numbers", "", *whole(told), ""]
-    page += ["### Few numbers", "", *few(told), ""]
-    page += [plots.sizes(told, compared, ("R@10", "nDCG@10"), images, f"retreever_sizes_{name}.png"), ""]
-    schedules = [row for row in SCHEDULES if row in told.found]
-    page += [plots.sizes(told, schedules, ("R@10", "R@100"), images, f"retreever_schedules_{name}.png"), ""]
-    page += ["### Leaves", "", *leaves(found), "", *curves(found.curves), ""]
-    page += ["### Ancestors", "", *ancestors(found), ""]
-    page += [plots.similarities(found.similarities, images, f"retreever_ancestors_{name}.png"), ""]
-    if found.shortlists:
-        page += ["### A level finished by vectors", "", *shortlists(found), ""]
+    shown = (rows.UNTOUCHED, rows.TRAINED, rows.LINEAR, rows.MRL, rows.NO_TREE, rows.SHIPPED, rows.MLP)
+    schedules = [row for row in rows.SCHEDULES if row in told.found]
+    sized = [
+        _plot_sizes(told, [row.name for row in shown], ("R@10", "nDCG@10"), images / f"retreever_sizes_{name}.png"),
+        _plot_sizes(told, schedules, ("R@10", "R@100"), images / f"retreever_schedules_{name}.png"),
+    ]
+    alike = _plot_similarities(found.similarities, images / f"retreever_ancestors_{name}.png")
+    titled = [
+        ("All numbers", whole(told)),
+        ("Few numbers", [*few(told), "", sized[0], "", sized[1]]),
+        ("Leaves", [*leaves(found), "", *curves(found.curves)]),
+        ("Ancestors", [*ancestors(found), "", alike]),
+        ("A level finished by vectors", shortlists(found) if found.shortlists else []),
+    ]
     if found.times is not None:
-        page += ["### Time", "", *times(found.times), "", plots.speeds(found.times, images, "retreever_speed.png"), ""]
+        titled.append(("Time", [*times(found.times), "", _plot_speeds(found.times, images / "retreever_speed.png")]))
     if found.attending is not None and found.distances is not None:
-        page += ["### Attention to tokens", "", *attending(found.attending), ""]
-        page += [plots.distances(found.distances, images, "retreever_distances.png"), ""]
-    return page[:-1]
+        apart = _plot_distances(found.distances, images / "retreever_distances.png")
+        titled.append(("Attention to tokens", [*attending(found.attending), "", apart]))
+    return pages.sections(titled, 3)
 
 
 def whole(told: Sized) -> list[str]:
     """Every row at its largest size, with points over the linear adapter."""
-    control, rows = ADAPTERS[0].name, []
+    control, body = told.found[rows.LINEAR.name][told.full(rows.LINEAR.name)], []
     for name in told.found:
-        full, cells = told.full(name), []
-        for measure in MEASURES:
-            cells.append(spread(list(told.seeds(name, full, measure))))
-            if measure != "R@100":
-                own = told.difference(name, control, measure)
-                same = name == control
-                cells.append("" if same else f"{own.difference:+.1f} [{own.low:+.1f}, {own.high:+.1f}]")
-        rows.append([name, f"{full:,}", *cells])
-    return table(["", "numbers", "R@10", "over linear", "nDCG@10", "over linear", "R@100"], rows)
+        own = told.found[name][told.full(name)]
+        cells = [compared(own[measure], None if name == rows.LINEAR.name else control[measure]) for measure in MEASURES]
+        body.append([name, f"{told.full(name):,}", *chain(*cells)])
+    return table(["", "numbers", *chain(*((measure, "over linear") for measure in MEASURES))], body)
 
 
 def few(told: Sized) -> list[str]:
     """R@10 and R@100 at every size, and means of 4 to 32 numbers."""
-    rows = []
+    body = []
     for name in told.found:
         if len(told.sizes(name)) > 1:
             low = [mean(list(told.coarse(name, measure))) for measure in MEASURES]
@@ -114,14 +79,14 @@ def few(told: Sized) -> list[str]:
                 else UNKNOWN
                 for size in SHOWN[:-1]
             ]
-            rows.append([name, *low, *sizes])
+            body.append([name, *low, *sizes])
     head = ["", *(f"{measure}, mean of 4 to 32" for measure in MEASURES), *(f"{size}" for size in SHOWN[:-1])]
-    return table(head, rows)
+    return table(head, body)
 
 
 def leaves(found: Findings) -> list[str]:
     """The best leaf alone."""
-    rows = [
+    body = [
         [
             name,
             *(f"{own[measure].mean():.3f}" for measure in MEASURES),
@@ -130,42 +95,42 @@ def leaves(found: Findings) -> list[str]:
         ]
         for name, own in found.leaves.items()
     ]
-    return table(["the best leaf, ranked by vectors", *MEASURES, "visited", "ms a query"], rows)
+    return table(["the best leaf, ranked by vectors", *MEASURES, "visited", "ms a query"], body)
 
 
 def curves(found: Mapping[str, Curve]) -> list[str]:
     """R@100 at documents visited."""
-    rows = [
+    body = [
         [name, f"{own.exact_Q.mean():.3f}", *(f"{value:.3f}" for value in recalls(own))] for name, own in found.items()
     ]
-    return table(["R@100", "exact", *(f"{share:.0%} visited" for share in SHARES)], rows)
+    return table(["R@100", "exact", *(f"{share:.0%} visited" for share in SHARES)], body)
 
 
 def ancestors(found: Findings) -> list[str]:
     """Cosines by depth."""
     depths = range(len(next(iter(found.similarities.values()))["cosine"]))
-    rows = [[name, *(f"{value:.3f}" for value in own["cosine"])] for name, own in found.similarities.items()]
-    return table(["cosine of two documents, ancestor at depth", *(str(depth) for depth in depths)], rows)
+    body = [[name, *(f"{value:.3f}" for value in own["cosine"])] for name, own in found.similarities.items()]
+    return table(["cosine of two documents, ancestor at depth", *(str(depth) for depth in depths)], body)
 
 
 def shortlists(found: Findings) -> list[str]:
     """Measures of shortlists, and parts of the exact ones."""
-    exact, rows = found.told.found[TRAINED.name][found.told.full(TRAINED.name)], []
+    exact, body = found.told.found[rows.TRAINED.name][found.told.full(rows.TRAINED.name)], []
     for name, own in found.shortlists.items():
         cells = [
             f"{own[measure].mean():.3f} ({own[measure].mean() / exact[measure][0].mean():.3f})" for measure in MEASURES
         ]
-        rows.append([name, *cells])
-    rows.append(["exact", *(f"{exact[measure][0].mean():.3f}" for measure in MEASURES)])
+        body.append([name, *cells])
+    body.append(["exact", *(f"{exact[measure][0].mean():.3f}" for measure in MEASURES)])
     return table(
-        ["64 numbers, documents on the shortlist", *(f"{measure} (part of exact)" for measure in MEASURES)], rows
+        ["64 numbers, documents on the shortlist", *(f"{measure} (part of exact)" for measure in MEASURES)], body
     )
 
 
 def times(found: Speeds) -> list[str]:
     """Milliseconds of searches and of whole questions."""
-    rows = [[name, f"{found.batched[name]:.3f}", f"{found.alone[name]:.3f}"] for name in found.batched]
-    page = table([f"flat search of {found.documents:,} documents, one thread", "ms, batches of 64", "ms, alone"], rows)
+    body = [[name, f"{found.batched[name]:.3f}", f"{found.alone[name]:.3f}"] for name in found.batched]
+    page = table([f"flat search of {found.documents:,} documents, one thread", "ms, batches of 64", "ms, alone"], body)
     parts = sorted({part for own in found.whole.values() for part in own}, key=["encode", "tree", "search"].index)
     wholes = [
         [name, *(f"{own[part]:.2f}" if part in own else UNKNOWN for part in parts), f"{sum(own.values()):.2f}"]
@@ -176,10 +141,64 @@ def times(found: Speeds) -> list[str]:
 
 def attending(told: Sized) -> list[str]:
     """Attention beside rows that read vectors, with as many steps."""
-    rows = []
+    body = []
     for name in told.found:
         cells = [mean(list(told.coarse(name, measure))) for measure in MEASURES]
         cells += [f"{told.mean(name, told.full(name), measure):.3f}" for measure in MEASURES]
-        rows.append([name, *cells, f"{told.full(name):,}"])
+        body.append([name, *cells, f"{told.full(name):,}"])
     head = [*(f"{measure}, 4 to 32" for measure in MEASURES), *(f"{measure}, all" for measure in MEASURES), "numbers"]
-    return table(["", *head], rows)
+    return table(["", *head], body)
+
+
+def _plot_sizes(told: Sized, names: Sequence[str], measures: Sequence[str], path: Path) -> str:
+    """Measures against the numbers that represent a text; a link to the plot."""
+    with plot(path, len(measures)) as every:
+        for axes, measure in zip(every, measures, strict=True):
+            for row in names:
+                own = told.sizes(row)
+                value_S = [told.mean(row, size, measure) for size in own]
+                axes.plot(own, value_S, "o" if len(own) == 1 else "o-", markersize=3, label=row)
+            axes.set_xscale("log", base=2)
+            axes.set_xlabel("numbers of a text")
+            axes.set_title(measure)
+        every[0].legend(fontsize=7)
+    return link("Measures against the numbers that represent a text", path)
+
+
+def _plot_similarities(found: Mapping[str, Mapping[str, Values]], path: Path) -> str:
+    """Cosine of two documents against the depth of their lowest common ancestor; a link to the plot."""
+    with plot(path) as (axes,):
+        for row, own in found.items():
+            axes.errorbar(
+                np.arange(len(own["cosine"])), own["cosine"], 2 * own["error"], fmt="o-", markersize=3, label=row
+            )
+        axes.set_xlabel("depth of the lowest common ancestor")
+        axes.set_ylabel("cosine of two documents")
+        axes.legend(fontsize=8)
+    return link("Cosine of two documents against the depth of their lowest common ancestor", path)
+
+
+def _plot_distances(found: Mapping[str, Values], path: Path) -> str:
+    """Cosine of the embeddings of two splits against their distance in the tree; a link to the plot."""
+    with plot(path) as (axes,):
+        axes.errorbar(found["distance"], found["cosine"], found["deviation"], fmt="o-", capsize=3)
+        axes.set_xlabel("edges between two splits")
+        axes.set_ylabel("cosine of their embeddings")
+    return link("Cosine of the embeddings of two splits against their distance in the tree", path)
+
+
+def _plot_speeds(found: Speeds, path: Path) -> str:
+    """Milliseconds of a flat search against its numbers; a link to the plot."""
+    with plot(path) as (axes,):
+        for label, own in (("batches of 64", found.batched), ("alone", found.alone)):
+            levels = {int(key.rpartition(" ")[2]): ms for key, ms in own.items() if key.startswith("L1")}
+            line = axes.plot(list(levels), list(levels.values()), "o-", markersize=3, label=f"L1, {label}")[0]
+            vectors = min(ms for key, ms in own.items() if "encoder" in key)
+            axes.axhline(vectors, linestyle="--", color=line.get_color(), label=f"inner product of vectors, {label}")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel("numbers of a text")
+        axes.set_ylabel("milliseconds a query")
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize=8)
+    return link("Milliseconds of a flat search against its numbers", path)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.cache import kept
 from benchmarks.retreever.bench import Bench, Row, Setting
-from benchmarks.retreever.kept import Array, kept
 from benchmarks.retreever.rows import LEVEL
-from rayhier.arrays import Floats, Ints
+from rayhier.arrays import Floats, Ints, Values
 from rayhier.model.encoded import Encoded
 from rayhier.search.flat import flat
 from rayhier.search.level import LevelPart, level_of_all, numbers_again
@@ -25,11 +25,11 @@ class Shortlist:
     listed: int
 
 
-def finished(bench: Bench, one: Shortlist, seed: int) -> dict[str, Array]:
+def finished(bench: Bench, one: Shortlist, seed: int) -> dict[str, Values]:
     """Measures [q] of a shortlist that is ranked again by vectors."""
     setting = bench.setting(seed)
 
-    def make() -> dict[str, Array]:
+    def make() -> dict[str, Values]:
         part, query = shortlisted(bench, one, setting)
 
         def search(_query_QM: Floats, count: int) -> tuple[Floats, Ints]:
@@ -73,11 +73,11 @@ def similarity_of(offset_L: object, similarity: Comparison, level: int = LEVEL.b
     return LevelSimilarity(level, similarity, "vectors", offset_L.detach().numpy() if has else None)  # type: ignore[attr-defined]
 
 
-def stored_values(bench: Bench, row: Row, level: int, seed: int) -> dict[str, Array]:
+def stored_values(bench: Bench, row: Row, level: int, seed: int) -> dict[str, Values]:
     """Measures [q] of a level as an index stores it, in float16."""
     setting = bench.setting(seed)
 
-    def make() -> dict[str, Array]:
+    def make() -> dict[str, Values]:
         router = setting.router(row)
         own = router.representations
         level_similarity = similarity_of(own.offset_L, own.similarity, level)

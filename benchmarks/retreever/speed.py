@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from benchmarks.machine import timed
+from benchmarks.machine import medians
 from benchmarks.retreever.bench import Bench, Row
 from rayhier.arrays import Floats
 from rayhier.embed.encode import TextEncoder
@@ -58,8 +58,8 @@ def speeds(bench: Bench, row: Row, seed: int = 0) -> Speeds:
     single = {name: partial(_one_by_one, search, x[:FEW], K) for name, (search, x) in searches.items()}
     return Speeds(
         len(document_NM),
-        {name: 1e3 * seconds / BATCH for name, seconds in medians(batched).items()},
-        {name: 1e3 * seconds / FEW for name, seconds in medians(single).items()},
+        {name: 1e3 * seconds / BATCH for name, seconds in medians(batched, ROUNDS).items()},
+        {name: 1e3 * seconds / FEW for name, seconds in medians(single, ROUNDS).items()},
         _whole(bench, row, searches[vectors][0], stored_NL, seed),
     )
 
@@ -109,12 +109,4 @@ def _one_by_one(search: Callable[..., object], query_QK: Floats, count: int) -> 
 
 
 def _each(parts: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    return {name: 1e3 * seconds / ASKED for name, seconds in medians(parts).items()}
-
-
-def medians(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Median seconds of each piece of work over interleaved rounds, after one that warms up."""
-    for work in works.values():
-        work()
-    rounds = [{name: timed(work) for name, work in works.items()} for _ in range(ROUNDS)]
-    return {name: float(np.median([own[name] for own in rounds])) for name in works}
+    return {name: 1e3 * seconds / ASKED for name, seconds in medians(parts, ROUNDS).items()}

@@ -7,7 +7,6 @@ import benchmarks.serve.haproxy  # noqa: F401  first of all
 
 # isort: split
 
-import argparse
 import json
 import math
 import os
@@ -16,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -30,22 +28,24 @@ from ray import serve
 from ray.serve.scripts import cli
 from ray.util import list_named_actors
 
-from benchmarks.collection import ROOT, RUNS, place, run
+from benchmarks.collection import BUILT, ROOT, place, run
+from benchmarks.commands import Options
+from benchmarks.goals import Goal, lines
+from benchmarks.pages import prose, write
 from benchmarks.serve import hostile
-from benchmarks.serve.goal import Goal
 from benchmarks.serve.load import TOKEN, Check, Load, Outcome, a_second, at_a_time
 from benchmarks.serve.same import Results, same
 from benchmarks.serve.watch import watched
-from benchmarks.tables import table
 from rayhier.arrays import Floats
+from rayhier.progress import say
 from rayhier.search.answer import Answer
 from rayhier.search.searcher import Searcher
 from rayhier.serve.app import HA_PROXY
 from rayhier.serve.args import RequestLimits
 from rayhier.serve.backend.version import Version
+from rayhier.serve.client import Client
 from rayhier.storage import columns, current
 
-PREFACE = Path(__file__).parent / "preface.md"
 PORT = 8123
 HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
 LOGICAL = 8
@@ -65,15 +65,13 @@ HEALTH_SECONDS = 0.05
 
 def main() -> int:
     """Deploy, measure, write the page and print it; the exit code is 1 where a goal was not met."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description="A served index under load.")
-    parser.add_argument("--workdir", type=Path, default=RUNS / "serve")
+    parser = Options("A served index under load.", "serve")
     parser.add_argument("--collection", default="scifact")
-    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    parser.docs()
     parser.add_argument("--seconds", type=float, default=OVERLOAD_SECONDS, help="of overload (default 60)")
     given = parser.parse_args()
-    workdir = given.workdir.absolute()
-    overrides = place(given.collection, workdir)
-    run(overrides, *(part for stage in ("corpus", "embed", "train", "index") for part in ("--stage", stage)))
+    workdir = given.workdir
+    run(place(given.collection, workdir), stages=BUILT)
     # Logical CPUs for all applications at once; those that are not asked rest.
     ray.init(address="local", num_cpus=LOGICAL, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     searcher = Searcher.open(workdir)
@@ -87,21 +85,18 @@ def main() -> int:
         try:
             goals = []
             for goal in measure(searcher, texts, vectors, given.seconds):
-                print(*goal.row(), sep="  ", file=sys.stderr, flush=True)
+                say("  ".join(goal.row()))
                 goals.append(goal)
         finally:
             serve.shutdown()
-    rows = [goal.row() for goal in goals]
-    page = "\n".join([_preface(), "", *table(["", "value", "limit", "", "seen"], rows), ""])
-    (given.docs / "serve.md").write_text(page)
-    print(page)
+    print(write(given.docs, "serve.md", [*_preface(), "", *lines(goals, "seen", ".3g")]))
     return 0 if all(goal.met for goal in goals) else 1
 
 
-def _preface() -> str:
+def _preface() -> list[str]:
     """What was measured, where."""
     proxy = "HAProxy" if os.environ.get(HA_PROXY) == "1" else "Serve's own proxy, in Python"
-    return PREFACE.read_text().format(cores=len(os.sched_getaffinity(0)), proxy=proxy)
+    return prose("serve/preface.md", cores=len(os.sched_getaffinity(0)), proxy=proxy)
 
 
 def _texts(workdir: Path) -> list[str]:
@@ -173,11 +168,11 @@ def measure(searcher: Searcher, texts: list[str], vectors: Floats, seconds: floa
     for kind, bodies, control in (("vectors", by_vector, "bare"), ("texts", by_text, "encoder")):
         ask = partial(_load, bodies=bodies[:ASKED], clients=1)
         title = f"{kind}, one client: median latency over bare" + ("" if control == "bare" else " with the encoder")
-        ratio, own, other = paired(ask, "together", control, _median)
+        ratio, own, other = paired(ask, "together", control, lambda load: load.ms(0.5))
         yield Goal(title, ratio, 1.3, "most", f"{own:.1f} ms, {other:.1f} ms")
     asked = partial(_load, bodies=by_text[: 3 * ASKED], clients=CLIENTS)
     title = f"texts, {CLIENTS} clients: answers a second over those of questions asked one by one"
-    ratio, own, other = paired(asked, "busy", "alone", _rate)
+    ratio, own, other = paired(asked, "busy", "alone", lambda load: load.rate)
     yield Goal(title, ratio, 2.0, "least", f"{own:.0f} a second, {other:.0f} a second")
     for name in ("alone", "bare", "encoder"):  # what rests takes time of these few cores, too
         serve.delete(name)
@@ -190,39 +185,28 @@ def _load(name: str, bodies: Sequence[bytes], clients: int) -> Load:
     return at_a_time(PORT, f"/{name}/v1/search", bodies, clients)
 
 
-def _median(found: Load) -> float:
-    return found.ms(0.5)
-
-
-def _rate(found: Load) -> float:
-    return found.rate
-
-
 def equal(searcher: Searcher, texts: list[str], vectors: Floats) -> Iterator[Goal]:
     """Shares of a thousand questions that are answered as offline search does, alone and in batches."""
     search = searcher.model.spec.search
     beam = search.leaves_visited(len(searcher.manifest.counts), searcher.manifest.rows)
-    kinds = {
-        "vectors": ("vector", vectors.tolist(), searcher.search_vectors(vectors, 2 * K, beam)),
+    kinds: dict[str, tuple[str, Sequence[Any], list[Answer]]] = {
+        "vectors": ("vector", list(vectors), searcher.search_vectors(vectors, 2 * K, beam)),
         "texts": ("query", texts, searcher.search(texts, 2 * K)),
     }
+    client = Client(f"http://127.0.0.1:{PORT}/together", TOKEN, timeout=60)
     for name, (key, questions, offline) in kinds.items():
-        alone = [json.loads(body) for body in _answers("/together/v1/search", _bodies(questions, key))]
-        plural = {"vector": "vectors", "query": "queries"}[key]
-        batched = []
-        for start in range(0, len(questions), 50):
-            asked = json.dumps({plural: questions[start : start + 50], "k": K}).encode()
-            batched += json.loads(_answers("/together/v1/search:batch", [asked])[0])["answers"]
+        alone = [client.search(question, k=K) for question in questions]
+        batched = [
+            answer
+            for start in range(0, len(questions), 50)
+            for answer in client.search_batch(questions[start : start + 50], k=K).answers
+        ]
         for mode, served in (("alone", alone), ("in batches", batched)):
             right = [
-                same(_served(answer), _offline(wanted), K, WITHIN[key])
+                same([(hit.id, hit.score) for hit in answer.results], _offline(wanted), K, WITHIN[key])
                 for answer, wanted in zip(served, offline, strict=True)
             ]
-            yield Goal(f"1,000 {name} {mode}: share answered as offline", float(np.mean(right)), 1.0, "least")
-
-
-def _served(answer: dict[str, Any]) -> Results:
-    return [(one["id"], one["score"]) for one in answer["results"]]
+            yield Goal(f"1,000 {name} {mode}: share answered as offline", float(np.mean(right)), 1.0)
 
 
 def _offline(answer: Answer) -> Results:
@@ -231,17 +215,7 @@ def _offline(answer: Answer) -> Results:
 
 def _right(offline: Results, answer: dict[str, Any]) -> bool:
     """Whether a text's answer is that of offline search."""
-    return same(_served(answer), offline, K, WITHIN["query"])
-
-
-def _answers(path: str, bodies: list[bytes]) -> list[bytes]:
-    """Answers of the bodies in their order, by one client."""
-    found = []
-    for body in bodies:
-        request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", body, HEADERS)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            found.append(answer.read())
-    return found
+    return same([(hit["id"], hit["score"]) for hit in answer["results"]], offline, K, WITHIN["query"])
 
 
 def overload(bodies: list[bytes], seconds: float) -> Iterator[Goal]:

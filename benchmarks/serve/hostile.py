@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -76,3 +77,26 @@ def post(port: int, path: str, body: bytes | Iterable[bytes], headers: Mapping[s
     finally:
         connection.close()
     return Reply(status, time.perf_counter() - began, error_code(content))
+
+
+def get(port: int, path: str) -> int:
+    """Status of a path's answer; OSError where nothing listens."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def endless_head(port: int, size: int) -> int:
+    """Status of the answer to a head of `size` bytes that never ends; 0 where the connection ended without one."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as one:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\nX: ")
+        with suppress(OSError):
+            for _ in range(0, size, 100_000):
+                one.sendall(b"x" * 100_000)
+        try:
+            return int(one.makefile("rb").readline().split()[1])
+        except (OSError, IndexError):
+            return 0

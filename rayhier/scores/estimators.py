@@ -1,15 +1,14 @@
-"""What scores read so far say of all documents of a query: the fits behind AXN, ADACUR, TOUR and ours.
+"""What scores read so far say of all documents of a query: the fits behind AXN, ADACUR and ours.
 
-A fit is solved in float64. Every fit but TOUR's is a pure function of the documents read [s] and their scores [s], so
-that any black box may have scored them. Shapes: P documents that may be read (the pool), M dimensions, S of them read.
+A fit is solved in float64, and is a pure function of the documents read [s] and their scores [s], so that any black box
+may have scored them. Shapes: P documents that may be read (the pool), M dimensions, S of them read.
 Source: Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders", ICLR 2024;
-"Efficient Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR); Sung et
-al., "Optimizing Test-Time Query Representations for Dense Retrieval", ACL 2023 (TOUR).
+"Efficient Nearest Neighbor Search for Cross-Encoder Models using Matrix Factorization", EMNLP 2022 (ADACUR).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -116,33 +115,6 @@ class LeastSquares:
             own_M = scipy.linalg.lstsq(read_SM, self.matching(score_S), cond=CUT)[0]
         base_M = 0.0 if self.base_M is None else self.lam * self.base_M
         return self.matching.undo(_products(self.vector_PM, (1 - self.lam) * own_M + base_M))
-
-
-@dataclass(frozen=True)
-class Tour:
-    """TOUR: a step of gradient descent of the query vector a round, instead of a solution."""
-
-    vector_PM: Floats
-    base_M: Values
-    rate: float
-    loss: Literal["kl", "mse"] = "kl"
-    matching: "Matching" = field(default_factory=lambda: Matching(0.0, 1.0))
-    _state: dict[str, Values] = field(default_factory=dict)
-    """The query vector so far, as `at`."""
-
-    def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimated scores [p] of all documents, after one further step on those read."""
-        query_M, read_SM = self._state.get("at", self.base_M), self.vector_PM[read_S].astype(np.float64)
-        own_S, target_S = read_SM @ query_M, self.matching(score_S)
-        kl_S, mse_S = _softmax(own_S) - _softmax(target_S), 2 * (own_S - target_S) / len(read_S)
-        step_S = mse_S if self.loss == "mse" else kl_S
-        query_M = self._state["at"] = query_M - self.rate * read_SM.T @ step_S
-        return self.matching.undo(_products(self.vector_PM, query_M))
-
-
-def _softmax(value_S: Values) -> Values:
-    power_S = np.exp(value_S - value_S.max())
-    return np.asarray(power_S / power_S.sum())
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """`rayhier serve WORKDIR`: serve an index from this process, or by a Serve config on Ray, until Ctrl-C."""
 
 import argparse
-import asyncio
 import contextlib
 import io
 import os
@@ -48,7 +47,7 @@ def _embed(given: argparse.Namespace) -> None:
     say(f"loading index {current.read(locate(args.workdir)).spec.name} from {given.target}")
     from rayhier.serve.embedded import serve  # imports torch, which takes seconds
 
-    asyncio.run(serve(args, host, port, lambda: print(hint(f"http://{host}:{port}", args.token_file), flush=True)))
+    serve(args, host, port, lambda: print(hint(f"http://{host}:{port}", args.token_file), flush=True))
 
 
 def _deploy(given: argparse.Namespace) -> None:

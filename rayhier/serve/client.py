@@ -14,6 +14,7 @@ import operator
 import random
 import re
 import time
+import weakref
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Generic, Self, SupportsFloat, SupportsIndex, TypedDict, TypeVar, Unpack
 
@@ -132,16 +133,14 @@ class Client:
     def __init__(self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2) -> None:
         self._server = _Server(url, token, retries)
         self.url, self._http = self._server.url, httpx2.Client(timeout=timeout)
+        self.close = weakref.finalize(self, self._http.close)
+        """Close the connections, which also end with the client."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def search(
         self,

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
@@ -23,13 +24,20 @@ from rayhier.spec import InputError
 
 HEALTH_SECONDS = 10.0
 """How often mapped files are checked for changes."""
+KEPT_SECONDS = 60
+"""Seconds for which a connection is kept without a request."""
 
 
-async def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
+def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM, and call `ready` once requests are answered.
 
     InputError where the index cannot be served, or nothing can listen on the port.
     """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(args, host, port, ready))
+
+
+async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:
     with contextlib.ExitStack() as opened:
         embedded = Embedded(args)
         opened.callback(embedded.close)
@@ -42,6 +50,7 @@ async def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]
             access_log=False,
             lifespan="off",
             server_header=False,
+            timeout_keep_alive=KEPT_SECONDS,
             timeout_graceful_shutdown=int(args.limits.seconds),
         )
         server = uvicorn.Server(config)

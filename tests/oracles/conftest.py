@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import faiss
+import numpy as np
 import pytest
 import torch
 
+from rayhier.arrays import Floats
 from rayhier.spec.encoder import EncoderSpec
 from rayhier.storage.model_folder import open_model
 
@@ -18,6 +20,15 @@ def one_thread():
     yield
     torch.set_num_threads(before[0])
     faiss.omp_set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def clustered(request: pytest.FixtureRequest) -> Floats:
+    """`N` unit vectors of `M` dimensions around eighty centers, as the module says."""
+    rng, n, m = np.random.default_rng(0), request.module.N, request.module.M
+    centers = rng.normal(size=(80, m))
+    found = centers[rng.integers(0, 80, n)] + 0.6 * rng.normal(size=(n, m))
+    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="session")

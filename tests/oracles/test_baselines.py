@@ -13,14 +13,11 @@ from rayhier.evaluate.systems.bm25 import Bm25
 from rayhier.evaluate.systems.hnsw import Hnsw
 from rayhier.evaluate.systems.scann import ScannTree
 
+from ..draws import unit
+
 N, M, Q, K = 600, 16, 25, 30
 IDS = pa.array([f"d{row}" for row in range(N)])
 PARENTS = np.arange(N) // 3
-
-
-def unit(seed, *shape):
-    vectors = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 VECTORS, QUERIES = unit(0, N, M), unit(1, Q, M)

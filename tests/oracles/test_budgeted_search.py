@@ -6,8 +6,9 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.axn.tour import Tour
 from rayhier.scores.call_budget import Asked, Spending
-from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge, Tour
+from rayhier.scores.estimators import Fixed, LeastSquares, Matching, Ridge
 
 SEEDS = st.integers(0, 10_000)
 
@@ -33,7 +34,7 @@ def counted(score, seen):
 
 
 @given(SEEDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_least_squares_recovers_every_score_that_is_an_inner_product(seed):
     rng, vector_PM, query_QM = world(seed)
     score = linear(vector_PM, query_QM)
@@ -48,7 +49,7 @@ def test_least_squares_recovers_every_score_that_is_an_inner_product(seed):
 
 
 @given(SEEDS, st.integers(3, 30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_least_squares_is_scipy_s(seed, count):
     rng, vector_PM, _ = world(seed)
     read_S, score_S = rng.choice(200, count, replace=False), rng.normal(size=count)
@@ -88,7 +89,7 @@ def test_the_base_alone_is_retrieve_and_rerank(rounds):
 
 
 @given(SEEDS, st.integers(1, 60), st.sampled_from([0.01, 1.0, 30.0]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_ridge_is_generalised_least_squares_and_kriging(seed, count, mu):
     rng, vector_PM, _ = world(seed)
     prior_P = rng.normal(size=200)
@@ -107,7 +108,7 @@ def test_ridge_is_generalised_least_squares_and_kriging(seed, count, mu):
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_ridge_at_large_weight_keeps_the_prior_s_order(seed):
     rng, vector_PM, _ = world(seed)
     prior_P = rng.normal(size=200)
@@ -118,7 +119,7 @@ def test_ridge_at_large_weight_keeps_the_prior_s_order(seed):
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_ridge_at_small_weight_reproduces_scores_of_independent_documents(seed):
     rng, vector_PM, _ = world(seed, m=40)
     read_S, score_S = rng.choice(200, 30, replace=False), rng.normal(size=30)
@@ -127,7 +128,7 @@ def test_ridge_at_small_weight_reproduces_scores_of_independent_documents(seed):
 
 
 @given(SEEDS, st.sampled_from([0.001, 7.0, 1e4]), st.sampled_from(["ridge", "lstsq", "matched"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_scaling_all_scores_changes_no_choice(seed, scale, name):
     rng, vector_PM, query_QM = world(seed, queries=1)
     score_P, base_P = rng.normal(size=200), vector_PM @ query_QM[0]
@@ -161,7 +162,7 @@ def test_near_low_rank_documents_do_not_blow_up():
 
 
 @given(SEEDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_adacur_is_least_squares_over_anchors_scores(seed):
     rng, _, _ = world(seed)
     anchor_AP, score_P = rng.normal(size=(12, 200)), rng.normal(size=200)
@@ -189,7 +190,7 @@ def test_tour_follows_the_gradient(loss):
 
 
 @given(SEEDS, st.integers(1, 250), st.integers(1, 7))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_budgets_are_exact_and_no_pair_is_read_twice(seed, budget, rounds):
     rounds = min(rounds, budget)
     rng, vector_PM, query_QM = world(seed, documents=120)

@@ -11,12 +11,9 @@ from rayhier.train.contrast.contrast import Contrast
 from rayhier.train.examples import Examples
 from rayhier.train.tower import HeadTower
 
+from ..draws import unit
+
 Q, N, M, ROWS = 20, 50, 12, 16
-
-
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def build(temperature):

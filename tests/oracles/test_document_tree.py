@@ -16,13 +16,6 @@ def unit(vectors):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def vectors():
-    rng = np.random.default_rng(0)
-    centers = rng.normal(size=(80, M))
-    return unit(centers[rng.integers(0, 80, N)] + 0.6 * rng.normal(size=(N, M)))
-
-
 def peer(vectors, k):
     """Mean cosine to the nearest of faiss's centroids, over several seeds."""
     found = []
@@ -40,22 +33,22 @@ def ours(vectors, branching):
 
 
 @pytest.mark.parametrize("branching", [8, 40])
-def test_not_worse_than_faiss(vectors, branching):
-    assert ours(vectors, branching) > peer(vectors, -(-N // branching)) - 0.002
+def test_not_worse_than_faiss(clustered, branching):
+    assert ours(clustered, branching) > peer(clustered, -(-N // branching)) - 0.002
 
 
 @pytest.mark.parametrize("branching", [8, 40])
-def test_in_two_steps_nearly_as_good(vectors, monkeypatch, branching):
-    flat = ours(vectors, branching)
+def test_in_two_steps_nearly_as_good(clustered, monkeypatch, branching):
+    flat = ours(clustered, branching)
     monkeypatch.setattr(clusters, "FLAT", 10_000)
-    found = ours(vectors, branching)
+    found = ours(clustered, branching)
     assert found != flat
-    assert found > peer(vectors, -(-N // branching)) - 0.02
+    assert found > peer(clustered, -(-N // branching)) - 0.02
 
 
-def test_each_cluster_is_the_mean_of_its_documents(vectors):
+def test_each_cluster_is_the_mean_of_its_documents(clustered):
     """Iterations settle: a centroid is the direction of the sum of what belongs to it."""
-    own = vectors[:200]
+    own = clustered[:200]
     found = cluster(own, 4, seed=0)
     sums = np.stack([own[found.own_N == k].sum(axis=0) for k in range(4)])
     np.testing.assert_allclose(found.centroid_KM, unit(sums), atol=1e-4)

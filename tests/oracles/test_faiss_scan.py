@@ -12,17 +12,9 @@ from rayhier.evaluate.systems.ivf import faiss_ivf
 from rayhier.evaluate.workers import LocalParts
 from rayhier.search.lists import LeafLists
 
+from ..draws import unit
+
 N, M, L, Q, K = 600, 12, 24, 30, 20
-
-
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-@pytest.fixture(scope="module")
-def vectors():
-    return unit(np.random.default_rng(0), N, M)
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from rayhier.spec.filter import Bound, Exists, Not, OneOf, parse
 from rayhier.storage import schemas
 from rayhier.storage.leaf_map import LeafMap
 
+from ..draws import unit
+
 N, M, L, Q, K, SHARDS = 6000, 32, 24, 20, 10, 3
 FIELDS = {"n": "int", "even": "bool", "letter": "string"}
 LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
@@ -35,11 +37,6 @@ FILTERS = {
     "not": {"not": {"or": [{"even": True}, {"letter": {"exists": False}}]}},
 }
 EVERY = np.tile(np.arange(L), (Q, 1))
-
-
-def unit(seed, *shape):
-    found = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    return found / np.linalg.norm(found, axis=-1, keepdims=True)
 
 
 def fields(n):
@@ -220,7 +217,7 @@ def test_passages_of_matching_documents(assign, vectors, tmp_path, write_map, mo
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 6), st.integers(1, 40), st.floats(0, 1))
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_lists_of_documents_in_three_leaves(seed, n, beam, k, share):
     """Any mask of documents, each in three leaves of six."""
     rng = np.random.default_rng(seed)

@@ -19,6 +19,8 @@ from rayhier.train.hce.hce import Hce
 from rayhier.train.hce.pseudo import StoredPairs
 from rayhier.train.tower import HeadTower
 
+from ..draws import unit
+
 Q, N, M, ROWS = 20, 50, 12, 16
 NOTHING = np.empty(0, np.int64)
 
@@ -123,11 +125,6 @@ def test_the_gradient_of_the_contrast_by_finite_differences():
 
     given = [tensor.requires_grad_() for tensor in (query, document, own)]
     assert torch.autograd.gradcheck(loss, given)
-
-
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def parts(documents=N):

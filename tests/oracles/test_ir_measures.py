@@ -11,7 +11,7 @@ import pytrec_eval
 from rayhier.dataset.measures import Judge
 from rayhier.dataset.queries import Queries
 from rayhier.dataset.ranking import whole_scan
-from rayhier.evaluate.output import _trec as trec
+from rayhier.evaluate.output import trec
 
 DOCUMENTS = [f"d{number:03d}" for number in range(150)]
 IDS = np.array(DOCUMENTS, dtype=object)

@@ -2,7 +2,6 @@
 
 import faiss
 import numpy as np
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,13 +13,6 @@ N, M, K = 3000, 16, 30
 
 def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-@pytest.fixture(scope="module")
-def vectors():
-    rng = np.random.default_rng(0)
-    centers = rng.normal(size=(80, M))
-    return unit(centers[rng.integers(0, 80, N)] + 0.6 * rng.normal(size=(N, M))).astype(np.float32)
 
 
 def objective(vectors, centroids):
@@ -37,39 +29,39 @@ def lloyd(vectors, centroids, iterations):
     return centroids
 
 
-def test_not_worse_than_plain_lloyd_from_random_starts(vectors):
-    starts = [vectors[np.random.default_rng(seed).choice(N, K, replace=False)] for seed in range(5)]
-    plain = np.mean([objective(vectors, lloyd(vectors, start, 25)) for start in starts])
-    ours = np.mean([objective(vectors, spherical_kmeans(vectors, K, seed)) for seed in range(5)])
+def test_not_worse_than_plain_lloyd_from_random_starts(clustered):
+    starts = [clustered[np.random.default_rng(seed).choice(N, K, replace=False)] for seed in range(5)]
+    plain = np.mean([objective(clustered, lloyd(clustered, start, 25)) for start in starts])
+    ours = np.mean([objective(clustered, spherical_kmeans(clustered, K, seed)) for seed in range(5)])
     assert ours > plain - 0.005
 
 
-def test_faiss_finds_little_to_improve(vectors):
-    ours = spherical_kmeans(vectors, K, seed=1)
+def test_faiss_finds_little_to_improve(clustered):
+    ours = spherical_kmeans(clustered, K, seed=1)
     kmeans = faiss.Kmeans(M, K, niter=10, spherical=True)
-    kmeans.train(vectors, init_centroids=ours)
-    assert objective(vectors, ours) >= objective(vectors, kmeans.centroids) - 0.003
+    kmeans.train(clustered, init_centroids=ours)
+    assert objective(clustered, ours) >= objective(clustered, kmeans.centroids) - 0.003
 
 
-def test_the_objective_never_falls_from_one_iteration_to_the_next(vectors):
-    found = [objective(vectors, spherical_kmeans(vectors, K, 2, iterations)) for iterations in (1, 2, 4, 8, 16, 25)]
+def test_the_objective_never_falls_from_one_iteration_to_the_next(clustered):
+    found = [objective(clustered, spherical_kmeans(clustered, K, 2, iterations)) for iterations in (1, 2, 4, 8, 16, 25)]
     assert found == sorted(found)
     assert found[-1] > found[0] + 0.01
 
 
-def test_one_iteration_more_is_one_lloyd_step(vectors):
-    before, after = (spherical_kmeans(vectors, K, 3, iterations) for iterations in (4, 5))
-    np.testing.assert_allclose(after, lloyd(vectors, before, 1), atol=1e-5)
+def test_one_iteration_more_is_one_lloyd_step(clustered):
+    before, after = (spherical_kmeans(clustered, K, 3, iterations) for iterations in (4, 5))
+    np.testing.assert_allclose(after, lloyd(clustered, before, 1), atol=1e-5)
 
 
-def test_two_steps_are_nearly_as_good_as_one(vectors, monkeypatch):
-    flat = np.mean([objective(vectors, spherical_kmeans(vectors, 200, seed)) for seed in range(3)])
+def test_two_steps_are_nearly_as_good_as_one(clustered, monkeypatch):
+    flat = np.mean([objective(clustered, spherical_kmeans(clustered, 200, seed)) for seed in range(3)])
     monkeypatch.setattr(kmeans, "FLAT", 1)
-    found = [spherical_kmeans(vectors, 200, seed) for seed in range(3)]
+    found = [spherical_kmeans(clustered, 200, seed) for seed in range(3)]
     assert all(one.shape == (200, M) for one in found)
     np.testing.assert_allclose(np.linalg.norm(found[0], axis=1), 1, atol=1e-5)
-    assert np.mean([objective(vectors, one) for one in found]) > flat - 0.01
-    assert np.array_equal(found[0], spherical_kmeans(vectors, 200, 0))
+    assert np.mean([objective(clustered, one) for one in found]) > flat - 0.01
+    assert np.array_equal(found[0], spherical_kmeans(clustered, 200, 0))
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.integers(0, 300))

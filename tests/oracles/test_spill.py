@@ -7,12 +7,9 @@ from rayhier.cluster.kmeans import nearest, spherical_kmeans
 from rayhier.model import spill
 from rayhier.model.spill import second_leaves
 
+from ..draws import unit
+
 N, M, L, C = 300, 16, 24, 12
-
-
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
+from benchmarks.goals import Goal
 from benchmarks.serve import load
-from benchmarks.serve.goal import Goal
 from benchmarks.serve.hostile import Reply
 from benchmarks.serve.load import Load, Outcome
 from benchmarks.serve.same import same

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 
 import pytest
 
@@ -23,11 +22,15 @@ def test_a_stopped_command_says_how_to_go_on(tmp_path, tiny_model, monkeypatch, 
 
 
 class Endless:
-    """A trainer that does not end, and in the main thread would take the signal for itself, as Ray's does."""
+    """A trainer that ends once told so, and in the main thread would take the signal for itself, as Ray's does."""
+
+    def __init__(self):
+        self.began, self.end = threading.Event(), threading.Event()
 
     def fit(self):
         assert threading.current_thread() is not threading.main_thread()
-        time.sleep(40)
+        self.began.set()
+        self.end.wait()
 
 
 @pytest.fixture
@@ -39,12 +42,18 @@ def listens():
 
 
 def test_ctrl_c_stops_training(listens):
-    main = threading.main_thread().ident
-    threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT]).start()
-    began = time.monotonic()
+    main, trainer = threading.main_thread().ident, Endless()
+
+    def press():
+        trainer.began.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
     with pytest.raises(KeyboardInterrupt):
-        train._fit(Endless())
-    assert time.monotonic() - began < 20
+        train._fit(trainer)
+    trainer.end.set()
+    pressing.join()
 
 
 class Broken:

@@ -14,7 +14,7 @@ STANDING = 0.05
 """Seconds for which a line may be too long."""
 CALM = 1.0
 """Seconds without a refusal after which a burst is let in again."""
-QUEUED = 16
+QUEUED = 8
 """Questions that may always wait, whatever each costs: a fixed time alone would refuse a few clients of slow ones."""
 FORGETS = 0.05
 """Share of the latest question in the mean seconds between two that leave."""
@@ -73,7 +73,7 @@ class Admission:
         limit = max(self._most, QUEUED * self._each)
         if stands and self.wait > limit:
             self._refused = now
-            raise overloaded(f"questions wait for longer than {limit:.2g} s; retry in a second")
+            raise overloaded(f"questions wait for longer than {round(limit, 2):g} s; retry in a second")
 
     def _answered(self, size: int) -> None:
         """Note that a request's questions leave, answered."""

@@ -72,9 +72,9 @@ class Batches(Generic[Q, A]):
         return len(self._waiting)
 
     def _start(self) -> None:
-        while self._waiting and len(self._working) < self._at_once:
+        if self._waiting and len(self._working) < self._at_once:
             # In a context of its own: Serve cancels what was asked in that of a request whose caller has left.
-            task = asyncio.create_task(self._work(self._taken()), context=contextvars.Context())
+            task = asyncio.create_task(self._work(), context=contextvars.Context())
             self._working.add(task)
             task.add_done_callback(self._done)
 
@@ -95,10 +95,14 @@ class Batches(Generic[Q, A]):
                 left.append(one)
         self._waiting = left
         self.sizes.append(size)
+        self._start()  # others of another key may be made beside these
         return taken
 
-    async def _work(self, taken: Sequence[_Waiting[Q, A]]) -> None:
-        now = time.perf_counter()
+    async def _work(self) -> None:
+        # By now every call of this round of the event loop waits, too.
+        taken, now = self._taken() if self._waiting else [], time.perf_counter()
+        if not taken:
+            return
         for one in taken:
             one.since = now - one.since
         try:

@@ -2,12 +2,13 @@
 
 A request's head may have `HEAD_BYTES` bytes, else the answer is 431, and `HEAD_SECONDS` seconds, else it is 408:
 without limits an endless head fills the server's memory before any token is looked at. A client that ends its own side
-of the connection once its request is sent gets its answer.
+of the connection once its request is sent gets its answer, and one that is refused while it still sends can read why:
+what comes meanwhile is dropped for `LINGER_SECONDS`, since a connection that is closed with unread data is reset.
 """
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -15,6 +16,25 @@ HEAD_BYTES = 64_000
 """Most bytes of a request line and its headers."""
 HEAD_SECONDS = 10.0
 """Seconds that they may take to arrive."""
+LINGER_SECONDS = 2.0
+"""Seconds for which what a refused client still sends is read and dropped."""
+
+
+class _Transport:
+    """A connection's transport, which does not close while the client sends, but lets its protocol linger."""
+
+    def __init__(self, transport: asyncio.Transport, protocol: "LimitedProtocol") -> None:
+        self._transport, self._protocol = transport, protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        """Close, at once or once the client has read what it was told."""
+        if self._protocol.is_receiving:
+            self._protocol.linger(self._transport)
+        else:
+            self._transport.close()
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -24,21 +44,39 @@ class LimitedProtocol(HttpToolsProtocol):
     _in_head = True
     _is_refused = False
     _deadline: asyncio.TimerHandle | None = None
+    _lingers: asyncio.TimerHandle | None = None
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether the client may still be sending a request."""
+        return self._is_refused or (self.cycle is not None and self.cycle.more_body)
+
+    def linger(self, transport: asyncio.Transport) -> None:
+        """End this side of the connection; drop what comes until the other side ends, or for some seconds."""
+        if self._lingers is not None or transport.is_closing():
+            return
+        self._is_refused = True
+        self._lingers = self.loop.call_later(LINGER_SECONDS, transport.abort)
+        if transport.can_write_eof():
+            transport.write_eof()
+        self.flow.resume_reading()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a head."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _Transport(transport, self)))
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._end_deadline()
+        if self._lingers is not None:
+            self._lingers.cancel()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection open for an answer to a request that has arrived whole."""
         cycle = self.cycle
-        if cycle is None or cycle.response_complete or cycle.more_body:
+        if self._is_refused or cycle is None or cycle.response_complete or cycle.more_body:
             return False
         cycle.keep_alive = False
         return True

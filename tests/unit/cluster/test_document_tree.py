@@ -61,7 +61,7 @@ def test_no_vectors(vectors):
         grow(vectors[:0], 8, seed=0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 120), st.integers(2, 9), st.integers(1, 120), st.integers(0, 3), st.sampled_from(["f2", "f4"]))
 def test_every_document_has_one_path_of_fixed_length(documents, branching, distinct, seed, kind):
     """Also where many documents are the same, and where opposite vectors cancel out."""

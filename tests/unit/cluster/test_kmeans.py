@@ -6,15 +6,9 @@ import pytest
 from rayhier.cluster import kmeans
 from rayhier.cluster.kmeans import leaf_means, nearest, refined, spherical_kmeans
 
+from ...draws import unit
 
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-@pytest.fixture
-def vectors():
-    return unit(np.random.default_rng(0), 200, 8)
+N, M = 200, 8
 
 
 @pytest.mark.parametrize("k", [1, 2, 40, 200])

@@ -6,10 +6,7 @@ import pytest
 from rayhier.cluster.kmeans import spherical_kmeans
 from rayhier.cluster.siblings import even_groups, siblings
 
-
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+from ...draws import unit
 
 
 def around(centers, each, noise=0.05, seed=0):

@@ -42,10 +42,17 @@ def refusal(spec, held):
     return str(caught.value)
 
 
-def test_what_fits_passes():
-    requirements.check(job(), COUNTS)
-    requirements.check(job(train={"objective": "supervised"}), counts(dev=0))
-    requirements.check(job(router={"type": "learned_ivf", "branching": 20}), COUNTS)
+@pytest.mark.parametrize(
+    ("sections", "fits", "lacks"),
+    [
+        ({}, counts(), counts(test=0)),
+        ({"train": {"objective": "supervised"}}, counts(dev=0), counts(dev=0, train=0)),
+        ({"router": {"type": "learned_ivf", "branching": 20}}, counts(), counts() | {"rows": 19}),
+    ],
+)
+def test_what_fits_passes_and_what_lacks_a_little_more_does_not(sections, fits, lacks):
+    requirements.check(job(**sections), fits)
+    refusal(job(**sections), lacks)
 
 
 def test_more_leaves_than_documents():

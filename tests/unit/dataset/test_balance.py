@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.cluster.library import faiss
@@ -10,7 +10,6 @@ from rayhier.dataset.balance import balance
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=50).filter(any))
-@settings(deadline=None)
 def test_imbalance_is_the_formula(sizes):
     wanted = len(sizes) * sum(n * n for n in sizes) / sum(sizes) ** 2
     assert balance(np.array(sizes)) == {

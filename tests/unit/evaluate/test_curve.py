@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.dataset.measures import Judge
@@ -65,7 +65,6 @@ def test_beams(leaves, wanted):
 
 
 @given(st.integers(1, 100_000))
-@settings(deadline=None)
 def test_beams_rise_to_all_leaves(leaves):
     found = beams(leaves)
     assert found == sorted(set(found))

@@ -27,6 +27,8 @@ from rayhier.storage import columns, files, schemas
 from rayhier.storage.artifact import Artifact, Record
 from rayhier.storage.seal import seal
 
+from ...draws import unit
+
 PARENTS, EACH, Q, M, L = 100, 3, 20, 8, 12
 N = PARENTS * EACH
 IDS = [f"d{row // EACH:03d}#{row % EACH}" for row in range(N)]
@@ -44,11 +46,6 @@ SPEC = {
         "baselines": ["exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_spill", "hnsw", "bm25"],
     },
 }
-
-
-def unit(seed, *shape):
-    vectors = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 VECTORS, QUERIES = unit(0, N, M), unit(1, Q, M)

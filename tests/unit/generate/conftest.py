@@ -1,5 +1,7 @@
 """A published corpus of a few documents in two parts."""
 
+import hashlib
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +11,11 @@ from rayhier.storage.attempt import Attempt, Output
 
 PARTS = ["documents/part-00000.parquet", "documents/part-00001.parquet"]
 TEXTS = ["pine oak", "river stone bird fish moss", "wolf", "cloud rain cloud", "leaf", "bear deer hare ash elm fern"]
+
+
+def by_hand(name, seed):
+    """Hash of seed and id: the first eight bytes of BLAKE2b."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode()).digest()[:8], "big")
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from rayhier.storage.artifact import Place
 from rayhier.storage.attempt import Attempt
 from rayhier.storage.pair_source import describe
 
-from .conftest import PARTS
-from .test_draw import by_hand
+from .conftest import PARTS, by_hand
 
 
 @pytest.fixture

@@ -1,16 +1,12 @@
 """Documents that queries are written for: the first by hash of seed and id."""
 
-import hashlib
-
 import pytest
 
 from rayhier.generate.draw import hashes, last_hash
 
+from .conftest import by_hand
+
 IDS = [f"d{row}" for row in range(6)]
-
-
-def by_hand(name, seed):
-    return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode()).digest()[:8], "big")
 
 
 def test_the_hash_is_of_seed_and_id():

@@ -14,13 +14,10 @@ from rayhier.model.learned_ivf import LearnedIvfRouter
 from rayhier.spec import JobSpec
 from rayhier.storage import schemas
 
+from ...draws import unit
+
 N, M, L = 200, 8, 12
 LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encoder": {"model": "package:none"}}
-
-
-def unit(seed, *shape):
-    found = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    return found / np.linalg.norm(found, axis=-1, keepdims=True)
 
 
 def documents(ids):

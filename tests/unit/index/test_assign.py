@@ -34,12 +34,6 @@ def router():
 
 
 @pytest.fixture
-def vectors():
-    found = np.random.default_rng(0).normal(size=(N, M)).astype(np.float32)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
-
-
-@pytest.fixture
 def documents():
     """Ids not in order."""
     ids = [f"d{row:02d}" for row in np.random.default_rng(2).permutation(N)]

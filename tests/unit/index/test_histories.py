@@ -67,7 +67,7 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_history_is_a_dictionarys(tmp_path_factory, assign, write_map, operations):
     root = tmp_path_factory.mktemp("map")
     ids = [f"k{n}" for n in range(10)]

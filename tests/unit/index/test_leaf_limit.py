@@ -114,7 +114,7 @@ def test_a_row_that_moves_has_the_log_probability_of_its_new_leaf(assign):
 
 
 @given(st.integers(1, 4), st.integers(0, 5))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_who_has_to_go_depends_on_no_cut_into_parts(assign, parts, seed):
     table = crowded(assign, 120, seed)
     bounds = np.linspace(0, table.num_rows, parts + 1).astype(int)

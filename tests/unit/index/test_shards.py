@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.index import shards
@@ -16,7 +16,6 @@ M = 2
 
 
 @given(COUNTS, st.integers(1, 40))
-@settings(deadline=None)
 def test_ranges_are_contiguous_and_cover_every_leaf(counts, wanted):
     found = ranges(counts, wanted)
     assert [leaf for first, last in found for leaf in range(first, last)] == list(range(len(counts)))
@@ -25,7 +24,6 @@ def test_ranges_are_contiguous_and_cover_every_leaf(counts, wanted):
 
 
 @given(COUNTS, st.integers(1, 40))
-@settings(deadline=None)
 def test_a_shard_exceeds_its_share_by_one_leaf_at_most(counts, wanted):
     found = ranges(counts, wanted)
     share = sum(counts) / len(found)
@@ -124,7 +122,6 @@ def test_a_missing_part_is_a_miscount(tmp_path, parts):
 
 
 @given(st.lists(st.integers(0, 2 * GROUP_ROWS) | st.integers(0, 20), min_size=1, max_size=12))
-@settings(deadline=None)
 def test_no_row_group_ends_inside_a_leaf(counts):
     leaf_N = np.repeat(np.arange(len(counts)), counts)
     offsets = [0, *np.cumsum(counts).tolist()]

@@ -20,6 +20,7 @@ def test_scores_are_bm25s_own():
         order = np.argsort(-words.scores(query), kind="stable")
         found = rows[0][rows[0] >= 0]
         assert set(found) == {row for row in order if words.scores(query)[row] > 0}
+        np.testing.assert_allclose(words.scores(query)[found], words.scores(query)[order[: len(found)]])
         np.testing.assert_allclose(scores[0][: len(found)], words.scores(query)[found], rtol=1e-6)
 
 

@@ -48,7 +48,7 @@ def probes(seed, queries, beam):
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, L), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_visited_counts_documents_scanned_counts_rows(seed, n, beam, third):
     _, leaves, lists, _ = in_two_leaves(seed, n, third)
     probed = probes(seed, 5, beam)
@@ -59,7 +59,7 @@ def test_visited_counts_documents_scanned_counts_rows(seed, n, beam, third):
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, L), st.integers(1, 40), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_each_document_comes_once(seed, n, beam, k, third):
     vectors, leaves, lists, document = in_two_leaves(seed, n, third)
     queries, probed = unit(np.random.default_rng(seed + 2), 5), probes(seed, 5, beam)

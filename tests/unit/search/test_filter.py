@@ -4,7 +4,7 @@ import operator
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rayhier.search.filter import matching
@@ -76,7 +76,6 @@ def condition(has, kind, given):
 
 
 @given(FILTERS, ROWS)
-@settings(deadline=None)
 def test_rows_are_those_of_a_predicate(where, rows):
     table = pa.table({name: pa.array([row[name] for row in rows], FIELDS[kind]) for name, kind in TYPES.items()})
     parsed = parse(where, TYPES)

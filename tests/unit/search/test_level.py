@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rayhier.index.assign import Assigner
+from rayhier.index.change import delete
 from rayhier.model.encoded import Encoded
 from rayhier.model.retreever import RetreeverRouter
 from rayhier.search.level import LevelScan
@@ -267,3 +268,42 @@ def test_passages_of_documents_that_match_are_listed(passages, router):
     assert all({int(name[1:]) for name in own} <= set(kept) and len(own) == 4 for own in ids(found))
     assert found.visited_Q.tolist() == [len(kept) * PASSAGES] * Q
     assert (found.score_QK <= -np.sort(-best_QD)[:, :4] + 1e-5).all()
+
+
+@pytest.mark.parametrize("finish", ["none", "level", "vectors"])
+def test_what_is_deleted_between_searches_is_not_found(there, router, finish):
+    """The shard's files are as they were; rows after a deleted one have moved up."""
+    level_similarity, queries = LevelSimilarity.of(spec(level=4, finish=finish).search, router), unit(1, Q)
+    query = level_similarity.query(router, Encoded.of(queries))
+
+    def search():
+        leaf_map = LeafMap.open(there.root)
+        return LevelScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, 3, N)
+
+    before = search()
+    gone = {name for own in ids(before) for name in own}
+    assert 3 < len(gone) < N / 2
+    delete(there.root, sorted(gone))
+    after = search()
+    last = {"none": 4, "level": D}.get(finish)
+    wanted = queries @ unit(0, N).T if last is None else similarity(router, last, queries, unit(0, N))
+    wanted[:, [int(name[1:]) for name in gone]] = -np.inf
+    assert not gone & {name for own in ids(after) for name in own}
+    np.testing.assert_allclose(after.score_QK, -np.sort(-wanted)[:, :3], atol=3e-3)
+    for own, scores, given in zip(ids(after), after.score_QK, wanted, strict=True):
+        np.testing.assert_allclose(scores, given[[int(name[1:]) for name in own]], atol=3e-3)
+    assert after.visited_Q.tolist() == [N - len(gone)] * Q
+
+
+def test_a_document_in_two_leaves_is_compared_once(tmp_path, router, write_map):
+    own = {**spec().model_dump(), "index": {"leaves_per_document": 2}}
+    documents = pa.table([[f"d{n:03d}" for n in range(N)], ["t"] * N, ["x"] * N], schema=schemas.DOCUMENTS)
+    rows = Assigner(router, JobSpec.model_validate(own), "m")(documents, Encoded.of(unit(0, N)))
+    assert rows.num_rows == 2 * N
+    write_map(tmp_path, rows, 2**D, 3, leaves_per_document=2)
+    leaf_map, level_similarity = LeafMap.open(tmp_path), LevelSimilarity.of(spec(level=3).search, router)
+    query = level_similarity.query(router, Encoded.of(unit(1, Q)))
+    found = LevelScan.mapped(level_similarity, leaf_map, LeafScan.mapped(leaf_map), 1e9).scan(query, K, 40)
+    assert found.visited_Q.tolist() == [N] * Q
+    assert found.scanned_Q.tolist() == [40] * Q
+    assert all(len(set(own)) == K for own in ids(found))

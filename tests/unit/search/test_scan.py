@@ -22,6 +22,7 @@ from rayhier.spec import InputError, JobSpec
 from rayhier.storage import files, schemas
 from rayhier.storage.leaf_map import LeafMap
 
+from ...draws import unit
 from .hits import scan
 
 N, M, L, Q, K, BEAM = 6000, 32, 24, 20, 10, 6
@@ -29,11 +30,6 @@ LEAST = {"name": "t", "workdir": "w", "corpus": {"type": "python_docs"}, "encode
 CODECS = list(codecs.AGAIN)
 FOUND = {"flat": 1, "fp16": 1, "int8": 0.99, "pq": 0.9, "rabitq": 0.85}
 """Least share of the ten best that a codec keeps, with random directions: the hardest there are to code."""
-
-
-def unit(seed, *shape):
-    found = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-    return found / np.linalg.norm(found, axis=-1, keepdims=True)
 
 
 def documents(ids):

@@ -12,10 +12,11 @@ HEAD = b"POST /v1/search HTTP/1.1\r\nHost: here\r\nContent-Type: application/jso
 
 
 @contextlib.contextmanager
-def listening(app):
+def listening(app, **options):
     """Serve an application on a free port of 127.0.0.1 while the block runs; yields the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1, **options)
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()  # until it runs, connections wait in the listener's queue
         try:

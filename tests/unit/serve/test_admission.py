@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rayhier.serve.backend.admission import QUEUED, STANDING, Admission
+from rayhier.serve.backend.admission import CALM, QUEUED, STANDING, Admission
 from rayhier.serve.errors import ApiError
 
 
@@ -121,7 +121,7 @@ def test_a_question_whose_caller_left_is_not_there():
 
         async def ask():
             with admission(5):
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
         task = asyncio.create_task(ask())
         await asyncio.sleep(0)
@@ -131,3 +131,63 @@ def test_a_question_whose_caller_left_is_not_there():
         assert admission._there == []
 
     asyncio.run(test())
+
+
+def taught(*sizes, each=0.01):
+    """An admission with its clock, after requests of these sizes that took so long a question."""
+    clock = Clock()
+    admission = Admission(0.05, clock)
+    for size in sizes:
+        with admission(size):
+            clock.now += each * size
+    return admission, clock
+
+
+def waits(admission):
+    """Seconds that a question would wait behind one that waits behind another."""
+    with admission(1), admission(1):
+        return admission.wait
+
+
+def test_a_large_request_teaches_as_much_as_its_questions_one_by_one():
+    large, single = waits(taught(64)[0]), waits(taught(*[1] * 64)[0])
+    assert large == pytest.approx(single)
+    assert large > 0.009
+    assert waits(taught(1)[0]) < 0.001
+
+
+def test_a_burst_right_after_a_refusal_is_refused():
+    admission, clock = taught(*[1] * 50)
+
+    def burst():
+        """How many of twenty questions at one time are let in."""
+        with ExitStack() as there:
+            for number in range(20):
+                try:
+                    there.enter_context(admission.counting(1))
+                except ApiError:
+                    return number
+            return 20
+
+    assert burst() == 20
+    with ExitStack() as there:
+        for _ in range(20):
+            there.enter_context(admission.counting(1))
+        clock.now += 1.1 * STANDING
+        with pytest.raises(ApiError):
+            there.enter_context(admission.counting(1))
+    clock.now += 0.9 * CALM
+    assert 5 <= burst() < 20
+    clock.now += 1.1 * CALM
+    assert burst() == 20
+
+
+@pytest.mark.parametrize("sizes", [(1, 4), (8, 1, 1, 2)])
+def test_requests_of_several_sizes(sizes):
+    """What a server can do is let in; of three times as much, about as many questions as it can do."""
+    mean = sum(sizes) / len(sizes)
+    took, refused = served(rate=60 / mean, seconds=30, each=0.01, most=0.2, sizes=sizes)
+    assert refused == 0
+    took, refused = served(rate=300 / mean, seconds=60, each=0.01, most=0.2, sizes=sizes)
+    assert 0.5 < refused / (refused + len(took)) < 0.8
+    assert took[int(0.99 * len(took))] <= 0.2 + 2 * 0.01 * max(sizes)

@@ -21,7 +21,7 @@ def test_relative_paths_are_refused(published):
 
 
 def test_no_index_and_no_bucket(tmp_path):
-    with pytest.raises(InputError, match=r"current\.json: no such file; build an index with python -m rayhier\.run"):
+    with pytest.raises(InputError, match=r"current\.json: no such file; build an index with rayhier run SPEC"):
         build(ServeArgs(workdir=str(tmp_path)))
     with pytest.raises(InputError, match="got 'ftp://x'; allowed: a path"):
         build(ServeArgs(workdir="ftp://x"))

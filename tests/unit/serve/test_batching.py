@@ -24,9 +24,13 @@ class Asked:
         return [f"{question}!" for question in questions]
 
 
-async def started(asked, batches, *calls):
-    """Tasks for calls, once each has been put in line."""
-    tasks = [asyncio.create_task(batches(*call)) for call in calls]
+async def started(asked, batches, *calls, alone=1):
+    """Tasks for calls, once each has been put in line; so many of the first are at work before the next is made."""
+    tasks = []
+    for number, call in enumerate(calls, start=1):
+        tasks.append(asyncio.create_task(batches(*call)))
+        while number <= alone and len(asked.batches) < number:
+            await asyncio.sleep(0)
     while sum(map(len, asked.batches)) + batches.waiting < len(calls):
         await asyncio.sleep(0)
     return tasks
@@ -51,6 +55,20 @@ def test_what_comes_while_a_batch_is_at_work_is_asked_together():
         assert asked.batches == [["a"], ["b", "c"]]
         assert list(batches.sizes) == [1, 2]
         assert all(0 <= seconds < 10 for _, seconds in answers)
+
+    run(test)
+
+
+def test_calls_of_one_round_of_the_loop_are_asked_together():
+    async def test():
+        asked = Asked()
+        batches = Batches(asked, 10)
+        tasks = await started(asked, batches, ("a",), ("b",), ("c",), alone=0)
+        while not asked.batches:
+            await asyncio.sleep(0)
+        assert asked.batches == [["a", "b", "c"]]
+        asked.go.set()
+        await asyncio.gather(*tasks)
 
     run(test)
 
@@ -124,7 +142,7 @@ def test_several_batches_may_be_at_work():
     async def test():
         asked = Asked()
         batches = Batches(asked, 10, at_once=2)
-        tasks = await started(asked, batches, ("a",), ("b",), ("c",), ("d",))
+        tasks = await started(asked, batches, ("a",), ("b",), ("c",), ("d",), alone=2)
         assert asked.batches == [["a"], ["b"]]
         asked.go.set()
         await asyncio.gather(*tasks)

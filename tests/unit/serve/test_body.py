@@ -14,6 +14,7 @@ from rayhier.serve.http.body import GoneError, Receiver, most_values
 
 from .sockets import HEAD, SCOPE, chunks, connected, listening, status
 from .stand_ins import INDEX, Canned, app_of, error
+from .virtual_time import run
 
 JSON = {"content-type": "application/json"}
 
@@ -131,7 +132,7 @@ def test_a_body_that_stalls():
         assert (caught.value.status, caught.value.code) == (408, "timeout")
         assert receiver._held == 0
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_bytes_that_arrive_at_once_are_limited():

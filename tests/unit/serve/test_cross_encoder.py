@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,15 +9,17 @@ import pytest
 
 from rayhier.serve.backend import cross_encoder as module
 from rayhier.serve.backend.cross_encoder import CrossEncoderReplica
+from rayhier.spec import InputError
 
 
 class Scorer:
     """Scores a pair by its document's length; waits for `go` where it has one."""
 
     def __init__(self):
-        self.sizes, self.go, self.pairs = [], None, []
+        self.sizes, self.go, self.pairs, self.began = [], None, [], threading.Event()
 
     def __call__(self, queries, items):
+        self.began.set()
         if self.go is not None:
             self.go.wait()
         self.sizes.append(len(queries))
@@ -36,8 +37,23 @@ def scorer(monkeypatch):
 
 
 class Published:
+    damaged = False
+
     def verify(self):
-        pass
+        if self.damaged:
+            raise InputError("model.safetensors: SHA-256 is not that of its record")
+
+
+async def turns():
+    """Let every task that can go on do so until it waits for something else."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_a_damaged_cross_encoder_is_not_opened(scorer, monkeypatch):
+    monkeypatch.setattr(Published, "damaged", True)
+    with pytest.raises(InputError, match=r"model\.safetensors: SHA-256"):
+        replica()
 
 
 def replica():
@@ -64,9 +80,9 @@ def test_a_ping_waits_for_the_slice_at_work_alone(scorer):
     async def main():
         own, scorer.go = replica(), threading.Event()
         asked = asyncio.create_task(own.score(["a"] * 100, ["x"] * 100))
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(scorer.began.wait, 60)
         ping = asyncio.create_task(own.ping())
-        await asyncio.sleep(0.01)
+        await turns()
         assert not ping.done()
         await own.check_health()
         own._since -= module.HUNG_SECONDS + 1  # it has hung for long
@@ -95,9 +111,9 @@ def test_a_request_that_leaves_is_not_scored(scorer):
     async def main():
         own, scorer.go = replica(), threading.Event()
         first = asyncio.create_task(own.score(["a"] * 10, ["x"] * 10))
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(scorer.began.wait, 60)
         second = asyncio.create_task(own.score(["b"] * 30, ["x"] * 30))
-        await asyncio.sleep(0.01)
+        await turns()
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
         scorer.go.set()
@@ -119,7 +135,6 @@ def test_a_scorer_that_fails_fails_its_callers_and_the_ping(scorer, monkeypatch)
         await own.check_health()
 
     def broken(*_):
-        time.sleep(0.01)
         raise ValueError("broken")
 
     asyncio.run(main())

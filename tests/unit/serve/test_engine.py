@@ -180,8 +180,12 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
         monkeypatch.setattr(batching, "time", clock)
         engine = engine_of(searcher, groups)
         engine.model = Slow(searcher.model.router, None, searcher.model.spec)
-        searches = [asyncio.create_task(ask(engine, [text], 3, 2)) for text in TEXTS[:2]]
-        await asyncio.sleep(0)
+        searches = [asyncio.create_task(ask(engine, [TEXTS[0]], 3, 2))]
+        while not engine._batches.sizes:  # the first is at work
+            await asyncio.sleep(0)
+        searches.append(asyncio.create_task(ask(engine, [TEXTS[1]], 3, 2)))
+        while not engine._batches.waiting:
+            await asyncio.sleep(0)
         both_began.set()
         return await asyncio.gather(*searches)
 
@@ -191,3 +195,12 @@ def test_waiting_for_the_encoder_is_said(searcher, groups, monkeypatch):
     for found in (first, second):
         parts = sum(found.ms[name] for name in ("queue", "encode", "route", "scan"))
         assert parts == pytest.approx(found.ms["total"])
+
+
+def test_rows_are_those_of_the_visited_leaves_alone(engine, searcher):
+    """Also where other questions were widened, so that a question's row of leaves is padded."""
+    counts = searcher.manifest.counts
+    assert counts[-1] > 0
+    found = asyncio.run(ask(engine, TEXTS, 5, 1, parse({"year": {"gte": 1900 + N // 2}}, {"year": "int"})))
+    assert len({len(answer.leaves) for answer in found.answers}) > 1
+    assert found.rows == [sum(counts[leaf] for leaf in answer.leaves) for answer in found.answers]

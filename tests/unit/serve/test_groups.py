@@ -14,6 +14,7 @@ from rayhier.serve.metrics import Metrics
 from rayhier.spec.filter import Bound
 
 from .stand_ins import Noting
+from .virtual_time import run
 
 WHERE = Bound("year", "gte", 2019)
 
@@ -63,7 +64,7 @@ def read_at_once(*works, **options):
         answers = await asyncio.gather(*asked)
         return shards.works[1:], answers
 
-    return asyncio.run(main())
+    return run(main())
 
 
 def numbers_of(work):
@@ -120,7 +121,7 @@ def test_words_and_levels_wait_for_no_scan():
         shards.let_go.set()
         return begun, await asyncio.gather(*asked)
 
-    begun, answers = asyncio.run(main())
+    begun, answers = run(main())
     assert len(begun) == 4
     assert sum(work is words for work in begun) == 2
     assert answers[1:] == [words, words, level]
@@ -138,7 +139,7 @@ def test_so_many_calls_are_on_their_way_at_once():
         await asyncio.gather(*asked)
         return begun, len(shards.works)
 
-    assert asyncio.run(main()) == (2, 5)
+    assert run(main()) == (2, 5)
 
 
 def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
@@ -150,7 +151,7 @@ def test_all_whose_scans_are_read_together_learn_that_the_shards_are_lost():
         shards.let_go.set()
         return await asyncio.gather(*asked, return_exceptions=True)
 
-    assert [type(answer) for answer in asyncio.run(main())] == [LostError] * 3
+    assert [type(answer) for answer in run(main())] == [LostError] * 3
 
 
 def test_a_group_answers_where_its_shards_do():

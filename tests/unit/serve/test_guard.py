@@ -15,6 +15,7 @@ from rayhier.serve.metrics import Metrics
 
 from .sockets import HEAD, SCOPE, chunks, connected, listening, status
 from .stand_ins import Canned, Noting, app_of
+from .virtual_time import run
 
 WHOLE = {"type": "http.request", "body": b"{}", "more_body": False}
 
@@ -52,7 +53,7 @@ def test_who_sends_slowly_takes_no_slot():
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_sockets_that_stall_after_a_byte():
@@ -79,7 +80,7 @@ def test_a_request_has_a_deadline_and_leaves_its_slot():
         await guard(SCOPE, whole, sent)
         assert sent.statuses == [504, 200]
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_the_deadline_counts_from_the_first_byte():
@@ -88,7 +89,7 @@ def test_the_deadline_counts_from_the_first_byte():
         await Guard(answer, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, chunks(b"{")[0], sent)
         assert sent.statuses == [504]
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_an_answer_that_has_begun_is_cut_off():
@@ -101,7 +102,7 @@ def test_an_answer_that_has_begun_is_cut_off():
         await Guard(begin, Tokens(None), RequestLimits(seconds=0.01))(SCOPE, whole, sent)
         assert sent.statuses == [200]
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_timeout_of_the_applications_own_is_a_defect():
@@ -112,7 +113,7 @@ def test_a_timeout_of_the_applications_own_is_a_defect():
         with pytest.raises(TimeoutError, match="inner"):
             await Guard(fail, Tokens(None), RequestLimits())(SCOPE, whole, Sent())
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_client_that_leaves_gets_no_answer():
@@ -123,7 +124,7 @@ def test_a_client_that_leaves_gets_no_answer():
         await Guard(lambda *_: pytest.fail("passed on"), Tokens(None), RequestLimits())(SCOPE, receive, sent)
         assert sent == []
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_clients_that_leave_are_not_logged(caplog):

@@ -18,6 +18,8 @@ from rayhier.serve.backend.handles import DeploymentClient, ScorerHandle, ShardH
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.serve.ingress import Ingress
 
+from .virtual_time import run
+
 SCAN = Scan(np.zeros((1, 2), np.float32), np.zeros((1, 1), np.int64), 1)
 LEVEL = Level(None, 1)
 
@@ -91,7 +93,7 @@ def test_lost_until_a_ping_comes_back(handle, failing):
         assert await group.read(SCAN) == []
         assert await group.answers()
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_what_a_lost_group_was_asked_ends_at_once(handle):
@@ -117,7 +119,7 @@ def test_what_a_lost_group_was_asked_ends_at_once(handle):
         assert handle.read.cancelled == 4  # the three, and what was asked once more of a replica that is not there
         assert group.client.lost
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
@@ -136,7 +138,7 @@ def test_a_late_group_without_a_sign_of_life_is_lost_at_once(handle):
         await group.client._back
         assert await group.read(SCAN) == []
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_late_group_that_is_alive_has_all_its_time(handle):
@@ -155,7 +157,7 @@ def test_a_late_group_that_is_alive_has_all_its_time(handle):
         ends.set()
         assert await asyncio.gather(*asked) == [[]] * 3
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
@@ -173,7 +175,7 @@ def test_what_nobody_waits_for_is_cancelled_where_it_is_made(handle):
         assert handle.score.cancelled == 2
         assert not scores.client.lost
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.parametrize("error", [RuntimeError, asyncio.CancelledError, ValueError])
@@ -192,7 +194,7 @@ def test_a_ping_may_fail_in_any_way(handle, error):
         await group.client._back
         assert await group.read(SCAN) == []
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_late_with_one_answer_is_not_lost_for_others(handle):
@@ -206,7 +208,7 @@ def test_late_with_one_answer_is_not_lost_for_others(handle):
         await group.client._back
         assert (group.client.lost, handle.ping.calls) == (False, 1)
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_the_cross_encoder_is_asked_for_as_long_as_a_request_has(handle):
@@ -226,7 +228,7 @@ def test_the_cross_encoder_is_asked_for_as_long_as_a_request_has(handle):
         await scores.client._back
         assert await scores.score(["a"], ["b"], 1.0) == []
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_what_a_dying_replica_was_asked_another_answers(handle):
@@ -242,7 +244,7 @@ def test_what_a_dying_replica_was_asked_another_answers(handle):
         assert handle.read.calls == 2
         assert group.client._back is None
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_full_group_is_not_lost(handle):
@@ -257,7 +259,7 @@ def test_a_full_group_is_not_lost(handle):
         handle.read.outcome = handle.answer
         assert await group.read(SCAN) == []
 
-    asyncio.run(main())
+    run(main())
 
 
 @pytest.mark.parametrize("told", [None, "bfloat16"])

@@ -10,6 +10,8 @@ from fastapi.testclient import TestClient
 from rayhier.search.rerank import Reranker
 from rayhier.search.retrieve import RERANKER
 from rayhier.search.searcher import Searcher
+from rayhier.serve.backend import reranker as reranking
+from rayhier.serve.backend.admission import Admission
 from rayhier.serve.backend.reranker import Reranking
 from rayhier.serve.errors import ApiError, LostError
 from rayhier.spec import InputError
@@ -86,22 +88,64 @@ def test_without_the_cross_encoder_answers_are_those_of_the_scan(engine_by):
         assert (answer.hits, answer.calls) == (wanted.hits, None)
 
 
-def test_one_time_limit_holds_for_all_rounds(engine_by):
-    """Of three rounds that take 50 ms each, the limit of 80 ms passes in the second; no thread is held meanwhile."""
-    asked = []
+class Clock:
+    """Time that passes only where a test says so."""
 
-    async def slow(queries, items):
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of admission to re-ranking, and of the loop of `run`."""
+    clock = Clock()
+    monkeypatch.setattr(reranking, "Admission", lambda most: Admission(most, clock))
+    return clock
+
+
+def run(main, clock):
+    """Run a coroutine function in a loop whose time is the clock's."""
+
+    async def with_clock():
+        asyncio.get_running_loop().time = clock
+        return await main()
+
+    return asyncio.run(with_clock())
+
+
+def together(count, clock, seconds):
+    """A coroutine function that scores once so many requests wait for scores at one time, which takes so long."""
+    barrier, asked = asyncio.Barrier(count), []
+
+    async def score(queries, items):
         asked.append(len(items))
-        await asyncio.sleep(0.05)
+        if barrier.n_waiting == count - 1:
+            clock.now += seconds
+        await barrier.wait()
+        for _ in range(5):  # a limit that has passed ends it here
+            await asyncio.sleep(0)
         return scores(queries, items)
 
-    async def main():
-        engine = engine_by(SPECS[0], slow, seconds=0.08)
-        return await asyncio.gather(*(ask(engine, ["leaf root branch"], 7, 3, budget=6) for _ in range(40)))
+    return score, asked
 
-    for given in asyncio.run(main()):
+
+def test_one_time_limit_holds_for_all_rounds(engine_by, clock):
+    """Of three rounds that take 50 s each, the limit of 80 s passes in the second; no thread is held meanwhile."""
+    asked = []
+
+    async def main():
+        score, noted = together(40, clock, 50.0)
+        engine = engine_by(SPECS[0], score, seconds=80.0)
+        given = await asyncio.gather(*(ask(engine, ["leaf root branch"], 7, 3, budget=6) for _ in range(40)))
+        asked.extend(noted)
+        return given
+
+    for given in run(main, clock):
         assert (given.lost, given.answers[0].calls) == ([[RERANKER]], None)
-    assert len(asked) <= 80
+    assert len(asked) == 80
 
 
 def test_scores_that_are_none_lose_the_cross_encoder(engine_by):
@@ -113,10 +157,11 @@ def test_scores_that_are_none_lose_the_cross_encoder(engine_by):
 
 
 def test_who_leaves_takes_the_calls_along(engine_by):
-    at_work, ended = [], []
+    at_work, ended, began = [], [], asyncio.Event()
 
     async def hangs(queries, items):
         at_work.append(len(items))
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -124,8 +169,7 @@ def test_who_leaves_takes_the_calls_along(engine_by):
 
     async def main():
         asked = asyncio.create_task(ask(engine_by(SPECS[0], hangs), ["leaf root"], 7, 3, budget=6))
-        while not at_work:
-            await asyncio.sleep(0.001)
+        await began.wait()
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
@@ -134,40 +178,72 @@ def test_who_leaves_takes_the_calls_along(engine_by):
     assert at_work == ended == [2]
 
 
-def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by):
-    async def slow(queries, items):
-        await asyncio.sleep(0.1)
-        return scores(queries, items)
-
+def test_calls_that_would_wait_too_long_are_refused_before_the_scan(engine_by, clock):
     async def main():
-        engine = engine_by(Rnr(type="rnr", budget=5), slow, seconds=1.0)
-        await ask(engine, ["leaf root"] * 8, 7, 3, budget=5)  # 40 calls take 0.1 s
+        go, arrived = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def slow(queries, items):
+            arrived.release()
+            await go.wait()
+            clock.now += 60.0
+            return scores(queries, items)
+
+        engine = engine_by(Rnr(type="rnr", budget=5), slow, seconds=600.0)
+        first = asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5))
+        await arrived.acquire()
+        go.set()
+        await first  # 40 calls took a minute
+        go.clear()
         waiting = [asyncio.create_task(ask(engine, ["leaf root"] * 8, 7, 3, budget=5)) for _ in range(9)]
-        while len(engine.reranking.admission._there) < 9:
-            await asyncio.sleep(0.001)
-        engine.reranking.admission._short -= 1.0  # a line has stood for a second
-        with pytest.raises(ApiError, match=r"wait for longer than 0\.5 s") as caught:
+        for _ in waiting:
+            await arrived.acquire()
+        clock.now += 1.0  # a line has stood for a second
+        with pytest.raises(ApiError, match=r"wait for longer than 300 s") as caught:
             await ask(engine, ["leaf root"], 7, 3, budget=5)
         assert (caught.value.status, caught.value.code) == (503, "overloaded")
         assert (await ask(engine, ["leaf root"], 7, 3)).lost == [[]]  # without calls it is answered
-        await asyncio.gather(*waiting)
+        go.set()
+        assert {tuple(given.lost[0]) for given in await asyncio.gather(*waiting)} == {()}
 
     asyncio.run(main())
 
 
-def test_requests_that_are_late_teach_how_fast_calls_are_made(engine_by):
-    """All of a burst are late; those that come later are refused instead of being late, too."""
+def seconds_of_calls(engine):
+    """Seconds that a call would wait behind six that wait behind six."""
+    with engine.reranking.admission(6), engine.reranking.admission(6):
+        return engine.reranking.admission.wait
 
-    async def slow(queries, items):
-        await asyncio.sleep(10)
+
+def test_requests_that_are_late_teach_how_fast_calls_are_made(engine_by, clock):
+    """All of a burst are late, so that their calls are known to take time."""
 
     async def main():
-        engine = engine_by(SPECS[0], slow, seconds=0.05)
+        score, _ = together(9, clock, 10.0)
+        engine = engine_by(SPECS[0], score, seconds=0.05)
         first = [ask(engine, ["leaf root"] * 8, 7, 3, budget=6) for _ in range(9)]
-        assert {len(one.lost[0]) for one in await asyncio.gather(*first)} == {1}
-        assert engine.reranking.admission._each > 0
+        assert {tuple(given.lost[0]) for given in await asyncio.gather(*first)} == {(RERANKER,)}
+        assert seconds_of_calls(engine) > 0
 
-    asyncio.run(main())
+    run(main, clock)
+
+
+def test_a_cross_encoder_that_is_lost_at_once_teaches_nothing_of_speed(engine_by, clock):
+    """Calls that were not made do not tell how fast they are."""
+
+    async def main():
+        at_work = asyncio.Barrier(3)
+
+        async def gone(queries, items):
+            await at_work.wait()
+            clock.now += 1.0
+            raise LostError(RERANKER)
+
+        engine = engine_by(SPECS[0], gone, seconds=60.0)
+        given = await asyncio.gather(*(ask(engine, ["leaf root"], 7, 3, budget=6) for _ in range(3)))
+        assert [answers.lost for answers in given] == [[[RERANKER]]] * 3
+        assert seconds_of_calls(engine) == 0
+
+    run(main, clock)
 
 
 def test_readiness_names_the_cross_encoder(engine_by):
@@ -222,7 +298,7 @@ def test_refused(rules, body, said):
     assert engine.asked == []
 
 
-@pytest.mark.parametrize(("mode", "questions"), [("dense", 2), ("bm25", 1), ("hybrid", 1)])
+@pytest.mark.parametrize(("mode", "questions"), [("dense", 2), ("bm25", 1), ("bm25", 3), ("hybrid", 1), ("hybrid", 2)])
 def test_documents_of_a_batch_that_may_be_read_have_a_limit(opened, engine_by, mode, questions):
     """Refused once the leaves are known, before any is scanned."""
     spec = SPECS[0]

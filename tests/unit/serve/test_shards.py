@@ -168,3 +168,37 @@ def test_small_scans_are_made_at_once_and_others_in_the_thread(group, monkeypatc
         found.append(asyncio.run(group.read(Scan(QUERY, LEAVES, 5, where))))
     assert threads == ["MainThread", "scan", "scan"]
     np.testing.assert_array_equal(found[0].score_QK, found[1].score_QK)
+
+
+def test_a_success_in_the_thread_starts_the_count_again(group, monkeypatch):
+    monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", 0)
+    broken = Failing(group._reader, 1)
+    group._reader = broken
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="a damaged file"):
+            ids(group)
+        ids(group)
+        broken.times = 1
+    assert group._reader is broken
+
+
+def test_only_a_group_s_own_rows_make_its_scans_large(home, published, monkeypatch):
+    """Two groups are asked for all leaves: a scan is at once where its own rows are few, whatever the other holds."""
+    version, manifest, ranges = check_index(ServeArgs(workdir=str(published), shard_groups=2))
+    plain, threads = Reader.read, []
+
+    def read(reader, work):
+        threads.append(threading.current_thread().name.partition("_")[0])
+        return plain(reader, work)
+
+    monkeypatch.setattr(Reader, "read", read)
+    every_QB = np.tile(np.arange(len(manifest.counts)), (2, 1))
+    for leaves in ranges:
+        group = ShardGroup(version, leaves)
+        threads.clear()
+        own = 2 * sum(manifest.counts[leaf] for leaf in leaves) * QUERY.shape[1]
+        assert 0 < own < 2 * sum(manifest.counts) * QUERY.shape[1]
+        for small in (own, own - 1):
+            monkeypatch.setattr("rayhier.serve.backend.shards.SMALL", small)
+            asyncio.run(group.read(Scan(QUERY, every_QB, 5)))
+        assert threads == ["MainThread", "scan"]

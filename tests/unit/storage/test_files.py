@@ -153,8 +153,19 @@ def test_remove_takes_all_below_and_nothing_beside(folder):
     files.remove(folder / "a")
 
 
-def test_probe_leaves_nothing(folder):
+def test_probe_leaves_nothing(folder, monkeypatch):
+    """Of what it writes, and tries to write again."""
+    plain, tried = files.create, []
+
+    def create(path, data):
+        tried.append((files.below(folder), plain(path, data)))
+        return tried[-1][1]
+
+    monkeypatch.setattr(files, "create", create)
     files.probe(folder)
+    (((written,), again),) = tried
+    assert written.startswith(".writable-")
+    assert again is False
     assert files.below(folder) == []
 
 

@@ -9,7 +9,6 @@ from rayhier.train.examples import Examples, batches
 
 
 @given(st.integers(1, 500), st.integers(2, 80), st.integers(0, 5), st.integers(0, 5))
-@settings(deadline=None)
 def test_batches_hold_every_pair_once(pairs, batch_size, seed, epoch):
     found = batches(pairs, batch_size, seed, epoch)
     assert sorted(np.concatenate(found).tolist()) == list(range(pairs))
@@ -39,7 +38,6 @@ def known(pairs):
 
 
 @given(PAIRS)
-@settings(deadline=None)
 def test_known_is_a_set_of_pairs(pairs):
     found = known(pairs)(np.arange(7)[:, None], np.arange(10)[None, :])
     assert found.shape == (7, 10)
@@ -47,7 +45,6 @@ def test_known_is_a_set_of_pairs(pairs):
 
 
 @given(PAIRS)
-@settings(deadline=None)
 def test_most_is_the_largest_number_of_positives(pairs):
     distinct = set(pairs)
     assert known(pairs).most() == max(sum(query == own for own, _ in distinct) for query, _ in distinct)
@@ -60,7 +57,7 @@ def test_known_broadcasts_a_row_of_documents_for_each_query(rows):
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_among_a_batch_is_each_pair_asked(seed):
     rng = np.random.default_rng(seed)
     pairs = np.unique(rng.integers(0, [6, 9], size=(rng.integers(1, 25), 2)), axis=0)

@@ -45,7 +45,7 @@ class Case:
 
 
 @given(st.integers(0, 10_000), st.integers(1, L), st.sampled_from([1, 3, 10, 40]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_best_wrong_documents_of_the_given_leaves(seed, beam, top):
     case = Case(seed, beam)
     assert case.mine(top).tolist() == list(case.by_hand(top))

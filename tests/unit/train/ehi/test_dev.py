@@ -13,13 +13,10 @@ from rayhier.search.lists import LeafLists
 from rayhier.train.ehi.dev import DevMeasure, doublings
 from rayhier.train.ehi.joint import Snapshot
 
+from ....draws import unit
+
 N, M = 200, 8
 IDS = [f"d{row}" for row in range(N)]
-
-
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def snapshot(leaves, dev=None):

@@ -9,12 +9,9 @@ from rayhier.spec.router import Teaching
 from rayhier.train.examples import Examples
 from rayhier.train.learned_ivf.targets import DOCUMENTS_A_QUERY, Targets
 
+from ....draws import unit
+
 N, Q, M = 130, 5, 6
-
-
-def unit(rng, *shape):
-    vectors = rng.normal(size=shape).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.fixture

@@ -3,13 +3,17 @@
 Shapes: P points of a curve (beams), Q queries, R resamples (the first is the sample itself), S shares.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from benchmarks.tables import between, mean, spread
+from rayhier.arrays import Bools, Values
+from rayhier.evaluate.significance import Interval, bootstrap
+
 RESAMPLES = 2000
 INTERVAL = (2.5, 97.5)
 
@@ -18,11 +22,16 @@ INTERVAL = (2.5, 97.5)
 class Curve:
     """What every query found and paid at every beam; visited and cost are fractions of the corpus."""
 
-    recall_PQ: Array
-    visited_PQ: Array
-    cost_PQ: Array
-    exact_Q: Array
+    recall_PQ: Values
+    visited_PQ: Values
+    cost_PQ: Values
+    exact_Q: Values
     """Recall of a scan of all documents with that encoder."""
+
+    @classmethod
+    def read(cls, columns: Mapping[str, npt.NDArray[Any]]) -> "Curve":
+        """The curve of columns that were kept (benchmarks/quality/systems.py writes them)."""
+        return cls(*(columns[name].astype(np.float64) for name in ("recall", "visited", "cost", "exact")))
 
     def of(self, own_Q: npt.NDArray[np.bool_]) -> "Curve":
         """The curve of some of the queries."""
@@ -49,12 +58,12 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
     return Curve(recall_PQ, visited_PQ, cost_PQ, np.mean([curve.exact_Q for curve in curves], axis=0))
 
 
-def sample(queries: int) -> Array:
+def sample(queries: int) -> Values:
     """Weights [1, q] of the sample itself."""
     return np.full((1, queries), 1 / queries)
 
 
-def draws(queries: int, resamples: int = RESAMPLES, seed: int = 0) -> Array:
+def draws(queries: int, resamples: int = RESAMPLES, seed: int = 0) -> Values:
     """Weights [r, q] of the sample itself, then of resamples of the queries with replacement.
 
     >>> draws(4, resamples=10).shape
@@ -64,7 +73,7 @@ def draws(queries: int, resamples: int = RESAMPLES, seed: int = 0) -> Array:
     return np.concatenate([sample(queries), drawn / queries])
 
 
-def reached(curve: Curve, weight_RQ: Array, shares: Sequence[float], axis: str = "visited") -> Array:
+def reached(curve: Curve, weight_RQ: Values, shares: Sequence[float], axis: str = "visited") -> Values:
     """Visited (or cost) [r, s] at which mean recall first reaches shares of exact recall, linear between points.
 
     NaN where it never does.
@@ -87,7 +96,7 @@ def reached(curve: Curve, weight_RQ: Array, shares: Sequence[float], axis: str =
     return np.where(there_RSP.any(axis=2), x_RS, np.nan)
 
 
-def recall_at(curve: Curve, weight_RQ: Array, shares: Sequence[float], axis: str = "visited") -> Array:
+def recall_at(curve: Curve, weight_RQ: Values, shares: Sequence[float], axis: str = "visited") -> Values:
     """Mean recall [r, s] at shares visited (or costs), linear between points.
 
     NaN for a share beyond the sample's first or last point; a resample beyond its own reads that one.
@@ -107,7 +116,7 @@ def recall_at(curve: Curve, weight_RQ: Array, shares: Sequence[float], axis: str
     return np.asarray(found_RS)
 
 
-def ratio(system: Curve, control: Curve, shares: Sequence[float], axis: str = "visited") -> Array:
+def ratio(system: Curve, control: Curve, shares: Sequence[float], axis: str = "visited") -> Values:
     """Visited (cost) of a system over a control's [r, s] for shares of exact recall, the same queries in both.
 
     A control that never gets there counts as there at its last point; a system that does not has an infinite ratio.
@@ -119,18 +128,18 @@ def ratio(system: Curve, control: Curve, shares: Sequence[float], axis: str = "v
     return np.asarray(np.where(np.isnan(ours_RS), np.inf, ours_RS) / theirs_RS)
 
 
-def difference(system: Curve, control: Curve, shares: Sequence[float]) -> Array:
+def difference(system: Curve, control: Curve, shares: Sequence[float]) -> Values:
     """Recall of a system less a control's [r, s] at shares visited, the same queries in both."""
     weight_RQ = draws(len(system.exact_Q))
     return recall_at(system, weight_RQ, shares) - recall_at(control, weight_RQ, shares)
 
 
-def geometric(ratios: Sequence[Array]) -> Array:
+def geometric(ratios: Sequence[Values]) -> Values:
     """Geometric mean of ratios, element by element: over collections, resample by resample."""
     return np.asarray(np.exp(np.mean(np.log(ratios), axis=0)))
 
 
-def mean_known(differences: Sequence[Array]) -> Array:
+def mean_known(differences: Sequence[Values]) -> Values:
     """Mean of differences, element by element, over those that are known; NaN where none is."""
     stacked = np.stack(differences)
     count = (~np.isnan(stacked)).sum(axis=0)
@@ -138,7 +147,36 @@ def mean_known(differences: Sequence[Array]) -> Array:
     return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
-def estimate(value_R: Array) -> Estimate:
+def paired(ours_Q: Values, theirs_Q: Values) -> Interval:
+    """Points by which values of queries are above others of the same queries, with their 95% interval.
+
+    >>> paired(np.array([0.5, 0.75]), np.array([0.25, 0.5])).difference
+    25.0
+    """
+    return bootstrap(100 * (ours_Q - theirs_Q)[:, None])[0]
+
+
+def groups(new_Q: Bools) -> dict[str, Bools]:
+    """Queries [q] of each group by its name: all, and those with new answers where some are such and others not."""
+    every = {"all": np.ones(len(new_Q), dtype=bool)}
+    return every | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
+
+
+def compared(ours_SQ: Values, control_SQ: Values | None) -> list[str]:
+    """Cells of a table: the mean of values [s, q] ± half the range over seeds, and points above a control's.
+
+    >>> compared(np.array([[0.5, 0.5]]), np.array([[0.25, 0.25]]))
+    ['0.500', '+25.0 [+25.0, +25.0]']
+    """
+    seeds = ours_SQ.mean(axis=1).tolist()
+    shown = spread(seeds) if len(seeds) > 1 else mean(seeds)
+    if control_SQ is None:
+        return [shown, ""]
+    over = paired(ours_SQ.mean(axis=0), control_SQ.mean(axis=0))
+    return [shown, between(over.difference, over.low, over.high)]
+
+
+def estimate(value_R: Values) -> Estimate:
     """The sample's value and the interval of its resamples'.
 
     >>> estimate(np.array([2.0, 1.0, 3.0]))

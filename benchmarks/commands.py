@@ -1,0 +1,72 @@
+"""What the commands share: their options, lines that tell how far they are, and work in processes of its own."""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.collection import QUALITY, ROOT, RUNS
+from rayhier.progress import say
+
+
+class Options(argparse.ArgumentParser):
+    """Options of a benchmark: those that several have, each with a line that adds it."""
+
+    def __init__(self, description: str, workdir: str | None = None) -> None:
+        """Start the options; a workdir is below runs/ where none is given."""
+        module = sys.modules["__main__"].__spec__
+        name = module.name.removesuffix(".__main__") if module else "benchmarks"
+        super().__init__(prog=f"python -m {name}", description=description)
+        if workdir is not None:
+            self.add_argument("--workdir", type=absolute, default=RUNS / workdir, help="where what is made is kept")
+
+    def docs(self) -> None:
+        """Add where a page and its figures go."""
+        self.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the page and its figures go")
+
+    def quality(self) -> None:
+        """Add where vectors lie that several benchmarks read."""
+        self.add_argument("--quality", type=absolute, default=QUALITY, help="where bench-quality keeps vectors")
+
+    def seeds(self, more: str = "") -> None:
+        """Add the number of seeds."""
+        self.add_argument("--seeds", type=int, default=3, help=f"how many{more} (default 3)")
+
+    def collections(self, names: Sequence[str], *, others: bool = False) -> None:
+        """Add the collections that are measured; others than these may be given too, or not."""
+        choices = None if others else names
+        self.add_argument("--collections", nargs="+", choices=choices, default=list(names))
+
+
+def absolute(text: str) -> Path:
+    """An absolute path."""
+    return Path(text).absolute()
+
+
+def count(text: str) -> int:
+    """A number that may be written 1_000_000."""
+    return int(text.replace("_", ""))
+
+
+def clock() -> Callable[[str], None]:
+    """A function that prints a line on standard error, the seconds since now before it."""
+    began = time.monotonic()
+    return lambda text: say(f"{time.monotonic() - began:6.0f} s  {text}")
+
+
+def apart(module: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What a module, run in a process of its own, says on its last line, in JSON."""
+    command = [sys.executable, "-m", module, *(f"--{name}={value}" for name, value in options.items())]
+    done = subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def peak_memory() -> int:
+    """Bytes of this process's peak resident set."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

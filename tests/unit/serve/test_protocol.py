@@ -1,0 +1,150 @@
+"""What comes before a body, over real sockets: heads have limits, and a client that half-closes gets its answer."""
+
+import json
+import socket
+
+import pytest
+from starlette.responses import PlainTextResponse
+
+from rayhier.serve.http import protocol
+from rayhier.serve.http.protocol import HEAD_BYTES, LimitedProtocol
+
+from .sockets import connected, listening
+
+
+async def app(scope, receive, send):
+    """Answer with the length of the body, once all of it is there."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    await PlainTextResponse(f"{scope['path']} {size}")(scope, receive, send)
+
+
+@pytest.fixture
+def port():
+    with listening(app, http=LimitedProtocol) as number:
+        yield number
+
+
+def answer(connection):
+    """Status, headers and body of everything that comes until the server closes."""
+    said = b""
+    while chunk := connection.recv(65_536):
+        said += chunk
+    head, _, body = said.partition(b"\r\n\r\n")
+    first, *fields = head.decode().split("\r\n")
+    return int(first.split()[1]), dict(line.lower().split(": ", 1) for line in fields), body
+
+
+def refused(connection):
+    """Status and code of a refusal, which has the form of every error, and ends the connection."""
+    status, fields, body = answer(connection)
+    assert (fields["content-type"], fields["connection"]) == ("application/json", "close")
+    return status, json.loads(body)["error"]["code"]
+
+
+def flood(connection, most):
+    """Send a header without end until the server ends the connection; returns the bytes sent."""
+    for sent in range(0, most, 10_000):
+        try:
+            connection.sendall(b"x" * 10_000)
+        except OSError:
+            return sent
+    return most
+
+
+def test_a_head_without_end_is_cut_off(monkeypatch):
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
+    with listening(app, http=LimitedProtocol) as number, connected(number, b"GET / HTTP/1.1\r\nX: ") as one:
+        assert flood(one, 2_000_000_000) < 2_000_000_000
+
+
+def test_a_head_that_is_too_long_is_431(port):
+    with connected(port, b"GET / HTTP/1.1\r\nX: " + b"x" * HEAD_BYTES) as one:
+        assert refused(one) == (431, "head_too_large")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET / HTTP/1.1\r\nHost: h\r\nX: " + b"x" * HEAD_BYTES + b"\r\n\r\n",
+        b"GET /" + b"x" * HEAD_BYTES + b" HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\n" + b"A: b\r\n" * (HEAD_BYTES // 6) + b"\r\n",
+    ],
+    ids=["one header", "the path", "many headers"],
+)
+def test_a_whole_head_that_is_too_long_is_431(port, head):
+    with connected(port, head) as one:
+        assert refused(one) == (431, "head_too_large")
+
+
+def test_a_body_is_no_head(port):
+    body = b"y" * (3 * HEAD_BYTES)
+    head = b"POST /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with connected(port, head + body) as one:
+        status, _, said = answer(one)
+        assert (status, said) == (200, b"/p %d" % len(body))
+
+
+def test_every_request_of_a_connection_has_a_head_of_its_own(port):
+    request = b"GET /a HTTP/1.1\r\nHost: h\r\nX: " + b"x" * (HEAD_BYTES // 2) + b"\r\n\r\n"
+    with connected(port) as one, one.makefile("rb") as lines:
+        for _ in range(4):
+            one.sendall(request)
+            assert lines.readline().split()[1] == b"200"
+            size = 0
+            while (line := lines.readline()) != b"\r\n":
+                if line.lower().startswith(b"content-length:"):
+                    size = int(line.split()[1])
+            assert lines.read(size) == b"/a 0"
+
+
+def test_a_head_that_comes_too_slowly_is_408(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    with listening(app, http=LimitedProtocol) as number, connected(number, b"GET / HT") as one:
+        assert refused(one) == (408, "timeout")
+
+
+def test_a_connection_that_says_nothing_is_closed(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    with listening(app, http=LimitedProtocol) as number, connected(number) as one:
+        assert one.recv(10) == b""
+
+
+async def refusing(scope, receive, send):
+    """Refuse every request before its body is there."""
+    await PlainTextResponse("too large", 413, {"Connection": "close"})(scope, receive, send)
+
+
+def test_who_is_refused_while_it_sends_can_read_why():
+    head = b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 8000000\r\n\r\n"
+    with listening(refusing, http=LimitedProtocol) as number, connected(number, head) as one:
+        one.sendall(b"x" * 8_000_000)
+        status, _, body = answer(one)
+        assert (status, body) == (413, b"too large")
+
+
+def test_who_sends_on_and_on_is_cut_off(monkeypatch):
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
+    head = b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 800000000\r\n\r\n"
+    with listening(refusing, http=LimitedProtocol) as number, connected(number, head) as one:
+        assert flood(one, 800_000_000) < 800_000_000
+
+
+def test_what_is_no_http_is_400(port):
+    with connected(port, b"SSH-2.0-OpenSSH_9.6\r\n\r\n") as one:
+        assert refused(one) == (400, "not_http")
+
+
+def test_a_client_that_half_closes_gets_its_answer(port):
+    with connected(port, b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nok") as one:
+        one.shutdown(socket.SHUT_WR)
+        status, _, body = answer(one)
+        assert (status, body) == (200, b"/p 2")
+
+
+def test_a_client_that_half_closes_within_a_body_has_left(port):
+    with connected(port, b"POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: 20\r\n\r\nok") as one:
+        one.shutdown(socket.SHUT_WR)
+        assert one.recv(10) == b""

@@ -1,0 +1,76 @@
+"""What benchmarks share: prose of pages, plots, goals, arrays that are kept, and work that is timed."""
+
+import numpy as np
+import pytest
+
+from benchmarks import cache, goals, pages
+from benchmarks.goals import Goal
+from benchmarks.machine import interleaved, medians
+from benchmarks.quality.recall import Places
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "holds"),
+    [
+        ("ehi.md", {"seeds": 7}, ["range over 7 seeds;", "`train: {type: ehi}`"]),
+        ("serve/preface.md", {"cores": 3, "proxy": "a proxy"}, ["of 3 cores", "a proxy. The benchmark"]),
+        ("hce/preface.md", {}, ["`train: {type: hce}`"]),
+    ],
+)
+def test_prose_takes_values(name, values, holds):
+    text = "\n".join(pages.prose(name, **values))
+    assert all(part in text for part in holds)
+    assert not any(f"{{{value}}}" in text for value in values)
+
+
+def test_a_plot_is_saved_with_its_panels(tmp_path):
+    path = tmp_path / "images" / "a.png"
+    with pages.plot(path, 2) as panels:
+        assert len(panels) == 2
+        assert not path.exists()
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert pages.link("both", path) == "![both](images/a.png)"
+
+
+def test_a_page_is_written_below_folders_that_it_makes(tmp_path):
+    assert pages.write(tmp_path / "docs", "a.md", ["one", "two"]) == "one\ntwo\n"
+    assert (tmp_path / "docs" / "a.md").read_text() == "one\ntwo\n"
+
+
+def test_goals_as_a_table():
+    given = [Goal("recall", 0.5, 0.6, seen="few"), Goal("seconds", None, 3, "most"), Goal("shown", 0.25, None)]
+    assert goals.lines(given) == [
+        "|  | value | limit |  |",
+        "|---|---:|---:|---:|",
+        "| recall | 0.500 | at least 0.6 | MISSED |",
+        "| seconds | - | at most 3 | not measured |",
+        "| shown | 0.250 | - |  |",
+    ]
+    assert goals.lines(given, "seen", ".3g")[2] == "| recall | 0.5 | at least 0.6 | MISSED | few |"
+
+
+def test_arrays_are_made_once(tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        return {"a": np.arange(3)}
+
+    for _ in range(2):
+        assert cache.kept(tmp_path / "folder" / "a.npz", make)["a"].tolist() == [0, 1, 2]
+    assert len(made) == 1
+
+
+def test_works_take_turns():
+    order = []
+    works = {name: lambda name=name: order.append(name) for name in ("a", "b")}
+    assert {name: len(seconds) for name, seconds in interleaved(works, 3).items()} == {"a": 3, "b": 3}
+    assert order == ["a", "b"] * 4
+    assert set(medians(works, 2)) == {"a", "b"}
+
+
+def test_no_leaf_is_not_visited():
+    places = Places(np.array([[0, 1], [1, 1], [2, 2]]), 3)
+    probed_QL = places.probed(np.array([[1, -1], [0, 2]]))
+    assert probed_QL.tolist() == [[False, True, False], [True, False, True]]
+    assert [counts.tolist() for counts in places.counts(probed_QL)] == [[2, 2], [2, 2]]
