@@ -39,10 +39,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup  ## the quickstart: train, index and measure on the docstrings of your Python
-	$(BIN)/python -m rayhier.run specs/quickstart.yaml
+	$(BIN)/rayhier run specs/quickstart.yaml
 
-serve: setup  ## search over HTTP until Ctrl-C: WORKDIR=runs/quickstart TOKEN_FILE= PORT=8000
-	$(BIN)/python -m rayhier.serve jobs/serve.yaml --workdir $(WORKDIR) $(if $(TOKEN_FILE),--token-file $(TOKEN_FILE)) --port $(PORT)
+serve: setup  ## search over HTTP from one process until Ctrl-C: WORKDIR=runs/quickstart TOKEN_FILE= PORT=8000
+	$(BIN)/rayhier serve $(WORKDIR) $(if $(TOKEN_FILE),--token-file $(TOKEN_FILE)) --port $(PORT)
 
 # Whole files to whoever is free, in their order: the longest lie in tests/integration and come first.
 test: setup  ## the tests, by TESTERS=2 processes, each with a Ray cluster of its own

@@ -74,7 +74,7 @@ def test_scifact_has_every_section_a_line_and_no_value_but_the_shipped() -> None
 def test_a_shipped_spec_begins_with_what_it_is_and_how_to_run_it(path: Path) -> None:
     head = path.read_text().partition("\nname:")[0].splitlines()
     assert all(line.startswith("#") for line in head)
-    assert any(f"rayhier.run specs/{path.name}" in line for line in head)
+    assert any(f"rayhier run specs/{path.name}" in line for line in head)
 
 
 TABLE_8 = {
