@@ -34,7 +34,7 @@ def ok(capsys, *arguments):
 
 def refused(capsys, *arguments):
     assert main([str(one) for one in arguments]) == 2
-    return capsys.readouterr().err
+    return "".join(line for line in capsys.readouterr().err.splitlines(True) if not line.startswith("loading index"))
 
 
 def write(path, rows):

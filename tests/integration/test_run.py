@@ -73,7 +73,7 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
 
     assert search_command.main([str(work), "river stone", "-k", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert lines[-1].startswith("visited ")
 
     assert run.main([str(spec), "--fresh", "--stage", "train"]) == 0
