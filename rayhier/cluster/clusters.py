@@ -84,11 +84,11 @@ def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple
         return
     coarse = max(2, round(k**0.5))
     cell_N = fit(vectors_NM, row_N, coarse, seed)[1]
-    cells = [row_N[own] for own in members(cell_N, coarse) if len(own)]
+    cells = [row_N[positions] for positions in members(cell_N, coarse) if len(positions)]
     if len(cells) == 1:  # too alike to tell apart
         cells = np.array_split(row_N, coarse)
-    for own, share in zip(cells, shares(np.array([len(own) for own in cells]), k).tolist(), strict=True):
-        yield from _cells(vectors_NM, own, share, seed)
+    for cell, share in zip(cells, shares(np.array([len(cell) for cell in cells]), k).tolist(), strict=True):
+        yield from _cells(vectors_NM, cell, share, seed)
 
 
 def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int]) -> Ints:
@@ -102,10 +102,10 @@ def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[In
         best_N = np.full(len(vectors_NM), -np.inf, dtype=np.float32)
         for row_R, first, last in zip(probing, [0, *ends], ends, strict=False):
             for part_R in np.array_split(row_R, -(-len(row_R) // CAST_ROWS)) if len(row_R) else []:
-                found, score = nearest(vectors_NM[part_R].astype(np.float32), centroid_KM[first:last], 1)
+                centroid, score = nearest(vectors_NM[part_R].astype(np.float32), centroid_KM[first:last], 1)
                 better = score[:, 0] > best_N[part_R]
                 best_N[part_R[better]] = score[better, 0]
-                own_N[part_R[better]] = first + found[better, 0]
+                own_N[part_R[better]] = first + centroid[better, 0]
     return own_N
 
 
@@ -121,8 +121,12 @@ def _probing(vectors_NM: Floats, cells: list[Ints]) -> list[Ints]:
 
 def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed: int) -> None:
     """Cut the largest cluster that has two distinct vectors in two for each empty one, in place."""
-    empty = [number for number, own in enumerate(rows) if not len(own)]
-    largest = [(-len(own), number) for number, own in enumerate(rows) if len(own) > 1] if empty else []
+    empty = [number for number, cluster_rows in enumerate(rows) if not len(cluster_rows)]
+    largest = (
+        [(-len(cluster_rows), number) for number, cluster_rows in enumerate(rows) if len(cluster_rows) > 1]
+        if empty
+        else []
+    )
     heapq.heapify(largest)
     while empty and largest:
         number = heapq.heappop(largest)[1]
@@ -137,7 +141,7 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
 
 
 def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
-    """Whether each vector [n, m] lies in the first of two clusters, neither empty; None where all are the same."""
+    """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first; None if all are the same."""
     other_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
     if not other_N.any():
         return None

@@ -54,10 +54,10 @@ def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
     owns: list[Ints] = []
     below_NM = vectors_NM
     for count in reversed(counts):
-        made = cluster(below_NM, count, seed)
-        centroids.insert(0, made.centroid_KM)
-        owns.insert(0, made.own_N)
-        below_NM = made.centroid_KM
+        clusters = cluster(below_NM, count, seed)
+        centroids.insert(0, clusters.centroid_KM)
+        owns.insert(0, clusters.own_N)
+        below_NM = clusters.centroid_KM
     *parents, leaf_N = [np.zeros(counts[0] if counts else len(vectors_NM), dtype=np.int64), *owns]
     return DocumentTree(centroids, parents, leaf_N)
 

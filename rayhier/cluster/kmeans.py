@@ -49,8 +49,8 @@ def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.nd
     """Indices [n, count] and inner products [n, count] of the nearest centroids, best first."""
     index = faiss.IndexFlatIP(centroids_KM.shape[1])
     index.add(centroids_KM)
-    scores, found = index.search(vectors_NM, count)
-    return found, scores
+    scores, numbers = index.search(vectors_NM, count)
+    return numbers, scores
 
 
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
@@ -71,11 +71,11 @@ def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int, start_KM: Floa
 
 def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int) -> Floats:
     _, cell_N = fit(vectors_NM, row_N, coarse := round(k**0.5), seed, iterations)
-    rows = [row_N[own] for own in members(cell_N, coarse)]
-    shares = divide(np.array([len(own) for own in rows]), k)
+    rows = [row_N[positions] for positions in members(cell_N, coarse)]
+    shares = divide(np.array([len(cell_rows) for cell_rows in rows]), k)
     fine = [
-        _flat(vectors_NM[own], share, seed, iterations)
-        for own, share in zip(rows, shares.tolist(), strict=True)
+        _flat(vectors_NM[cell_rows], share, seed, iterations)
+        for cell_rows, share in zip(rows, shares.tolist(), strict=True)
         if share
     ]
     return np.concatenate(fine)

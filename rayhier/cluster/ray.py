@@ -85,7 +85,7 @@ class SortPart:
         """Sort the part `row["path"]`; returns its rows in each cell."""
         table = files.read_table(locate(row["path"]), [self.key, "vector"])
         cell_N = nearest(columns.matrix(table["vector"]), self.centroid_CM, 1)[0][:, 0]
-        groups = (table.take(pa.array(own)) for own in members(cell_N, len(self.centroid_CM)) if len(own))
+        groups = (table.take(pa.array(rows)) for rows in members(cell_N, len(self.centroid_CM)) if len(rows))
         files.write_parquet(self.folder, part_name(int(row["part"])), groups, table.schema)
         return {"part": row["part"], "counts": np.bincount(cell_N, minlength=len(self.centroid_CM))}
 
@@ -93,9 +93,9 @@ class SortPart:
 class ClusterCell:
     """An actor that cuts cells into clusters, and writes the node of each vector, and the centroids."""
 
-    def __init__(self, key: str, own: str, centroids: str, seed: int, cpus: int) -> None:
+    def __init__(self, key: str, assigned: str, centroids: str, seed: int, cpus: int) -> None:
         faiss.omp_set_num_threads(cpus)
-        self.key, self.own, self.centroids, self.seed = key, locate(own), locate(centroids), seed
+        self.key, self.assigned, self.centroids, self.seed = key, locate(assigned), locate(centroids), seed
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """Cut the pieces `row["pieces"]` into `row["count"]` nodes, numbered from `row["first"]`; returns a cosine."""
@@ -105,18 +105,18 @@ class ClusterCell:
         )
         keys, vector_NM = table[self.key], columns.as_stored(table["vector"])
         del table
-        made, name = cluster(vector_NM, count, self.seed), part_name(int(row["cell"]))
-        own = pa.table({self.key: keys, "node": pa.array(first + made.own_N, pa.int32())})
-        files.write_parquet(self.own, name, [own], own.schema)
+        clusters, name = cluster(vector_NM, count, self.seed), part_name(int(row["cell"]))
+        assigned = pa.table({self.key: keys, "node": pa.array(first + clusters.own_N, pa.int32())})
+        files.write_parquet(self.assigned, name, [assigned], assigned.schema)
         nodes = pa.table(
             {
                 CHILD: pa.array(range(first, first + count), pa.int32()),
-                "vector": columns.vector_column(made.centroid_KM, pa.float32()),
-                "size": np.bincount(made.own_N, minlength=count),
+                "vector": columns.vector_column(clusters.centroid_KM, pa.float32()),
+                "size": np.bincount(clusters.own_N, minlength=count),
             }
         )
         files.write_parquet(self.centroids, name, [nodes], nodes.schema)
-        return {"cell": row["cell"], "rows": len(vector_NM), "cosine": made.cosine(vector_NM)}
+        return {"cell": row["cell"], "rows": len(vector_NM), "cosine": clusters.cosine(vector_NM)}
 
 
 def every_cpu() -> CpuWorkers:
@@ -166,8 +166,8 @@ class Grower:
     workers: CpuWorkers
     cell_rows: int
 
-    def level(self, source: Source, nodes: int, own: Location, scratch: Location) -> Grown:
-        """Cluster a source into so many nodes; the node of each vector is written below `own`."""
+    def level(self, source: Source, nodes: int, assigned: Location, scratch: Location) -> Grown:
+        """Cluster a source into so many nodes; the node of each vector is written below `assigned`."""
         cells = list(self._cells(source, nodes, scratch / "sorted"))
         share_C = shares(np.array([sum(last - first for _, first, last in pieces) for pieces in cells]), nodes)
         first_C = np.cumsum(share_C) - share_C
@@ -178,7 +178,7 @@ class Grower:
         folder = scratch / "centroids"
         arguments = {
             "key": source.key,
-            "own": str(own),
+            "assigned": str(assigned),
             "centroids": str(folder),
             "seed": self.seed,
             "cpus": self.workers.cpus,
@@ -189,10 +189,10 @@ class Grower:
                 sums[row["cell"]] = row["rows"] * row["cosine"]
                 bar.advance(row["rows"])
         if bar.done != source.total:
-            raise RuntimeError(f"{own}: got nodes for {bar.done} of {source.total} vectors")
+            raise RuntimeError(f"{assigned}: got nodes for {bar.done} of {source.total} vectors")
         centroids = Source([folder / part_name(cell) for cell in range(len(cells))], share_C.tolist(), CHILD)
         size_K = columns.read(centroids.paths, ["size"])["size"].to_numpy()
-        return Grown(centroids, own, size_K, float(sums.sum() / source.total))
+        return Grown(centroids, assigned, size_K, float(sums.sum() / source.total))
 
     def _cells(self, source: Source, nodes: int, folder: Location) -> Iterator[list[Piece]]:
         """Where the rows of each coarse cell lie; a large cell is cut into several lists of pieces."""
@@ -220,9 +220,9 @@ class Grower:
         drawn = []
         for part, rows, wanted in zip(parts.tolist(), rows_P.tolist(), wanted_P.tolist(), strict=True):
             if wanted:
-                own = np.sort(rng.permutation(rows)[:wanted])
+                chosen = np.sort(rng.permutation(rows)[:wanted])
                 table = files.read_table(source.paths[part], ["vector"])
-                drawn.append(columns.matrix(table["vector"].take(pa.array(own))))
+                drawn.append(columns.matrix(table["vector"].take(pa.array(chosen))))
         return fit(together(drawn), np.arange(int(wanted_P.sum())), count, self.seed)[0]
 
     def _sort(self, source: Source, centroid_CM: Floats, folder: Location) -> Ints:
@@ -268,7 +268,7 @@ def packed(pieces: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
 def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location) -> list[Level]:
     """Write the nodes of all `height` levels: the streamed ones, given from the lowest up, and those above them."""
     top_NM = levels[-1].centroids.vectors()
-    cosines = [one.cosine for one in statistics(top, top_NM)] + [one.cosine for one in reversed(levels)]
+    cosines = [level.cosine for level in statistics(top, top_NM)] + [level.cosine for level in reversed(levels)]
     parents = [*top.parents, top.leaf_N, *(parents_of(level) for level in reversed(levels[1:]))][:height]
     sizes = [levels[0].size_K]
     for parent_K, above_K in zip(reversed(parents[1:]), reversed(parents[:-1]), strict=True):
@@ -285,7 +285,7 @@ def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location
                 first = last
 
     stored.write_nodes(output, tables(), top_NM.shape[1])
-    return [Level.of(*one) for one in zip(range(1, height + 1), sizes, cosines, strict=False)]
+    return [Level.of(*values) for values in zip(range(1, height + 1), sizes, cosines, strict=False)]
 
 
 def centroids_of(path: Location) -> Floats:

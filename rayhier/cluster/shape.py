@@ -56,11 +56,11 @@ def table(levels: Sequence[Level]) -> list[str]:
     head = ("level", "nodes", "empty", "smallest", "median", "largest", "imbalance", "cosine")
     rows = [
         (
-            *(f"{count:,}" for count in (one.level, one.nodes, one.empty, one.smallest)),
-            *(f"{one.median:,g}", f"{one.largest:,}", f"{one.imbalance:.3f}"),
-            "-" if one.cosine is None else f"{one.cosine:.3f}",
+            *(f"{count:,}" for count in (level.level, level.nodes, level.empty, level.smallest)),
+            *(f"{level.median:,g}", f"{level.largest:,}", f"{level.imbalance:.3f}"),
+            "-" if level.cosine is None else f"{level.cosine:.3f}",
         )
-        for one in levels
+        for level in levels
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
@@ -120,6 +120,6 @@ def _counted(documents: int) -> str:
 
 def _named(names: Sequence[str], row_R: Ints, each: int) -> str:
     """Names of the first rows on one line, each cut where it is long."""
-    found = [" ".join(names[row].split()) for row in row_R[:each].tolist()]
-    cut = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…" for name in found]
+    shown = [" ".join(names[row].split()) for row in row_R[:each].tolist()]
+    cut = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…" for name in shown]
     return "; ".join([*cut, *(["…"] if len(row_R) > each else [])])

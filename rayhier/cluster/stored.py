@@ -45,8 +45,8 @@ def check_free(folder: Location) -> None:
 def write(folder: Location, tree: DocumentTree, ids: Sequence[str], dimension: int) -> None:
     """Write a tree that is in memory; `ids` are the documents' [n]. InputError where one is there already."""
     check_free(folder)
-    own = pa.table([pa.array(ids, pa.string()), pa.array(tree.leaf_N, pa.int32())], schema=own_schema(DOC_ID))
-    files.write_parquet(folder, f"{DOCUMENTS}part-00000.parquet", [own], own.schema)
+    assigned = pa.table([pa.array(ids, pa.string()), pa.array(tree.leaf_N, pa.int32())], schema=own_schema(DOC_ID))
+    files.write_parquet(folder, f"{DOCUMENTS}part-00000.parquet", [assigned], assigned.schema)
     levels = enumerate(zip(tree.parents, tree.sizes(), tree.centroids, strict=True), start=1)
     write_nodes(folder, (node_table(level, 0, *arrays) for level, arrays in levels), dimension)
 
@@ -64,10 +64,10 @@ def read(folder: Location) -> tuple[DocumentTree, list[str]]:
     level_K = nodes["level"].to_numpy()
     levels = [nodes.filter(pa.array(level_K == level)) for level in range(1, level_K.max(initial=0) + 1)]
     names = [name for name in files.below(folder) if name.startswith(DOCUMENTS)]
-    own = columns.read([folder / name for name in names], ["doc_id", "node"])
+    assigned = columns.read([folder / name for name in names], ["doc_id", "node"])
     tree = DocumentTree(
         [columns.matrix(level["centroid"]) for level in levels],
         [level["parent"].to_numpy().astype(np.int64) for level in levels],
-        own["node"].to_numpy().astype(np.int64),
+        assigned["node"].to_numpy().astype(np.int64),
     )
-    return tree, own["doc_id"].to_pylist()
+    return tree, assigned["doc_id"].to_pylist()

@@ -209,7 +209,7 @@ class SearchSpec(Section):
 
     @property
     def words(self) -> bool:
-        """Whether searches have BM25."""
+        """Return True if searches have BM25."""
         return self.hybrid is not None or self.mode != "dense"
 
     @property

@@ -74,12 +74,12 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def spills(self) -> bool:
-        """Whether only documents near a border get a second leaf: yes, a share of `index.spilled`."""
+        """Return True: only documents near a border get a second leaf, a share of `index.spilled`."""
         return True
 
     @property
     def calibrates(self) -> bool:
-        """Whether the router learns from dev queries how probable an answer is, for a beam of each query's own: yes."""
+        """Return True: dev queries calibrate the router's probabilities, for a beam per query."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
@@ -87,7 +87,7 @@ class LearnedIvfRouting(TreeSpec):
         return {"router": self.teaching.epochs if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:
-        """Number of texts that teach the router, about, with `queries` judged queries."""
+        """Estimate the number of texts that teach the router, with `queries` judged queries."""
         return queries + min(documents, self.teaching.most, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:

@@ -52,7 +52,7 @@ class RetreeverRouting(Routing):
 
     @property
     def sidecar_bytes(self) -> int:
-        """Bytes of a document that lie beside its rows in the leaf map: a float16 for each leaf."""
+        """Bytes of a document in sidecars of the leaf map: a float16 for each leaf."""
         return 2 * self.leaves
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:

@@ -50,12 +50,12 @@ class Training(Section):
 
     @property
     def does_without_draws(self) -> bool:
-        """Whether training by pairs goes on where no document has a pseudo-query."""
+        """Return True if training by pairs goes on where no document has a pseudo-query."""
         return True
 
     @property
     def needs_differences(self) -> bool:
-        """Whether documents that are all alike cannot be trained on: no."""
+        """Return True if training needs documents that differ; False by default."""
         return False
 
     @property

@@ -74,12 +74,12 @@ class EhiTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns together with the encoder: yes."""
+        """Return True: the router learns together with the encoder."""
         return True
 
     @property
     def needs_judgements(self) -> bool:
-        """Whether nothing is trained without train judgements: no, documents serve as queries."""
+        """Return False: without train judgements, documents serve as queries."""
         return False
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it

@@ -135,22 +135,22 @@ class HceTraining(InfoNce):
         return self
 
     def whitens(self, spans: int) -> bool:
-        """Whether a head starts whitened, by a number of pseudo-queries."""
+        """Return True if a head starts whitened, given the number of pseudo-queries."""
         return self.start == "whitened" or (self.start == "auto" and spans > 0)
 
     @property
     def sees_tree(self) -> bool:
-        """Whether the loss depends on the tree: with no levels told apart, siblings come from the whole corpus."""
+        """Return True if the loss depends on the tree; without levels, siblings come from all documents."""
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns together with the encoder: no, after it."""
+        """Return False: the router learns after the encoder."""
         return False
 
     @property
     def needs_judgements(self) -> bool:
-        """Whether nothing is trained without train judgements: no, documents teach too."""
+        """Return False: without train judgements, pseudo-queries of documents teach."""
         return False
 
     @property
@@ -160,7 +160,7 @@ class HceTraining(InfoNce):
 
     @property
     def does_without_draws(self) -> bool:
-        """Whether training by pairs goes on where no document has a pseudo-query."""
+        """Return True if training by pairs goes on where no document has a pseudo-query."""
         return self.objective == "auto" and self.start != "whitened"
 
     @property

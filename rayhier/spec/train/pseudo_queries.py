@@ -28,10 +28,10 @@ class PseudoQueries(Section):
 
     @property
     def has_titles(self) -> bool:
-        """Whether titles are drawn."""
+        """Return True if titles are drawn."""
         return self.source != "spans"
 
     @property
     def has_spans(self) -> bool:
-        """Whether spans are drawn."""
+        """Return True if spans are drawn."""
         return self.source != "titles"

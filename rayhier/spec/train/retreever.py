@@ -119,17 +119,17 @@ class RetreeverTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns without judgements too: yes, documents serve as queries."""
+        """Return True: without judgements the router learns too, from documents as queries."""
         return True
 
     @property
     def needs_judgements(self) -> bool:
-        """Whether nothing is trained without train judgements: no."""
+        """Return False: the tree is trained without train judgements too."""
         return False
 
     @property
     def needs_differences(self) -> bool:
-        """Whether documents that are all alike cannot be trained on: yes, no split tells them apart."""
+        """Return True: training needs documents that differ, as no split separates equal ones."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
