@@ -40,7 +40,7 @@ class JobSpec(Section):
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """How the encoder learns, and a tree with it unless by contrast; where left out, the training that fits `router`."""
+    """How the encoder learns, and unless by contrast a tree too; where left out, the training that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
     """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()

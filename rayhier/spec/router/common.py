@@ -50,5 +50,5 @@ class Routing(Section):
         """Multiply-adds of routing one vector in a router with `leaves` leaves."""
 
     def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
-        """A copy with `auto` replaced by the branching it means for `documents` documents, where it has one."""
+        """Return a copy where `auto` is replaced by the branching for `documents` documents, if there is one."""
         return self

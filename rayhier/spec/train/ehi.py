@@ -19,7 +19,7 @@ class Loss(Section):
     indexing: Weight = 1.0
     """λ2: triplets on the path embeddings."""
     intra_leaf: Weight = 1.0
-    """λ3: loss of unlike documents that share a leaf."""
+    """λ3: loss of unlike documents in the same leaf."""
     margin: Annotated[float, Field(ge=0, le=2)] = 0.3
     """γ of both triplet losses."""
     unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
