@@ -85,12 +85,12 @@ class Collection:
 
 
 def documents(artifact: Artifact) -> list[Location]:
-    """Files of an artifact's documents."""
+    """List the files of an artifact's documents."""
     return [artifact.path(name) for name in artifact.names("documents/")]
 
 
 def parts(folder: Location, column: str) -> list[Location]:
-    """Parquet files of a folder, or of its subfolder `documents`; InputError where one has no doc_id or no `column`."""
+    """List the parquet files of a folder or its subfolder `documents`; InputError if any lacks doc_id or `column`."""
     names = [name for name in files.below(folder) if name.endswith(".parquet")]
     chosen = [name for name in names if name.startswith("documents/")] or [name for name in names if "/" not in name]
     if not chosen:

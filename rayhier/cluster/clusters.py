@@ -17,7 +17,7 @@ from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, divide, fit, mem
 FLAT = 200_000_000
 """Largest vectors x clusters for one flat k-means: about a minute on two cores at 384 dimensions."""
 PROBES, ROUNDS = 4, 4
-"""Nearest cells whose clusters a vector may join, and how often it chooses among them."""
+"""Nearest cells whose clusters a vector may join, and rounds of choosing among them."""
 NO_LENGTH = 1e-6
 """Length below which a mean has no direction."""
 
@@ -30,16 +30,16 @@ class Clusters:
     own_N: Ints
 
     def cosine(self, vectors_NM: Floats) -> float:
-        """Mean cosine of the unit vectors [n, m] to the centroids of their own clusters."""
+        """Compute the mean cosine of unit vectors [n, m] to the centroids of their clusters."""
         return mean_cosine(vectors_NM, self.centroid_KM, self.own_N)
 
 
 def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
     """Cluster unit vectors [n, m] in float32 or float16; `k` is at most n.
 
-    A vector belongs to the nearest centroid, in two steps to the nearest of those in the cells near it. Only where a
-    cluster was empty, another was cut in two, and those vectors belong to either half, whose centroids are their means.
-    Clusters stay empty only where there are fewer distinct vectors than clusters. ValueError where `k` exceeds n.
+    A vector belongs to the nearest centroid; where k-means takes two steps, to the nearest in the cells near it. Where
+    a cluster is empty, another is cut in two halves, whose centroids are their means. Clusters stay empty only where
+    there are fewer distinct vectors than clusters. ValueError where `k` exceeds n.
     """
     if k > len(vectors_NM):
         raise ValueError(f"k: got {k} clusters of {len(vectors_NM)} vectors; allowed: at most one cluster a vector")
@@ -61,14 +61,14 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
 
 
 def mean_cosine(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints) -> float:
-    """Mean inner product of vectors [n, m] with the centroids of their own clusters [n], some at a time."""
+    """Compute the mean inner product of vectors [n, m] with the centroids of their clusters `own_N`, in batches."""
     parts = np.array_split(np.arange(len(vectors_NM)), -(-len(vectors_NM) // CAST_ROWS))
     sums = [np.einsum("nm,nm->", vectors_NM[rows], centroid_KM[own_N[rows]], dtype=np.float64) for rows in parts]
     return float(sum(sums) / len(vectors_NM))
 
 
 def shares(sizes: Ints, k: int) -> Ints:
-    """Divide `k` clusters among cells: one each, the others in proportion to sizes; none gets more than its size.
+    """Divide `k` clusters among cells: one for each cell, the others in proportion to sizes, at most a cell's size.
 
     >>> shares(np.array([10, 1, 5]), 8)
     array([4, 1, 3])
@@ -141,7 +141,7 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
 
 
 def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
-    """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first; None if all are the same."""
+    """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first; None if all are equal."""
     other_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
     if not other_N.any():
         return None

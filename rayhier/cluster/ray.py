@@ -33,19 +33,19 @@ from rayhier.storage.paths import Location, locate
 CELL_ROWS = 100_000
 """Vectors of a coarse cell; a cell of more than twice as many is clustered in pieces."""
 SAMPLED_PARTS = 256
-"""Most parts that coarse cells are learned from."""
+"""Most parts from which coarse cells are learned."""
 CHILD = "child"
 """Column with the number of a node that the level above clusters."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Parquet files of what a level clusters, with the column `vector`, and their numbers of rows."""
+    """Parquet files of the vectors (column `vector`) that a level clusters, and their numbers of rows."""
 
     paths: list[Location]
     rows: list[int]
     key: str
-    """Column beside the vectors: `doc_id` of documents, `child` of nodes."""
+    """Column that identifies a vector: `doc_id` of documents, `child` of nodes."""
 
     @property
     def total(self) -> int:
@@ -53,7 +53,7 @@ class Source:
         return sum(self.rows)
 
     def vectors(self) -> Floats:
-        """All vectors [n, m]."""
+        """Read all vectors [n, m]."""
         return columns.matrix(columns.read(self.paths, ["vector"])["vector"])
 
 
@@ -62,7 +62,7 @@ class Grown:
     """A level that was clustered."""
 
     centroids: Source
-    """The level's nodes, as what the next level clusters."""
+    """The level's nodes, as the source of the next level."""
     own: Location
     """Folder of the files that name the node of each vector."""
     size_K: Ints
@@ -98,7 +98,7 @@ class ClusterCell:
         self.key, self.assigned, self.centroids, self.seed = key, locate(assigned), locate(centroids), seed
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Cut the pieces `row["pieces"]` into `row["count"]` nodes, numbered from `row["first"]`; returns a cosine."""
+        """Cut the pieces `row["pieces"]` into `row["count"]` nodes from number `row["first"]`; returns mean cosine."""
         pieces, first, count = json.loads(row["pieces"]), int(row["first"]), int(row["count"])
         table = pa.concat_tables(
             files.read_rows(locate(path), [self.key, "vector"], begin, end) for path, begin, end in pieces
@@ -120,7 +120,7 @@ class ClusterCell:
 
 
 def every_cpu() -> CpuWorkers:
-    """One process for each CPU of the cluster."""
+    """Return workers with one process for each CPU of the cluster."""
     return CpuWorkers(workers=max(1, int(ray.cluster_resources().get("CPU", 1))))
 
 
@@ -138,8 +138,8 @@ def grow_streamed(
     `output` then holds `documents/*.parquet` (doc_id, node) and `nodes.parquet` (`rayhier.cluster.stored`). Numbers of
     nodes are those of `grow`; which documents lie together differs. Empty clusters are repaired within a cell, so some
     stay empty where a cell has fewer distinct vectors than its share of clusters. In memory: a part, or a cell of at
-    most a few times `cell_rows`, for each worker; here a sample of 256 vectors a cell, and the level where streaming
-    ends, of at most `cell_rows` nodes. A folder of its own in `scratch` takes each vector once more; it is removed.
+    most a few times `cell_rows`, for each worker; in this process a sample of 256 vectors a cell, and the level where
+    streaming ends, of at most `cell_rows` nodes. A new folder in `scratch` holds a copy of each vector until the end.
 
     ValueError for a branching below 2 or no vectors, InputError where `output` holds a tree already.
     """
@@ -167,7 +167,7 @@ class Grower:
     cell_rows: int
 
     def level(self, source: Source, nodes: int, assigned: Location, scratch: Location) -> Grown:
-        """Cluster a source into so many nodes; the node of each vector is written below `assigned`."""
+        """Cluster a source into `nodes` nodes; writes the node of each vector below `assigned`."""
         cells = list(self._cells(source, nodes, scratch / "sorted"))
         share_C = shares(np.array([sum(last - first for _, first, last in pieces) for pieces in cells]), nodes)
         first_C = np.cumsum(share_C) - share_C
@@ -243,7 +243,7 @@ class Grower:
 
 
 def part_name(number: int) -> str:
-    """Name of the file of a part or a cell."""
+    """Return the name of the file of a part or a cell."""
     return f"{number:06d}.parquet"
 
 
@@ -266,7 +266,7 @@ def packed(pieces: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
 
 
 def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location) -> list[Level]:
-    """Write the nodes of all `height` levels: the streamed ones, given from the lowest up, and those above them."""
+    """Write the nodes of all `height` levels: the streamed `levels`, from the lowest up, and the tree `top` above."""
     top_NM = levels[-1].centroids.vectors()
     cosines = [level.cosine for level in statistics(top, top_NM)] + [level.cosine for level in reversed(levels)]
     parents = [*top.parents, top.leaf_N, *(parents_of(level) for level in reversed(levels[1:]))][:height]
@@ -289,12 +289,12 @@ def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location
 
 
 def centroids_of(path: Location) -> Floats:
-    """Centroids [nodes, m] in one file of a streamed level."""
+    """Read the centroids [nodes, m] in a file of a streamed level."""
     return columns.matrix(files.read_table(path, ["vector"])["vector"])
 
 
 def parents_of(level: Grown) -> Ints:
-    """Node [children] of each of the nodes that a level clustered."""
+    """Read the parents [children]: the node of this level for each node of the level below."""
     table = columns.read([level.own / name for name in files.below(level.own)], [CHILD, "node"])
     parent_K = np.empty(len(table), dtype=np.int64)
     parent_K[table[CHILD].to_numpy()] = table["node"].to_numpy()
