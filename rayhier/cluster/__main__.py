@@ -85,25 +85,25 @@ class Collection:
 
 
 def documents(artifact: Artifact) -> list[Location]:
-    """Files of an artifact's documents."""
+    """List the files of an artifact's documents."""
     return [artifact.path(name) for name in artifact.names("documents/")]
 
 
 def parts(folder: Location, column: str) -> list[Location]:
-    """Parquet files of a folder, or of its subfolder `documents`; InputError where one has no doc_id or no `column`."""
+    """List the parquet files of a folder or its subfolder `documents`; InputError if any lacks doc_id or `column`."""
     names = [name for name in files.below(folder) if name.endswith(".parquet")]
-    own = [name for name in names if name.startswith("documents/")] or [name for name in names if "/" not in name]
-    if not own:
+    chosen = [name for name in names if name.startswith("documents/")] or [name for name in names if "/" not in name]
+    if not chosen:
         raise InputError(f"{folder}: no {current.NAME} and no parquet files; allowed: a workdir, or a folder of those")
-    for name in own:
-        found = files.read_metadata(folder / name).schema.to_arrow_schema()
-        if missing := {"doc_id", column} - set(found.names):
+    for name in chosen:
+        schema = files.read_metadata(folder / name).schema.to_arrow_schema()
+        if missing := {"doc_id", column} - set(schema.names):
             raise InputError(
-                f"{folder / name}: no column {', '.join(sorted(missing))}; it has {', '.join(found.names)}"
+                f"{folder / name}: no column {', '.join(sorted(missing))}; it has {', '.join(schema.names)}"
             )
-        if column == "vector" and not pa.types.is_fixed_size_list(found.field(column).type):
-            raise InputError(f"{folder / name}: vector is {found.field(column).type}; allowed: a fixed_size_list")
-    return [folder / name for name in own]
+        if column == "vector" and not pa.types.is_fixed_size_list(schema.field(column).type):
+            raise InputError(f"{folder / name}: vector is {schema.field(column).type}; allowed: a fixed_size_list")
+    return [folder / name for name in chosen]
 
 
 def _run(given: argparse.Namespace) -> list[str]:
@@ -115,19 +115,19 @@ def _run(given: argparse.Namespace) -> list[str]:
     place, output = locate(given.place), given.output and locate(given.output)
     collection = Collection.open(place, given.titles)
     metadata = [files.read_metadata(path) for path in collection.vectors]
-    rows = sum(one.num_rows for one in metadata)
+    rows = sum(file.num_rows for file in metadata)
     if not rows:
         raise InputError(f"{place}: its files hold no vectors; allowed: one or more")
     size = 4 * rows * metadata[0].schema.to_arrow_schema().field("vector").type.list_size
-    whole = None
+    grown = None
     if size <= IN_MEMORY:
-        whole, levels = _grow(collection, given.branching, given.seed, output)
+        grown, levels = _grow(collection, given.branching, given.seed, output)
     elif output:
         levels = _grow_streamed(collection, given.branching, given.seed, output)
     else:
         raise InputError(f"--output: needed for {size / 1e9:.1f} GB of vectors; allowed: a folder every node can write")
     if given.dump is not None:
-        tree, ids = whole or stored.read(output)
+        tree, ids = grown or stored.read(output)
         lines = dump(tree, _names(ids, collection.titles), given.lines, given.depth)
         given.dump.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return [f"{rows:,} documents, height {len(levels) + 1} ({time.monotonic() - began:.1f} s)", *table(levels)]
@@ -162,8 +162,8 @@ def _grow_streamed(collection: Collection, branching: int, seed: int, output: Lo
     from rayhier.cluster.ray import every_cpu, grow_streamed
     from rayhier.ray import join
 
-    own: dict[str, Any] = {"cluster": collection.cluster}
-    join(JobSpec.model_construct(**own))  # reads nothing else; a folder of vectors has no spec
+    sections: dict[str, Any] = {"cluster": collection.cluster}
+    join(JobSpec.model_construct(**sections))  # reads nothing else; a folder of vectors has no spec
     return grow_streamed(collection.vectors, branching, seed, output, output / "scratch", every_cpu())
 
 
@@ -171,7 +171,7 @@ def _names(ids: Sequence[str], titles: Sequence[Location]) -> list[str]:
     """Title of each document; its id where it has none."""
     table = columns.read(titles, ["doc_id", "title"]) if titles else pa.table({"doc_id": [], "title": []})
     title_of = dict(zip(table["doc_id"].to_pylist(), table["title"].to_pylist(), strict=True))
-    return [title_of.get(one) or one for one in ids]
+    return [title_of.get(name) or name for name in ids]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, divide, fit, mem
 FLAT = 200_000_000
 """Largest vectors x clusters for one flat k-means: about a minute on two cores at 384 dimensions."""
 PROBES, ROUNDS = 4, 4
-"""Nearest cells whose clusters a vector may join, and how often it chooses among them."""
+"""Nearest cells whose clusters a vector may join, and rounds of choosing among them."""
 NO_LENGTH = 1e-6
 """Length below which a mean has no direction."""
 
@@ -30,16 +30,16 @@ class Clusters:
     own_N: Ints
 
     def cosine(self, vectors_NM: Floats) -> float:
-        """Mean cosine of the unit vectors [n, m] to the centroids of their own clusters."""
+        """Compute the mean cosine of unit vectors [n, m] to the centroids of their clusters."""
         return mean_cosine(vectors_NM, self.centroid_KM, self.own_N)
 
 
 def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
     """Cluster unit vectors [n, m] in float32 or float16; `k` is at most n.
 
-    A vector belongs to the nearest centroid, in two steps to the nearest of those in the cells near it. Only where a
-    cluster was empty, another was cut in two, and those vectors belong to either half, whose centroids are their means.
-    Clusters stay empty only where there are fewer distinct vectors than clusters. ValueError where `k` exceeds n.
+    A vector belongs to the nearest centroid; where k-means takes two steps, to the nearest in the cells near it. Where
+    a cluster is empty, another is cut in two halves, whose centroids are their means. Clusters stay empty only where
+    there are fewer distinct vectors than clusters. ValueError where `k` exceeds n.
     """
     if k > len(vectors_NM):
         raise ValueError(f"k: got {k} clusters of {len(vectors_NM)} vectors; allowed: at most one cluster a vector")
@@ -61,14 +61,14 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
 
 
 def mean_cosine(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints) -> float:
-    """Mean inner product of vectors [n, m] with the centroids of their own clusters [n], some at a time."""
+    """Compute the mean inner product of vectors [n, m] with the centroids of their clusters `own_N`, in batches."""
     parts = np.array_split(np.arange(len(vectors_NM)), -(-len(vectors_NM) // CAST_ROWS))
     sums = [np.einsum("nm,nm->", vectors_NM[rows], centroid_KM[own_N[rows]], dtype=np.float64) for rows in parts]
     return float(sum(sums) / len(vectors_NM))
 
 
 def shares(sizes: Ints, k: int) -> Ints:
-    """Divide `k` clusters among cells: one each, the others in proportion to sizes; none gets more than its size.
+    """Divide `k` clusters among cells: one for each cell, the others in proportion to sizes, at most a cell's size.
 
     >>> shares(np.array([10, 1, 5]), 8)
     array([4, 1, 3])
@@ -84,11 +84,11 @@ def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple
         return
     coarse = max(2, round(k**0.5))
     cell_N = fit(vectors_NM, row_N, coarse, seed)[1]
-    cells = [row_N[own] for own in members(cell_N, coarse) if len(own)]
+    cells = [row_N[positions] for positions in members(cell_N, coarse) if len(positions)]
     if len(cells) == 1:  # too alike to tell apart
         cells = np.array_split(row_N, coarse)
-    for own, share in zip(cells, shares(np.array([len(own) for own in cells]), k).tolist(), strict=True):
-        yield from _cells(vectors_NM, own, share, seed)
+    for cell, share in zip(cells, shares(np.array([len(cell) for cell in cells]), k).tolist(), strict=True):
+        yield from _cells(vectors_NM, cell, share, seed)
 
 
 def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int]) -> Ints:
@@ -102,10 +102,10 @@ def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[In
         best_N = np.full(len(vectors_NM), -np.inf, dtype=np.float32)
         for row_R, first, last in zip(probing, [0, *ends], ends, strict=False):
             for part_R in np.array_split(row_R, -(-len(row_R) // CAST_ROWS)) if len(row_R) else []:
-                found, score = nearest(vectors_NM[part_R].astype(np.float32), centroid_KM[first:last], 1)
+                centroid, score = nearest(vectors_NM[part_R].astype(np.float32), centroid_KM[first:last], 1)
                 better = score[:, 0] > best_N[part_R]
                 best_N[part_R[better]] = score[better, 0]
-                own_N[part_R[better]] = first + found[better, 0]
+                own_N[part_R[better]] = first + centroid[better, 0]
     return own_N
 
 
@@ -121,8 +121,12 @@ def _probing(vectors_NM: Floats, cells: list[Ints]) -> list[Ints]:
 
 def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed: int) -> None:
     """Cut the largest cluster that has two distinct vectors in two for each empty one, in place."""
-    empty = [number for number, own in enumerate(rows) if not len(own)]
-    largest = [(-len(own), number) for number, own in enumerate(rows) if len(own) > 1] if empty else []
+    empty = [number for number, cluster_rows in enumerate(rows) if not len(cluster_rows)]
+    largest = (
+        [(-len(cluster_rows), number) for number, cluster_rows in enumerate(rows) if len(cluster_rows) > 1]
+        if empty
+        else []
+    )
     heapq.heapify(largest)
     while empty and largest:
         number = heapq.heappop(largest)[1]
@@ -137,7 +141,7 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
 
 
 def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
-    """Whether each vector [n, m] lies in the first of two clusters, neither empty; None where all are the same."""
+    """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first; None if all are equal."""
     other_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
     if not other_N.any():
         return None

@@ -1,4 +1,4 @@
-"""Grow a tree from the documents up: clusters of about `branching` documents, clusters of those, to one root (HCE).
+"""Grow a tree from the documents up: clusters of about `branching` documents, clusters of clusters, to a root (HCE).
 
 Algorithms 1 and 2 of "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices". All paths from the
 root to a document are equally long, and the number of nodes of each level depends on the number of documents alone.
@@ -19,8 +19,7 @@ class DocumentTree:
     """A tree over n documents: level 0 is the root, level L the documents, each level between has its nodes here."""
 
     centroids: list[Floats]
-    """Unit centroids [nodes, m] of levels 1 to L - 1, top down; those of the level below count alike, whatever lies
-    below them."""
+    """Unit centroids [nodes, m] of levels 1 to L - 1, top down, each the mean of the level below with equal weights."""
     parents: list[Ints]
     """Parent [nodes] of each node, by its number in the level above, for levels 1 to L - 1; zeros, the root, at 1."""
     leaf_N: Ints
@@ -28,7 +27,7 @@ class DocumentTree:
 
     @property
     def height(self) -> int:
-        """Number of edges L from the root to a document: 1 where the tree is a root alone, also of one document."""
+        """Number of edges L from the root to a document: 1 where the tree is a root alone."""
         return len(self.centroids) + 1
 
     def paths(self) -> Ints:
@@ -45,25 +44,24 @@ class DocumentTree:
 def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
     """Grow the tree of unit vectors [n, m], float32 or float16; the same seed grows the same tree.
 
-    ValueError for a branching below 2 or no vectors. A document belongs to the nearest centroid of those in the cells
-    near it, or to half of a cluster that was cut in two because another was empty, and a node to its parent likewise
-    (`rayhier.cluster.clusters.cluster`). Nodes are empty only where there are fewer distinct vectors than nodes.
+    ValueError for a branching below 2 or no vectors. `rayhier.cluster.clusters.cluster` assigns documents to nodes, and
+    nodes to their parents. Nodes are empty only where there are fewer distinct vectors than nodes.
     """
     counts = node_counts(len(vectors_NM), branching)
     centroids: list[Floats] = []
     owns: list[Ints] = []
     below_NM = vectors_NM
     for count in reversed(counts):
-        made = cluster(below_NM, count, seed)
-        centroids.insert(0, made.centroid_KM)
-        owns.insert(0, made.own_N)
-        below_NM = made.centroid_KM
+        clusters = cluster(below_NM, count, seed)
+        centroids.insert(0, clusters.centroid_KM)
+        owns.insert(0, clusters.own_N)
+        below_NM = clusters.centroid_KM
     *parents, leaf_N = [np.zeros(counts[0] if counts else len(vectors_NM), dtype=np.int64), *owns]
     return DocumentTree(centroids, parents, leaf_N)
 
 
 def above(parents: Sequence[Ints], leaf_N: Ints) -> Ints:
-    """Nodes [n, levels] above each document, top down, by the parents of every level's nodes."""
+    """Compute the nodes [n, levels] above each document, top down, from the parents of every level's nodes."""
     path_NT = np.empty((len(leaf_N), len(parents)), dtype=np.int64)
     node_N = leaf_N
     for level in reversed(range(len(parents))):

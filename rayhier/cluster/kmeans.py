@@ -19,11 +19,11 @@ CAST_ROWS = 65_536
 def spherical_kmeans(
     vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None
 ) -> Floats:
-    """Unit centroids [k, m] of unit vectors [n, m] in float32 or float16, or of the given `rows` of them.
+    """Cluster unit vectors [n, m] in float32 or float16, or only `rows`; returns unit centroids [k, m].
 
     ValueError where k exceeds n.
 
-    Above FLAT it works in two steps: about √k clusters, then each of them is cut into a number of clusters in
+    Above FLAT there are two steps: about √k clusters, then each of these is cut into a number of clusters in
     proportion to its vectors, so that the work grows with n √k.
     """
     n = len(vectors_NM) if rows is None else len(rows)
@@ -35,7 +35,7 @@ def spherical_kmeans(
 
 
 def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
-    """Unit centroids [k, m] after some rounds of spherical k-means of unit vectors [n, m] that begin at given ones.
+    """Refine unit centroids [k, m] by some rounds of spherical k-means of unit vectors [n, m]; returns [k, m].
 
     ValueError where k exceeds n.
     """
@@ -46,15 +46,15 @@ def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
 
 
 def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.ndarray, Floats]:
-    """Indices [n, count] and inner products [n, count] of the nearest centroids, best first."""
+    """Find the nearest centroids of vectors [n, m]: indices [n, count] and inner products [n, count], best first."""
     index = faiss.IndexFlatIP(centroids_KM.shape[1])
     index.add(centroids_KM)
-    scores, found = index.search(vectors_NM, count)
-    return found, scores
+    scores, numbers = index.search(vectors_NM, count)
+    return numbers, scores
 
 
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
-    """Unit means [leaves, m] of the vectors in each leaf; zero for an empty leaf."""
+    """Compute the unit means [leaves, m] of the vectors in each leaf; zero for an empty leaf."""
     sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
     np.add.at(sum_LM, leaf_N, vectors_NM)
     length_L1 = np.linalg.norm(sum_LM, axis=1, keepdims=True)
@@ -71,18 +71,18 @@ def _flat(vectors_NM: Floats, k: int, seed: int, iterations: int, start_KM: Floa
 
 def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int) -> Floats:
     _, cell_N = fit(vectors_NM, row_N, coarse := round(k**0.5), seed, iterations)
-    rows = [row_N[own] for own in members(cell_N, coarse)]
-    shares = divide(np.array([len(own) for own in rows]), k)
+    rows = [row_N[positions] for positions in members(cell_N, coarse)]
+    shares = divide(np.array([len(cell_rows) for cell_rows in rows]), k)
     fine = [
-        _flat(vectors_NM[own], share, seed, iterations)
-        for own, share in zip(rows, shares.tolist(), strict=True)
+        _flat(vectors_NM[cell_rows], share, seed, iterations)
+        for cell_rows, share in zip(rows, shares.tolist(), strict=True)
         if share
     ]
     return np.concatenate(fine)
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
-    """Unit centroids [k, m] of some rows, learned from a sample of them, and the number [n] of each row's nearest one.
+    """Cluster some rows: unit centroids [k, m], learned from a sample, and the number [n] of each row's nearest.
 
     Beyond the sample, CAST_ROWS vectors are copied at a time.
     """
@@ -94,7 +94,7 @@ def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = IT
 
 
 def members(own_N: Ints, k: int) -> list[Ints]:
-    """Rows of each of `k` groups, ascending; `own_N` is the group [n] of each row.
+    """List the rows of each of `k` groups, ascending; `own_N` is the group [n] of each row.
 
     >>> members(np.array([2, 0, 2]), 3)
     [array([1]), array([], dtype=int64), array([0, 2])]

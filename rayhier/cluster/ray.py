@@ -33,19 +33,19 @@ from rayhier.storage.paths import Location, locate
 CELL_ROWS = 100_000
 """Vectors of a coarse cell; a cell of more than twice as many is clustered in pieces."""
 SAMPLED_PARTS = 256
-"""Most parts that coarse cells are learned from."""
+"""Most parts from which coarse cells are learned."""
 CHILD = "child"
 """Column with the number of a node that the level above clusters."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Parquet files of what a level clusters, with the column `vector`, and their numbers of rows."""
+    """Parquet files of the vectors (column `vector`) that a level clusters, and their numbers of rows."""
 
     paths: list[Location]
     rows: list[int]
     key: str
-    """Column beside the vectors: `doc_id` of documents, `child` of nodes."""
+    """Column that identifies a vector: `doc_id` of documents, `child` of nodes."""
 
     @property
     def total(self) -> int:
@@ -53,7 +53,7 @@ class Source:
         return sum(self.rows)
 
     def vectors(self) -> Floats:
-        """All vectors [n, m]."""
+        """Read all vectors [n, m]."""
         return columns.matrix(columns.read(self.paths, ["vector"])["vector"])
 
 
@@ -62,7 +62,7 @@ class Grown:
     """A level that was clustered."""
 
     centroids: Source
-    """The level's nodes, as what the next level clusters."""
+    """The level's nodes, as the source of the next level."""
     own: Location
     """Folder of the files that name the node of each vector."""
     size_K: Ints
@@ -85,7 +85,7 @@ class SortPart:
         """Sort the part `row["path"]`; returns its rows in each cell."""
         table = files.read_table(locate(row["path"]), [self.key, "vector"])
         cell_N = nearest(columns.matrix(table["vector"]), self.centroid_CM, 1)[0][:, 0]
-        groups = (table.take(pa.array(own)) for own in members(cell_N, len(self.centroid_CM)) if len(own))
+        groups = (table.take(pa.array(rows)) for rows in members(cell_N, len(self.centroid_CM)) if len(rows))
         files.write_parquet(self.folder, part_name(int(row["part"])), groups, table.schema)
         return {"part": row["part"], "counts": np.bincount(cell_N, minlength=len(self.centroid_CM))}
 
@@ -93,34 +93,34 @@ class SortPart:
 class ClusterCell:
     """An actor that cuts cells into clusters, and writes the node of each vector, and the centroids."""
 
-    def __init__(self, key: str, own: str, centroids: str, seed: int, cpus: int) -> None:
+    def __init__(self, key: str, assigned: str, centroids: str, seed: int, cpus: int) -> None:
         faiss.omp_set_num_threads(cpus)
-        self.key, self.own, self.centroids, self.seed = key, locate(own), locate(centroids), seed
+        self.key, self.assigned, self.centroids, self.seed = key, locate(assigned), locate(centroids), seed
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Cut the pieces `row["pieces"]` into `row["count"]` nodes, numbered from `row["first"]`; returns a cosine."""
+        """Cut the pieces `row["pieces"]` into `row["count"]` nodes from number `row["first"]`; returns mean cosine."""
         pieces, first, count = json.loads(row["pieces"]), int(row["first"]), int(row["count"])
         table = pa.concat_tables(
             files.read_rows(locate(path), [self.key, "vector"], begin, end) for path, begin, end in pieces
         )
         keys, vector_NM = table[self.key], columns.as_stored(table["vector"])
         del table
-        made, name = cluster(vector_NM, count, self.seed), part_name(int(row["cell"]))
-        own = pa.table({self.key: keys, "node": pa.array(first + made.own_N, pa.int32())})
-        files.write_parquet(self.own, name, [own], own.schema)
+        clusters, name = cluster(vector_NM, count, self.seed), part_name(int(row["cell"]))
+        assigned = pa.table({self.key: keys, "node": pa.array(first + clusters.own_N, pa.int32())})
+        files.write_parquet(self.assigned, name, [assigned], assigned.schema)
         nodes = pa.table(
             {
                 CHILD: pa.array(range(first, first + count), pa.int32()),
-                "vector": columns.vector_column(made.centroid_KM, pa.float32()),
-                "size": np.bincount(made.own_N, minlength=count),
+                "vector": columns.vector_column(clusters.centroid_KM, pa.float32()),
+                "size": np.bincount(clusters.own_N, minlength=count),
             }
         )
         files.write_parquet(self.centroids, name, [nodes], nodes.schema)
-        return {"cell": row["cell"], "rows": len(vector_NM), "cosine": made.cosine(vector_NM)}
+        return {"cell": row["cell"], "rows": len(vector_NM), "cosine": clusters.cosine(vector_NM)}
 
 
 def every_cpu() -> CpuWorkers:
-    """One process for each CPU of the cluster."""
+    """Return workers with one process for each CPU of the cluster."""
     return CpuWorkers(workers=max(1, int(ray.cluster_resources().get("CPU", 1))))
 
 
@@ -138,8 +138,8 @@ def grow_streamed(
     `output` then holds `documents/*.parquet` (doc_id, node) and `nodes.parquet` (`rayhier.cluster.stored`). Numbers of
     nodes are those of `grow`; which documents lie together differs. Empty clusters are repaired within a cell, so some
     stay empty where a cell has fewer distinct vectors than its share of clusters. In memory: a part, or a cell of at
-    most a few times `cell_rows`, for each worker; here a sample of 256 vectors a cell, and the level where streaming
-    ends, of at most `cell_rows` nodes. A folder of its own in `scratch` takes each vector once more; it is removed.
+    most a few times `cell_rows`, for each worker; in this process a sample of 256 vectors a cell, and the level where
+    streaming ends, of at most `cell_rows` nodes. A new folder in `scratch` holds a copy of each vector until the end.
 
     ValueError for a branching below 2 or no vectors, InputError where `output` holds a tree already.
     """
@@ -166,8 +166,8 @@ class Grower:
     workers: CpuWorkers
     cell_rows: int
 
-    def level(self, source: Source, nodes: int, own: Location, scratch: Location) -> Grown:
-        """Cluster a source into so many nodes; the node of each vector is written below `own`."""
+    def level(self, source: Source, nodes: int, assigned: Location, scratch: Location) -> Grown:
+        """Cluster a source into `nodes` nodes; writes the node of each vector below `assigned`."""
         cells = list(self._cells(source, nodes, scratch / "sorted"))
         share_C = shares(np.array([sum(last - first for _, first, last in pieces) for pieces in cells]), nodes)
         first_C = np.cumsum(share_C) - share_C
@@ -178,7 +178,7 @@ class Grower:
         folder = scratch / "centroids"
         arguments = {
             "key": source.key,
-            "own": str(own),
+            "assigned": str(assigned),
             "centroids": str(folder),
             "seed": self.seed,
             "cpus": self.workers.cpus,
@@ -189,10 +189,10 @@ class Grower:
                 sums[row["cell"]] = row["rows"] * row["cosine"]
                 bar.advance(row["rows"])
         if bar.done != source.total:
-            raise RuntimeError(f"{own}: got nodes for {bar.done} of {source.total} vectors")
+            raise RuntimeError(f"{assigned}: got nodes for {bar.done} of {source.total} vectors")
         centroids = Source([folder / part_name(cell) for cell in range(len(cells))], share_C.tolist(), CHILD)
         size_K = columns.read(centroids.paths, ["size"])["size"].to_numpy()
-        return Grown(centroids, own, size_K, float(sums.sum() / source.total))
+        return Grown(centroids, assigned, size_K, float(sums.sum() / source.total))
 
     def _cells(self, source: Source, nodes: int, folder: Location) -> Iterator[list[Piece]]:
         """Where the rows of each coarse cell lie; a large cell is cut into several lists of pieces."""
@@ -220,9 +220,9 @@ class Grower:
         drawn = []
         for part, rows, wanted in zip(parts.tolist(), rows_P.tolist(), wanted_P.tolist(), strict=True):
             if wanted:
-                own = np.sort(rng.permutation(rows)[:wanted])
+                chosen = np.sort(rng.permutation(rows)[:wanted])
                 table = files.read_table(source.paths[part], ["vector"])
-                drawn.append(columns.matrix(table["vector"].take(pa.array(own))))
+                drawn.append(columns.matrix(table["vector"].take(pa.array(chosen))))
         return fit(together(drawn), np.arange(int(wanted_P.sum())), count, self.seed)[0]
 
     def _sort(self, source: Source, centroid_CM: Floats, folder: Location) -> Ints:
@@ -243,7 +243,7 @@ class Grower:
 
 
 def part_name(number: int) -> str:
-    """Name of the file of a part or a cell."""
+    """Return the name of the file of a part or a cell."""
     return f"{number:06d}.parquet"
 
 
@@ -266,9 +266,9 @@ def packed(pieces: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
 
 
 def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location) -> list[Level]:
-    """Write the nodes of all `height` levels: the streamed ones, given from the lowest up, and those above them."""
+    """Write the nodes of all `height` levels: the streamed `levels`, from the lowest up, and the tree `top` above."""
     top_NM = levels[-1].centroids.vectors()
-    cosines = [one.cosine for one in statistics(top, top_NM)] + [one.cosine for one in reversed(levels)]
+    cosines = [level.cosine for level in statistics(top, top_NM)] + [level.cosine for level in reversed(levels)]
     parents = [*top.parents, top.leaf_N, *(parents_of(level) for level in reversed(levels[1:]))][:height]
     sizes = [levels[0].size_K]
     for parent_K, above_K in zip(reversed(parents[1:]), reversed(parents[:-1]), strict=True):
@@ -285,16 +285,16 @@ def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location
                 first = last
 
     stored.write_nodes(output, tables(), top_NM.shape[1])
-    return [Level.of(*one) for one in zip(range(1, height + 1), sizes, cosines, strict=False)]
+    return [Level.of(*values) for values in zip(range(1, height + 1), sizes, cosines, strict=False)]
 
 
 def centroids_of(path: Location) -> Floats:
-    """Centroids [nodes, m] in one file of a streamed level."""
+    """Read the centroids [nodes, m] in a file of a streamed level."""
     return columns.matrix(files.read_table(path, ["vector"])["vector"])
 
 
 def parents_of(level: Grown) -> Ints:
-    """Node [children] of each of the nodes that a level clustered."""
+    """Read the parents [children]: the node of this level for each node of the level below."""
     table = columns.read([level.own / name for name in files.below(level.own)], [CHILD, "node"])
     parent_K = np.empty(len(table), dtype=np.int64)
     parent_K[table[CHILD].to_numpy()] = table["node"].to_numpy()

@@ -29,18 +29,18 @@ class Level:
     imbalance: float
     """L·Σn²/(Σn)² over the level's L nodes; 1 = even."""
     cosine: float | None
-    """Mean cosine of what is one level below, documents or centroids, to its node's centroid; None where unknown."""
+    """Mean cosine of a node's children, documents or centroids, to its centroid; None where unknown."""
 
     @classmethod
     def of(cls, level: int, size_K: Ints, cosine: float | None) -> "Level":
-        """Statistics of a level by the sizes [nodes] of its nodes."""
+        """Compute the statistics of a level from the sizes [nodes] of its nodes."""
         even = balance(size_K)
         smallest, median, largest = int(size_K.min()), float(np.median(size_K)), int(size_K.max())
         return cls(level, len(size_K), int(even["empty"]), smallest, median, largest, even["imbalance"], cosine)
 
 
 def statistics(tree: DocumentTree, vectors_NM: Floats | None = None) -> list[Level]:
-    """Statistics of levels 1 to L - 1, top down; the lowest level's cosine needs the documents' vectors [n, m]."""
+    """Compute statistics of levels 1 to L - 1, top down; the lowest level's cosine needs document vectors [n, m]."""
     below = [*tree.centroids[1:], vectors_NM]
     owns = [*tree.parents[1:], tree.leaf_N]
     return [
@@ -52,15 +52,15 @@ def statistics(tree: DocumentTree, vectors_NM: Floats | None = None) -> list[Lev
 
 
 def table(levels: Sequence[Level]) -> list[str]:
-    """Lines of a table of levels: numbers stand right, below their names."""
+    """Format levels as lines of a table, numbers aligned right below their names."""
     head = ("level", "nodes", "empty", "smallest", "median", "largest", "imbalance", "cosine")
     rows = [
         (
-            *(f"{count:,}" for count in (one.level, one.nodes, one.empty, one.smallest)),
-            *(f"{one.median:,g}", f"{one.largest:,}", f"{one.imbalance:.3f}"),
-            "-" if one.cosine is None else f"{one.cosine:.3f}",
+            *(f"{count:,}" for count in (level.level, level.nodes, level.empty, level.smallest)),
+            *(f"{level.median:,g}", f"{level.largest:,}", f"{level.imbalance:.3f}"),
+            "-" if level.cosine is None else f"{level.cosine:.3f}",
         )
-        for one in levels
+        for level in levels
     ]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
@@ -69,10 +69,10 @@ def table(levels: Sequence[Level]) -> list[str]:
 def dump(
     tree: DocumentTree, names: Sequence[str], lines: int = 10_000, depth: int | None = None, each: int = 3
 ) -> Iterator[str]:
-    """Lines of the tree: number and size of each node, indented by level, the largest of siblings first.
+    """Yield the tree as lines: number and size of each node, indented by level, the largest of siblings first.
 
     Nodes of the lowest level, or of level `depth`, name `each` of their documents; `names` are the documents' ids or
-    titles [n]. Empty nodes are left out. After `lines` lines a last one says how many nodes are left out.
+    titles [n]. Empty nodes are left out. After `lines` lines a last line has the number of nodes left out.
     """
     yield _counted(len(names))
     shown = tree.height - 1 if depth is None else min(depth, tree.height - 1)
@@ -120,6 +120,6 @@ def _counted(documents: int) -> str:
 
 def _named(names: Sequence[str], row_R: Ints, each: int) -> str:
     """Names of the first rows on one line, each cut where it is long."""
-    found = [" ".join(names[row].split()) for row in row_R[:each].tolist()]
-    cut = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…" for name in found]
+    shown = [" ".join(names[row].split()) for row in row_R[:each].tolist()]
+    cut = [name if len(name) <= NAME_WIDTH else f"{name[: NAME_WIDTH - 1]}…" for name in shown]
     return "; ".join([*cut, *(["…"] if len(row_R) > each else [])])

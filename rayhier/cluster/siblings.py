@@ -11,7 +11,7 @@ from rayhier.cluster.kmeans import spherical_kmeans
 
 
 def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Ints:
-    """Order [L] of the B^H leaves in which the children of every node are next to each other."""
+    """Order the B^H leaves [L] so that the children of every node are next to each other."""
     order = np.arange(len(centroid_LM), dtype=np.int64).reshape(-1, 1)
     node_KM = centroid_LM
     for _ in range(height - 1):
@@ -24,7 +24,7 @@ def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Int
 
 
 def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
-    """Group [n] of each vector, n / groups vectors in each: k-means, then deferred acceptance (Gale and Shapley).
+    """Group vectors [n, m], n / groups in each: returns groups [n], by k-means and deferred acceptance (Gale, Shapley).
 
     Each vector applies to the groups, nearest first; a full group keeps the nearest of the vectors that applied.
     """

@@ -17,18 +17,18 @@ DOC_ID = pa.field("doc_id", pa.string())
 
 
 def node_schema(dimension: int) -> pa.Schema:
-    """Schema of the nodes of levels 1 to L - 1, by level and number; `size` is in documents below the node."""
+    """Make the schema of the nodes of levels 1 to L - 1, by level and number; `size` counts documents below a node."""
     numbers = [("level", pa.int8()), ("node", pa.int32()), ("parent", pa.int32()), ("size", pa.int64())]
     return pa.schema([*numbers, ("centroid", pa.list_(pa.float32(), dimension))])
 
 
 def own_schema(key: pa.Field) -> pa.Schema:
-    """Schema of the node above each document, or above each node of the level below; `key` says which."""
+    """Make the schema of the node above each document, or each node of the level below; `key` is the field of these."""
     return pa.schema([key, ("node", pa.int32())])
 
 
 def node_table(level: int, first: int, parent_K: Ints, size_K: Ints, centroid_KM: Floats) -> pa.Table:
-    """Rows of the nodes of a level from number `first` on."""
+    """Make rows for the nodes of a level, numbered from `first`."""
     k, dimension = centroid_KM.shape
     numbers = [np.full(k, level), np.arange(first, first + k), parent_K, size_K]
     schema = node_schema(dimension)
@@ -37,16 +37,16 @@ def node_table(level: int, first: int, parent_K: Ints, size_K: Ints, centroid_KM
 
 
 def check_free(folder: Location) -> None:
-    """InputError where a tree, or part of one, is in the folder already."""
+    """Raise InputError where the folder has a tree, or part of a tree, already."""
     if any(name == NODES or name.startswith(DOCUMENTS) for name in files.below(folder)):
         raise InputError(f"{folder}: holds a tree already; allowed: a folder without {NODES} and {DOCUMENTS}")
 
 
 def write(folder: Location, tree: DocumentTree, ids: Sequence[str], dimension: int) -> None:
-    """Write a tree that is in memory; `ids` are the documents' [n]. InputError where one is there already."""
+    """Write a tree from memory; `ids` are the documents' [n]. InputError where the folder has a tree already."""
     check_free(folder)
-    own = pa.table([pa.array(ids, pa.string()), pa.array(tree.leaf_N, pa.int32())], schema=own_schema(DOC_ID))
-    files.write_parquet(folder, f"{DOCUMENTS}part-00000.parquet", [own], own.schema)
+    assigned = pa.table([pa.array(ids, pa.string()), pa.array(tree.leaf_N, pa.int32())], schema=own_schema(DOC_ID))
+    files.write_parquet(folder, f"{DOCUMENTS}part-00000.parquet", [assigned], assigned.schema)
     levels = enumerate(zip(tree.parents, tree.sizes(), tree.centroids, strict=True), start=1)
     write_nodes(folder, (node_table(level, 0, *arrays) for level, arrays in levels), dimension)
 
@@ -64,10 +64,10 @@ def read(folder: Location) -> tuple[DocumentTree, list[str]]:
     level_K = nodes["level"].to_numpy()
     levels = [nodes.filter(pa.array(level_K == level)) for level in range(1, level_K.max(initial=0) + 1)]
     names = [name for name in files.below(folder) if name.startswith(DOCUMENTS)]
-    own = columns.read([folder / name for name in names], ["doc_id", "node"])
+    assigned = columns.read([folder / name for name in names], ["doc_id", "node"])
     tree = DocumentTree(
         [columns.matrix(level["centroid"]) for level in levels],
         [level["parent"].to_numpy().astype(np.int64) for level in levels],
-        own["node"].to_numpy().astype(np.int64),
+        assigned["node"].to_numpy().astype(np.int64),
     )
-    return tree, own["doc_id"].to_pylist()
+    return tree, assigned["doc_id"].to_pylist()

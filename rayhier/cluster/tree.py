@@ -29,9 +29,9 @@ def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: i
         below = np.zeros((branching**level, branching, m), dtype=np.float32)
         for node in np.unique(node_N):
             rows = np.flatnonzero(node_N == node)
-            found = spherical_kmeans(vectors_NM[rows], min(branching, len(rows)), seed)
-            path_NH[rows, level] = nearest(vectors_NM[rows], found, 1)[0][:, 0]
-            below[node, : len(found)] = found
+            split_KM = spherical_kmeans(vectors_NM[rows], min(branching, len(rows)), seed)
+            path_NH[rows, level] = nearest(vectors_NM[rows], split_KM, 1)[0][:, 0]
+            below[node, : len(split_KM)] = split_KM
         centroids.append(below)
         node_N = node_N * branching + path_NH[:, level]
     return Tree(path_NH, centroids)

@@ -1,1 +1,1 @@
-"""The corpus stage: a source -> documents, queries, judgements, and what was rejected and why."""
+"""The corpus stage: a source -> documents, queries, judgements, and rejected rows with reasons."""

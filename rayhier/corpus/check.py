@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Reason(StrEnum):
-    """Why a row was rejected, in the words of rejected.parquet and record.json."""
+    """Reasons to reject a row, as rejected.parquet and record.json write them."""
 
     LINE_TOO_LONG = "line too long"
     INVALID_UTF8 = "invalid UTF-8"
@@ -74,7 +74,7 @@ class Rejection:
 
 
 def beginning(value: object) -> str:
-    r"""The first 80 characters of a value, on one line; unprintable characters and invalid UTF-8 are escaped.
+    r"""Return the first 80 characters of a value in a single line; unprintable ones and invalid UTF-8 are escaped.
 
     >>> print(beginning(b"caf\xe9\tau lait\n"))
     caf\xe9\tau lait
@@ -83,7 +83,10 @@ def beginning(value: object) -> str:
         text = value[: 4 * SHOWN + 4].decode("utf-8", "backslashreplace").rstrip("\r\n")
     else:
         text = str(value)
-    shown = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: SHOWN + 1])
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text[: SHOWN + 1]
+    )
     return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
 
 
@@ -104,14 +107,14 @@ class Entry:
     title: str
     text: str
     cut: bool
-    """Whether title or text was longer than its limit and lost its end."""
+    """True if title or text was cut to its limit."""
     values: tuple[Any, ...] = ()
     """Values of the declared fields, in the order of the spec; None where the row has no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How relevant a document is to a query; above 0 is relevant."""
+    """A query, a document and a grade; above 0, the document is relevant."""
 
     query_id: str
     doc_id: str
@@ -192,7 +195,7 @@ def judgement_row(row: Mapping[str, Any]) -> Judgement:
 
 
 def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
-    """Make a pair of `query` and `doc_id`; RowError where one is missing, or the query longer than a text may be."""
+    """Make a pair of `query` and `doc_id`; RowError where either is missing or the query is longer than a limit."""
     query = _string(row, "query").strip()
     if not query:
         raise RowError(Reason.EMPTY_TEXT)
@@ -202,7 +205,7 @@ def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:
-    """Counts for record.json, most frequent reason first; accepted + rejected = read."""
+    """Count rows for record.json, with reasons of rejection, most frequent first; accepted + rejected = read."""
     if accepted + sum(rejected.values()) != read:
         raise RuntimeError(f"{accepted} accepted and {dict(rejected)} rejected, but {read} read")
     reasons = sorted(rejected.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -211,14 +214,14 @@ def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, An
 
 def split(line: bytes, columns: int) -> list[str]:
     """Split a line at tabs; RowError where the number of values is not `columns`."""
-    found = decode(line).rstrip("\r\n").split("\t")
-    if len(found) != columns:
+    values = decode(line).rstrip("\r\n").split("\t")
+    if len(values) != columns:
         raise RowError(Reason.WRONG_COLUMNS)
-    return found
+    return values
 
 
 def decode(line: bytes) -> str:
-    """Decode a line; RowError where it is too long or not valid UTF-8."""
+    """Decode a line; RowError where the line is too long or not valid UTF-8."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:
@@ -228,7 +231,7 @@ def decode(line: bytes) -> str:
 
 
 def json_row(line: bytes) -> dict[str, Any]:
-    """Parse a line as a JSON object; RowError where it is not one."""
+    """Parse a line as a JSON object; RowError where the line holds anything else."""
     text = decode(line)
     try:
         value = json.loads(text)
@@ -276,7 +279,7 @@ def _value(value: Any, kind: FieldType) -> Any:
 
 
 def _is_a(value: Any, kind: FieldType) -> bool:
-    """Whether a value has a field's type.
+    """Return True if a value has a field's type.
 
     An int is a float too, a bool is no number; NaN, infinity, an `int` beyond 64 bits and invalid text fit no type.
     """
@@ -290,7 +293,7 @@ def _is_a(value: Any, kind: FieldType) -> bool:
 
 
 def encodes(text: str) -> bool:
-    """Whether a text can be written as UTF-8; unpaired surrogates, which JSON and the shell can yield, cannot."""
+    """Return True if a text can be written as UTF-8; unpaired surrogates, as JSON can yield, cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -31,10 +31,10 @@ class Repository:
 
     @classmethod
     def find(cls, key: str, path: str, revision: str | None) -> "Repository":
-        """Find a folder, or else a data set of the hub; InputError where there is neither.
+        """Find the folder `path`, or else the data set of that name on the hub; InputError where neither exists.
 
-        The hub is called even where the commit is known: if it cannot be reached, this call fails at once, but
-        `datasets` only after many attempts.
+        The hub is called even where the commit is known: an unreachable hub fails here at once, in `datasets` only
+        after many attempts.
         """
         folder: Path | None = hub_data.folder(key, path)
         return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
@@ -65,8 +65,8 @@ class Repository:
             raise self._refusal(config, error) from None
 
     def _refusal(self, config: str | None, error: Exception) -> InputError:
-        said = " ".join(str(error).split())[:300]
-        return InputError(f"{self.key}: {self.path}, configuration {config or 'default'}, cannot be read: {said}")
+        message = " ".join(str(error).split())[:300]
+        return InputError(f"{self.key}: {self.path}, configuration {config or 'default'}, cannot be read: {message}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class HubReader:
         yield Stream(self.spec.queries_config, checked(rows, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Judgements of a split; the first name in NAMES that the repository has is read."""
+        """Read the judgements of a split, under the first of its names in NAMES that the repository has."""
         config = self.spec.judgements_config
         loaded = self.qrels.load(config)
         for name in NAMES[split]:
@@ -114,7 +114,7 @@ class HubReader:
 
 
 def reader(spec: HuggingFace) -> HubReader:
-    """Find both repositories; InputError where one is missing or the hub does not answer."""
+    """Find the repositories of documents and of judgements; InputError where either is missing or the hub fails."""
     texts = Repository.find("corpus.path", spec.path, spec.revision)
     qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
     return HubReader(spec, texts, qrels, Rules(spec.limits, spec.columns, spec.fields))

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rayhier.corpus.check import DIGEST_BYTES, digest
 
 Digests = npt.NDArray[np.bytes_]
-"""[n] digests, dtype S16. numpy drops trailing zero bytes of an element that is read, but not in comparisons."""
+"""Array [n] of digests, dtype S16. numpy drops trailing zero bytes of an element that is read, not in comparisons."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
@@ -22,7 +22,7 @@ def array(column: pa.ChunkedArray) -> Digests:
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:
-    """Ascending positions of digests that also occur at an earlier position.
+    """Return the positions, ascending, of digests that also occur at an earlier position.
 
     >>> later(np.array([b"a", b"b", b"a"], "S16"))
     array([2])

@@ -25,15 +25,15 @@ class IrReader:
     rules: Rules
 
     def documents(self) -> Stream[Entry]:
-        """All documents; one without a field `text` is read by its `default_text()`."""
+        """Stream all documents; `default_text()` gives the text of an entry without a field `text`."""
         name, opened = self.dataset
-        rows = (_row(one.doc_id, one) for one in _guarded(name, opened.docs_iter()))
+        rows = (_row(entry.doc_id, entry) for entry in _guarded(name, opened.docs_iter()))
         return Stream(name, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Queries, split by split; a data set that serves two splits is read once."""
+        """Stream the queries, split by split; a data set that serves two splits is read once."""
         for name, opened in dict(self.splits.values()).items():
-            rows = (_row(one.query_id, one) for one in _guarded(name, opened.queries_iter()))
+            rows = (_row(entry.query_id, entry) for entry in _guarded(name, opened.queries_iter()))
             yield Stream(name, checked(rows, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
@@ -43,7 +43,7 @@ class IrReader:
             rows = _guarded(name, opened.qrels_iter())
             yield Stream(
                 f"{name} qrels",
-                checked(rows, lambda one: check.judgement(one.query_id, one.doc_id, str(one.relevance))),
+                checked(rows, lambda entry: check.judgement(entry.query_id, entry.doc_id, str(entry.relevance))),
             )
 
 
@@ -63,25 +63,25 @@ def reader(spec: IrDatasets) -> IrReader:
 
 def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
     """Judged splits by name; without one for test, the data set itself is test where it has judgements."""
-    found = {}
+    by_split = {}
     for split, endings in NAMES.items():
         for ending in endings:
             opened = _find(f"{name}/{ending}")
             if opened is not None and opened.has_queries() and opened.has_qrels():
-                found[split] = (f"{name}/{ending}", opened)
+                by_split[split] = (f"{name}/{ending}", opened)
                 break
-    if "test" not in found and dataset.has_queries() and dataset.has_qrels():
-        found["test"] = (name, dataset)
-    return found
+    if "test" not in by_split and dataset.has_queries() and dataset.has_qrels():
+        by_split["test"] = (name, dataset)
+    return by_split
 
 
 def _load(key: str, name: str) -> Any:
-    found = _find(name)
-    if found is None:
+    dataset = _find(name)
+    if dataset is None:
         raise InputError(
             f"{key}: got {name!r}, which ir_datasets does not know; allowed: an id that `ir_datasets list` prints"
         )
-    return found
+    return dataset
 
 
 def _find(name: str) -> Any:
@@ -95,11 +95,11 @@ def _find(name: str) -> Any:
         return None
 
 
-def _row(key: str, one: Any) -> dict[str, Any]:
-    text = getattr(one, "text", None)
+def _row(key: str, entry: Any) -> dict[str, Any]:
+    text = getattr(entry, "text", None)
     if isinstance(text, str):
-        return {"id": key, "title": getattr(one, "title", None), "text": text}
-    return {"id": key, "text": one.default_text()}
+        return {"id": key, "title": getattr(entry, "title", None), "text": text}
+    return {"id": key, "text": entry.default_text()}
 
 
 def _guarded(name: str, rows: Iterable[T]) -> Iterator[T]:
@@ -107,5 +107,5 @@ def _guarded(name: str, rows: Iterable[T]) -> Iterator[T]:
     try:
         yield from rows
     except (OSError, RuntimeError, ValueError) as error:
-        said = (str(error).splitlines() or [""])[0][:200]
-        raise InputError(f"corpus.dataset: {name} cannot be read ({type(error).__name__}: {said})") from None
+        message = (str(error).splitlines() or [""])[0][:200]
+        raise InputError(f"corpus.dataset: {name} cannot be read ({type(error).__name__}: {message})") from None

@@ -1,4 +1,4 @@
-"""Text files with one row per line, read as bytes, so that a broken line costs one rejected row only."""
+"""Text files with a row per line, read as bytes, so that a broken line costs a single rejected row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -42,11 +42,11 @@ class LinesReader:
 
     def ranges(self) -> list[Range]:
         """Byte ranges of all files of documents; see `pieces` for their sizes."""
-        found: list[Range] = []
-        for one in self.listing.documents:
-            cuts = pieces(one.path.stat().st_size)
-            found += [Range(len(found) + n, one.name, str(one.path), *cut) for n, cut in enumerate(cuts)]
-        return found
+        ranges: list[Range] = []
+        for file in self.listing.documents:
+            cuts = pieces(file.path.stat().st_size)
+            ranges += [Range(len(ranges) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
+        return ranges
 
     def documents(self, span: Range) -> Rows[Entry]:
         """Documents whose lines begin in the range."""
@@ -54,8 +54,8 @@ class LinesReader:
 
     def queries(self) -> Iterator[Stream[Entry]]:
         """Queries, file by file."""
-        for one in self.listing.queries:
-            yield whole(one, self.query)
+        for file in self.listing.queries:
+            yield whole(file, self.query)
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
         """Judgements of a split, from its file."""
@@ -64,7 +64,7 @@ class LinesReader:
 
 
 def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
-    """Stream of all rows of a file."""
+    """Stream all rows of a file of some format."""
     raw = rows(lines(file.path, 0, file.path.stat().st_size), form.header)
     return Stream(file.name, checked(raw, form.parse), file.path, form.allowed)
 
@@ -99,7 +99,7 @@ def json_lines(listing: Listing, rules: Rules) -> LinesReader:
 
 
 def refusal(path: Path, allowed: str) -> InputError:
-    """Error for a file in which no row has the right number of columns; shows the first line that is not blank."""
+    """Make the error for a file in which no row has the right number of columns; shows its first non-blank line."""
     number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
     text = first.decode("utf-8", "replace").rstrip("\r\n")
     shown = text if len(text) <= LINE_SHOWN else text[:LINE_SHOWN] + "…"
@@ -116,18 +116,18 @@ def pieces(size: int) -> list[tuple[int, int]]:
 
 
 def rows(raw: Iterable[bytes], header: tuple[str, ...] = ()) -> Iterator[bytes | None]:
-    """Lines as rows: None for a blank one, and for a header in the first line."""
+    """Yield lines as rows: None for a blank line, and for a first line that is the header."""
     for number, line in enumerate(raw):
         yield None if line.isspace() or (number == 0 and header and values(line) == header) else line
 
 
 def values(line: bytes) -> tuple[str, ...]:
-    """Values between the tabs of a line, even where the line is not valid UTF-8."""
+    """Return the values between the tabs of a line, even where the line is not valid UTF-8."""
     return tuple(line.decode("utf-8-sig", "replace").rstrip("\r\n").split("\t"))
 
 
 def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """Lines that begin in [begin, end), the newline included.
+    """Yield the lines of a file that begin at a byte in [begin, end), newline included.
 
     A line longer than LONGEST_LINE is cut to its first LONGEST_LINE + 1 bytes.
     """

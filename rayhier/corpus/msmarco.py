@@ -28,7 +28,7 @@ def reader(spec: MsMarco) -> LinesReader:
 
 
 def judgement(line: bytes) -> Judgement:
-    """Parse a line of a TREC qrels file; the second column is ignored. RowError where it has not four columns."""
+    """Parse a line of a TREC qrels file, ignoring its second column; RowError unless the line has four columns."""
     columns = check.decode(line).split()
     if len(columns) != 4:
         raise RowError(check.Reason.WRONG_COLUMNS)

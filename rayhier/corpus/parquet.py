@@ -21,7 +21,7 @@ RANGE_BYTES = 16 << 20
 """Approximate bytes of a range, uncompressed: one row group, or as many small row groups as fit."""
 BATCH_ROWS = 1_000
 BUFFER_BYTES = 1 << 20
-"""Bytes read at a time, so that a row group as large as its file is never in memory as a whole."""
+"""Bytes read at a time, so that a row group as large as its file is never all in memory."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class ParquetReader:
 
     def ranges(self) -> list[Range]:
         """Ranges of row groups, about 16 MiB each; InputError where a file lacks a column."""
-        found: list[Range] = []
-        for one in self.listing.documents:
-            self._check(one, self.rules.fields, title=True)
-            cuts = pieces(_sizes(one.path))
-            found += [Range(len(found) + n, one.name, str(one.path), *cut) for n, cut in enumerate(cuts)]
-        return found
+        ranges: list[Range] = []
+        for file in self.listing.documents:
+            self._check(file, self.rules.fields)
+            cuts = pieces(_sizes(file.path))
+            ranges += [Range(len(ranges) + n, file.name, str(file.path), *cut) for n, cut in enumerate(cuts)]
+        return ranges
 
     def documents(self, span: Range) -> Rows[Entry]:
         """Documents of the range's row groups."""
@@ -49,25 +49,27 @@ class ParquetReader:
 
     def queries(self) -> Iterator[Stream[Entry]]:
         """Queries, file by file."""
-        for one in self.listing.queries:
-            self._check(one, (), title=False)
-            raw = read(one.path, [self.rules.of_queries.id, self.rules.of_queries.text])
-            yield Stream(one.name, checked(raw, lambda row: check.query(row, self.rules)))
+        section = "columns" if self.rules.of_queries == self.rules.columns else "query_columns"
+        for file in self.listing.queries:
+            for name in ("id", "text"):
+                check_columns(f"corpus.{section}.{name}", file.path, [getattr(self.rules.of_queries, name)])
+            raw = read(file.path, [self.rules.of_queries.id, self.rules.of_queries.text])
+            yield Stream(file.name, checked(raw, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
         """Judgements of a split, from a parquet file or a tab-separated file in BEIR's layout."""
-        one = self.listing.judgements.get(split)
-        if one is None:
+        file = self.listing.judgements.get(split)
+        if file is None:
             return
-        if one.path.suffix != PARQUET:
-            yield lines.whole(one, lines.JUDGEMENTS)
+        if file.path.suffix != PARQUET:
+            yield lines.whole(file, lines.JUDGEMENTS)
             return
-        check_columns(f"corpus.judgements.{split}", one.path, HEADER)
-        yield Stream(one.name, checked(read(one.path, HEADER), check.judgement_row))
+        check_columns(f"corpus.judgements.{split}", file.path, HEADER)
+        yield Stream(file.name, checked(read(file.path, HEADER), check.judgement_row))
 
-    def _check(self, file: NamedFile, fields: Iterable[str], title: bool) -> None:
+    def _check(self, file: NamedFile, fields: Iterable[str]) -> None:
         """InputError where a file lacks a column; the title may be missing unless the spec renames it."""
-        wanted = ["id", "text", *(["title"] if title and self.rules.columns.title != "title" else [])]
+        wanted = ["id", "text", *(["title"] if self.rules.columns.title != "title" else [])]
         for name in wanted:
             check_columns(f"corpus.columns.{name}", file.path, [getattr(self.rules.columns, name)])
         for name in fields:
@@ -80,7 +82,7 @@ def reader(spec: Parquet) -> ParquetReader:
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Rows of a file, or of some row groups, a thousand in memory at a time; missing columns are left out.
+    """Yield rows of a file, or of some row groups, a thousand in memory at a time; missing columns are left out.
 
     Raises InputError where the file is damaged.
     """
@@ -101,7 +103,7 @@ def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
 
 
 def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Ranges [begin, end) of row groups with at most RANGE_BYTES together, or of one larger group.
+    """Cut row groups of given sizes in bytes into ranges [begin, end) of at most RANGE_BYTES, or of one larger group.
 
     >>> pieces([9 << 20, 9 << 20, 1, 1])
     [(0, 1), (1, 4)]

@@ -61,18 +61,18 @@ class Fates:
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
         """Yield the accepted rows, and note the fate of every row."""
-        for one in rows:
+        for row in rows:
             self.lines += 1
-            if isinstance(one, Rejection):
-                self.rejected.append((self.lines, one))
-            elif one is not None:
-                self.accepted.append((self.lines, beginning(one.key), digest(one.key), one.cut))
-                yield one
+            if isinstance(row, Rejection):
+                self.rejected.append((self.lines, row))
+            elif row is not None:
+                self.accepted.append((self.lines, beginning(row.key), digest(row.key), row.cut))
+                yield row
 
     def table(self) -> pa.Table:
         """Table of all fates, with the schema FATES."""
-        rows: list[tuple[Any, ...]] = [(*one, None) for one in self.accepted]
-        rows += [(line, one.value, None, False, str(one.reason)) for line, one in self.rejected]
+        rows: list[tuple[Any, ...]] = [(*row, None) for row in self.accepted]
+        rows += [(line, rejection.value, None, False, str(rejection.reason)) for line, rejection in self.rejected]
         values = list(zip(*rows, strict=True)) or [()] * len(FATES)
         return pa.table([pa.array(value, kind) for value, kind in zip(values, FATES.types, strict=True)], schema=FATES)
 
@@ -103,7 +103,7 @@ class CheckedParts:
 
 
 def finished(span: Range, root: Location) -> PartFile | None:
-    """The part of a range, if an earlier task or run has finished it."""
+    """Return the part of a range if an earlier task or run has finished it, else None."""
     entry = _ledger(root).done(_name(span))
     if entry is None:
         return None
@@ -115,7 +115,7 @@ def finished(span: Range, root: Location) -> PartFile | None:
 
 
 def make(span: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
-    """Write the part of a range's rows, each id once; returns the number of accepted documents.
+    """Write the part of a range: its rows, each id once; returns the number of accepted documents.
 
     Keeps about GROUP_ROWS rows in memory, and the digest and the beginning of every id.
     """
@@ -135,21 +135,21 @@ def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) ->
     again = ids.later(checked.digests)
     first = 0
     lines: Counter[str] = Counter()
-    for part, own in zip(parts, digests, strict=True):
-        begin, end = np.searchsorted(again, (first, first + len(own)))
+    for part, part_digests in zip(parts, digests, strict=True):
+        begin, end = np.searchsorted(again, (first, first + len(part_digests)))
         positions = again[begin:end] - first
         file = part.documents
         if file is not None and len(positions):
-            file = _drop(root, file, own[positions], layout)
+            file = _drop(root, file, part_digests[positions], layout)
         checked.documents += [file] if file else []
         _count(checked, part, _marked(part, positions), lines[part.source])
-        first += len(own)
+        first += len(part_digests)
         lines[part.source] += part.lines
     return checked
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: DocumentLayout) -> File | None:
-    """Write the part file of some documents; None where there are none."""
+    """Write the part file of some documents; returns None where there are none."""
     name = f"documents/part-{part:05d}.parquet"
     first = list(islice(documents, CHUNK_DOCUMENTS))
     if not first:
@@ -177,7 +177,7 @@ def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices of a table, GROUP_ROWS rows each, to be written as row groups."""
+    """Yield slices of a table, GROUP_ROWS rows each, to be written as row groups."""
     for begin in range(0, table.num_rows, GROUP_ROWS):
         yield table.slice(begin, GROUP_ROWS)
 
@@ -213,8 +213,8 @@ def _drop(root: Location, file: File, gone: ids.Digests, layout: DocumentLayout)
     """Rewrite a part file without the ids of these digests, unless an earlier run did; None where no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
-    own = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=gone.dtype)
-    kept = table.filter(pa.array(~np.isin(own, gone)))
+    row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=gone.dtype)
+    kept = table.filter(pa.array(~np.isin(row_digests, gone)))
     if kept.num_rows == 0:
         path.unlink()
         return None

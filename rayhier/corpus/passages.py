@@ -23,7 +23,7 @@ class DocumentLayout:
 
     @classmethod
     def of(cls, spec: CorpusSpec) -> Self:
-        """The layout that a spec declares."""
+        """Make the layout that a spec declares."""
         return cls(spec.passages, spec.field_types)
 
     @property
@@ -33,15 +33,15 @@ class DocumentLayout:
 
     @property
     def key(self) -> str:
-        """The column that holds the document's own id."""
+        """Name of the column with the id of the document, not of the passage."""
         return "doc_id" if self.passages is None else schemas.PARENT.name
 
     def table(self, documents: Sequence[Entry]) -> pa.Table:
-        """Table of the documents' rows, in the order given."""
+        """Make the table of the documents' rows, in the order given."""
         if self.passages is None:
-            rows = [[one.key, one.title, one.text, *one.values] for one in documents]
+            rows = [[document.key, document.title, document.text, *document.values] for document in documents]
         else:
-            rows = [row for one in documents for row in cut(one, self.passages)]
+            rows = [row for document in documents for row in cut(document, self.passages)]
         columns = list(zip(*rows, strict=True)) or [()] * len(self.schema)
         return pa.table(
             [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)],
@@ -50,9 +50,9 @@ class DocumentLayout:
 
 
 def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
-    """A row for each passage: `ID#0001`, title, text, ID and the fields.
+    """Yield a row for each passage of a document: `ID#0001`, title, text, ID and the fields.
 
-    Every passage is numbered, also the only one of a short document: the text before the last `#` is always the
+    Every passage is numbered, also the only passage of a short document: the text before the last `#` is always the
     parent's id, so that no two passages have the same id.
     """
     for number, text in enumerate(windows(document.text, passages), 1):
@@ -60,12 +60,12 @@ def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
 
 
 def windows(text: str, passages: Passages) -> Iterator[str]:
-    """Windows of `words` words, each `stride` words after the one before, until a window reaches the text's end.
+    """Yield windows of `words` words, each `stride` words after the last, until a window reaches the text's end.
 
     >>> list(windows("a b c d e f", Passages(words=3, stride=2)))
     ['a b c', 'c d e', 'e f']
     """
-    spans = [found.span() for found in WORD.finditer(text)]
+    spans = [word.span() for word in WORD.finditer(text)]
     if len(spans) <= passages.words:
         yield text
         return

@@ -38,7 +38,7 @@ Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """One docstring, and where it was found."""
+    """A docstring, and the file, name and line where it stands."""
 
     source: str
     """Path of the file, relative to the library's folder."""
@@ -59,13 +59,18 @@ class Docstrings:
     rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
 
     def judgements(self) -> list[Judgement]:
-        """One judgement per query: the document from the same docstring."""
-        return [Judgement(query.key, one.key, 1) for query, one in zip(self.queries, self.documents, strict=True)]
+        """Judge for each query the document from the same docstring, with grade 1."""
+        return [
+            Judgement(query.key, document.key, 1) for query, document in zip(self.queries, self.documents, strict=True)
+        ]
 
 
 def pairs(library: Path, limits: Limits) -> Docstrings:
-    """Pairs from all Python files below a folder, sorted by file. A file that does not parse is one rejected row."""
-    found = Docstrings()
+    """Read queries and documents from all Python files below a folder, sorted by file.
+
+    A file that does not parse is one rejected row.
+    """
+    result = Docstrings()
     texts: set[bytes] = set()
     names: Counter[str] = Counter()
     for path in python_files(library):
@@ -74,11 +79,11 @@ def pairs(library: Path, limits: Limits) -> Docstrings:
         try:
             docstrings = list(read(code, source))
         except RowError as error:
-            found.read += 1
-            found.rejected.append((source, 1, Rejection(error.reason, beginning(code))))
+            result.read += 1
+            result.rejected.append((source, 1, Rejection(error.reason, beginning(code))))
             continue
         for docstring in docstrings:
-            found.read += 1
+            result.read += 1
             names[docstring.name] += 1
             try:
                 document, query = pair(docstring, names[docstring.name], limits)
@@ -86,26 +91,26 @@ def pairs(library: Path, limits: Limits) -> Docstrings:
                 if text in texts:
                     raise RowError(Reason.REPEATED_TEXT)
             except RowError as error:
-                found.rejected.append((source, docstring.line, Rejection(error.reason, beginning(docstring.text))))
+                result.rejected.append((source, docstring.line, Rejection(error.reason, beginning(docstring.text))))
                 continue
             texts.add(text)
-            found.documents.append(document)
-            found.queries.append(query)
-    return found
+            result.documents.append(document)
+            result.queries.append(query)
+    return result
 
 
 def python_files(library: Path) -> list[Path]:
-    """Modules below a folder, without tests, tools and installed packages."""
-    found = []
+    """List the modules below a folder, without tests, tools and installed packages."""
+    files = []
     for path in library.rglob("*.py"):
         parts = path.relative_to(library).with_suffix("").parts
         if not SKIPPED.intersection(parts) and all(part.isidentifier() for part in parts) and path.is_file():
-            found.append(path)
-    return sorted(found)
+            files.append(path)
+    return sorted(files)
 
 
 def read(code: bytes, source: str) -> Iterator[Docstring]:
-    """Docstrings of a module, its classes and functions, in the order of the file. RowError where it does not parse."""
+    """Yield the docstrings of a module, its classes and functions, in order; RowError where `code` does not parse."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -117,7 +122,7 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """(document, query) of a docstring; RowError where the query would be no fair test.
+    """Make (document, query) of a docstring; RowError where the query would be no fair test.
 
     The second docstring of the same name gets the id `name#2`, and so on.
     """
@@ -137,7 +142,7 @@ def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, 
 
 
 def divide(docstring: str) -> tuple[str, str]:
-    """(summary, rest): the first sentence of the first paragraph, on one line, and all text after it."""
+    """Divide a docstring: the first sentence of its first paragraph, in a single line, and all text after it."""
     text = docstring.strip()
     paragraph = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     sentence = re.search(SENTENCE_END, paragraph)

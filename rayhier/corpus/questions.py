@@ -1,4 +1,4 @@
-"""Queries and judgements of a source, checked against each other and against the documents, on the driver."""
+"""Queries and judgements of a source, checked on the driver against each other and against the documents."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ class Questions:
     @property
     def accepted_queries(self) -> list[Entry]:
         """Accepted queries of all files."""
-        return [one for _, parsed in self.queries for _, one in parsed.accepted]
+        return [query for _, parsed in self.queries for _, query in parsed.accepted]
 
     @property
     def accepted_judgements(self) -> dict[str, list[Judgement]]:
         """Accepted judgements of all files, by split."""
         return {
-            split: [one for _, parsed in by_file for _, one in parsed.accepted]
+            split: [judgement for _, parsed in by_file for _, judgement in parsed.accepted]
             for split, by_file in self.judgements.items()
         }
 
@@ -62,21 +62,21 @@ def read(reader: Reader, documents: Container[str]) -> Questions:
 
     Raises InputError for a file in which no row has the right number of columns.
     """
-    seen: set[bytes] = set()
-    queries = [(one.source, _whole(one, collect(distinct(one.rows, seen)))) for one in reader.queries()]
-    ids = {one.key for _, parsed in queries for _, one in parsed.accepted}
+    earlier: set[bytes] = set()
+    queries = [(stream.source, _whole(stream, collect(distinct(stream.rows, earlier)))) for stream in reader.queries()]
+    ids = {query.key for _, parsed in queries for _, query in parsed.accepted}
     judgements = {}
     for split in SPLITS:
         pairs: set[bytes] = set()
         judgements[split] = [
-            (one.source, _whole(one, collect(known(one.rows, ids, documents, pairs))))
-            for one in reader.judgements(split)
+            (stream.source, _whole(stream, collect(known(stream.rows, ids, documents, pairs))))
+            for stream in reader.judgements(split)
         ]
     return Questions(queries, judgements)
 
 
 def _whole(stream: Stream[T], parsed: ParsedRows[T]) -> ParsedRows[T]:
-    misshapen = [line for line, one in parsed.rejected if one.reason == Reason.WRONG_COLUMNS]
+    misshapen = [line for line, rejection in parsed.rejected if rejection.reason == Reason.WRONG_COLUMNS]
     if stream.path is not None and 0 < len(misshapen) == parsed.read:
         raise refusal(stream.path, stream.allowed)
     return parsed
@@ -87,4 +87,4 @@ def _read(rows: Files[Any]) -> int:
 
 
 def _reasons(rows: Files[Any]) -> list[Reason]:
-    return [one.reason for _, parsed in rows for _, one in parsed.rejected]
+    return [rejection.reason for _, parsed in rows for _, rejection in parsed.rejected]

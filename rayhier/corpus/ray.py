@@ -39,31 +39,31 @@ class MakePart:
         """Make the part of the range `row`; returns its number of documents, or the error message."""
         span = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
         try:
-            made = parts.make(span, self.reader.documents(span), self.root, self.layout)
+            part = parts.make(span, self.reader.documents(span), self.root, self.layout)
         except InputError as error:
             return {"documents": 0, "wrong": str(error)}
-        return {"documents": made, "wrong": ""}
+        return {"documents": part, "wrong": ""}
 
 
 def build(spec: JobSpec, attempt: Attempt) -> Output:
-    """Read, check and write the corpus of a spec. InputError where it lacks what the spec needs."""
+    """Read, check and write the corpus of a spec; InputError where the source lacks anything that the spec needs."""
     layout = DocumentLayout.of(spec.corpus)
     match spec.corpus:
         case PythonDocs():
-            found = _python_docs(spec.corpus, attempt.root)
+            contents = _python_docs(spec.corpus, attempt.root)
         case IrDatasets() | HuggingFace():
-            found = _iterated(spec.corpus, attempt.root)
+            contents = _iterated(spec.corpus, attempt.root)
         case _:
-            found = _ranged(spec.corpus, spec.cluster.corpus, attempt.root)
-    judgements = tables.splits(found.judgements)
-    counts = found.counts | tables.stored(attempt.root, found.documents, layout.fields)
+            contents = _ranged(spec.corpus, spec.cluster.corpus, attempt.root)
+    judgements = tables.splits(contents.judgements)
+    counts = contents.counts | tables.stored(attempt.root, contents.documents, layout.fields)
     counts |= {"splits": tables.describe(judgements)}
     requirements.check(spec, counts)
     for line in tables.lines(counts):
         say(line)
-    if any(table.num_rows for table in found.rejected):
+    if any(table.num_rows for table in contents.rejected):
         say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
-    return Output(counts, (*found.documents, *tables.write(attempt.root, found, judgements)))
+    return Output(counts, (*contents.documents, *tables.write(attempt.root, contents, judgements)))
 
 
 def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
@@ -105,17 +105,17 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Contents:
     """Read a source that can only be iterated, in this process; rows of finished parts are skipped."""
     reader, layout = sources.iterated(spec), DocumentLayout.of(spec)
     documents = reader.documents()
-    made: list[PartFile] = []
+    part_files: list[PartFile] = []
     with Bar("corpus", 1, "source") as bar:
         while rows := list(islice(documents.rows, PART_ROWS)):
-            begin = len(made) * PART_ROWS
-            span = Range(len(made), documents.source, "", begin, begin + len(rows))
+            begin = len(part_files) * PART_ROWS
+            span = Range(len(part_files), documents.source, "", begin, begin + len(rows))
             if parts.finished(span, root) is None:
                 parts.make(span, iter(rows), root, layout)
-            made.append(_finished(span, root))
+            part_files.append(_finished(span, root))
             bar.advance(0, f"{begin + len(rows):,} documents")
         bar.advance()
-    return _contents(reader, parts.settle(root, made, layout))
+    return _contents(reader, parts.settle(root, part_files, layout))
 
 
 def _contents(reader: Reader, checked: CheckedParts) -> Contents:
@@ -131,25 +131,27 @@ def _contents(reader: Reader, checked: CheckedParts) -> Contents:
 
 
 def _python_docs(spec: PythonDocs, root: Location) -> Contents:
-    found = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits)
+    docstrings = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits)
     judgements: dict[str, list[Judgement]] = {split: [] for split in SPLITS}
-    for one in found.judgements():
-        judgements[assign(one.query_id)].append(one)
-    cuts = range(0, len(found.documents), PART_DOCUMENTS)
+    for judgement in docstrings.judgements():
+        judgements[assign(judgement.query_id)].append(judgement)
+    cuts = range(0, len(docstrings.documents), PART_DOCUMENTS)
     written = [
         parts.write_documents(
-            root, number, iter(found.documents[begin : begin + PART_DOCUMENTS]), DocumentLayout.of(spec)
+            root, number, iter(docstrings.documents[begin : begin + PART_DOCUMENTS]), DocumentLayout.of(spec)
         )
         for number, begin in enumerate(cuts)
     ]
     return Contents(
         documents=[file for file in written if file],
-        queries=found.queries,
+        queries=docstrings.queries,
         judgements=judgements,
-        rejected=[tables.rejected(found.rejected)],
+        rejected=[tables.rejected(docstrings.rejected)],
         counts={
-            "documents": tables.count_entries(found.read, found.documents, (one.reason for *_, one in found.rejected)),
-            "queries": tables.count_entries(len(found.documents), found.queries, ()),
+            "documents": tables.count_entries(
+                docstrings.read, docstrings.documents, (rejection.reason for *_, rejection in docstrings.rejected)
+            ),
+            "queries": tables.count_entries(len(docstrings.documents), docstrings.queries, ()),
             "judgements": {split: tables.count(len(rows), rows, ()) for split, rows in judgements.items()},
         },
     )

@@ -1,4 +1,4 @@
-"""Check, once a corpus is read, that the job's later stages can work with it."""
+"""Check that the later stages of a job can work with a corpus that has been read."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from rayhier.spec.corpus import (
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, naming the key, where the corpus lacks what the spec needs; `counts` as in record.json."""
+    """Raise InputError, naming the key, where a corpus with these counts (record.json) is too little for the spec."""
     if counts["documents"]["accepted"] == 0:
         raise InputError(
             f"corpus.{_key(spec.corpus)}: no document accepted ({_rejected(counts['documents'])}); "

@@ -11,7 +11,7 @@ Raw = TypeVar("Raw")
 T = TypeVar("T")
 
 Rows = Iterator[T | Rejection | None]
-"""For each line, in order: the parsed row, why it is rejected, or None for a line that is no row (blank, header)."""
+"""For each line, in order: the parsed row, its rejection, or None for a line that is no row (blank, header)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Stream(Generic[T]):
-    """Rows that are read in one go."""
+    """Rows of a file, or of a data set, with its name."""
 
     source: str
     """Name of the file or data set in rejected.parquet."""
@@ -75,46 +75,46 @@ class StreamReader(Reader, Protocol):
 
 
 def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
-    """Parse row by row; where `parse` raises RowError, the row becomes a Rejection with that reason."""
-    for one in raw:
+    """Yield rows parsed by `parse`; where `parse` raises RowError, the row becomes a Rejection with that reason."""
+    for value in raw:
         try:
-            yield None if one is None else parse(one)
+            yield None if value is None else parse(value)
         except RowError as error:
-            yield Rejection(error.reason, beginning(one))
+            yield Rejection(error.reason, beginning(value))
 
 
-def distinct(rows: Rows[Entry], seen: set[bytes]) -> Rows[Entry]:
-    """Reject entries whose id has its digest in `seen`; the digests of the others are added to `seen`."""
-    for one in rows:
-        if not isinstance(one, Entry):
-            yield one
-        elif (key := digest(one.key)) in seen:
-            yield Rejection(Reason.DUPLICATE_ID, beginning(one.key))
+def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
+    """Reject entries whose id has its digest in `earlier`; the digests of the others are added to `earlier`."""
+    for row in rows:
+        if not isinstance(row, Entry):
+            yield row
+        elif (key := digest(row.key)) in earlier:
+            yield Rejection(Reason.DUPLICATE_ID, beginning(row.key))
         else:
-            seen.add(key)
-            yield one
+            earlier.add(key)
+            yield row
 
 
 def known(
-    rows: Rows[Judgement], queries: Container[str], documents: Container[str], seen: set[bytes]
+    rows: Rows[Judgement], queries: Container[str], documents: Container[str], earlier: set[bytes]
 ) -> Rows[Judgement]:
-    """Reject judgements of unknown queries or documents, and pairs in `seen`; the others are added to `seen`."""
-    for one in rows:
-        if not isinstance(one, Judgement):
-            yield one
-        elif one.query_id not in queries:
-            yield Rejection(Reason.UNKNOWN_QUERY, _shown(one))
-        elif one.doc_id not in documents:
-            yield Rejection(Reason.UNKNOWN_DOCUMENT, _shown(one))
-        elif (pair := digest(one.query_id) + digest(one.doc_id)) in seen:
-            yield Rejection(Reason.DUPLICATE_JUDGEMENT, _shown(one))
+    """Reject judgements of unknown queries or documents, and pairs whose digest is in `earlier`; add other digests."""
+    for row in rows:
+        if not isinstance(row, Judgement):
+            yield row
+        elif row.query_id not in queries:
+            yield Rejection(Reason.UNKNOWN_QUERY, _shown(row))
+        elif row.doc_id not in documents:
+            yield Rejection(Reason.UNKNOWN_DOCUMENT, _shown(row))
+        elif (pair := digest(row.query_id) + digest(row.doc_id)) in earlier:
+            yield Rejection(Reason.DUPLICATE_JUDGEMENT, _shown(row))
         else:
-            seen.add(pair)
-            yield one
+            earlier.add(pair)
+            yield row
 
 
-def _shown(one: Judgement) -> str:
-    return beginning(f"{one.query_id} {one.doc_id} {one.grade}")
+def _shown(judgement: Judgement) -> str:
+    return beginning(f"{judgement.query_id} {judgement.doc_id} {judgement.grade}")
 
 
 def collect(rows: Rows[T]) -> ParsedRows[T]:
@@ -122,9 +122,9 @@ def collect(rows: Rows[T]) -> ParsedRows[T]:
     accepted: list[tuple[int, T]] = []
     rejected: list[tuple[int, Rejection]] = []
     line = 0
-    for line, one in enumerate(rows, 1):
-        if isinstance(one, Rejection):
-            rejected.append((line, one))
-        elif one is not None:
-            accepted.append((line, one))
+    for line, row in enumerate(rows, 1):
+        if isinstance(row, Rejection):
+            rejected.append((line, row))
+        elif row is not None:
+            accepted.append((line, row))
     return ParsedRows(line, len(accepted) + len(rejected), accepted, rejected)

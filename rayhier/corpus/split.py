@@ -10,23 +10,24 @@ TEST = 0.1
 
 
 def fraction(key: str) -> float:
-    """A number in [0, 1] that depends on the id alone: the first 8 bytes of its blake2b hash over 2^64."""
+    """Return a number in [0, 1] that depends on the id alone: the first 8 bytes of its blake2b hash over 2^64."""
     return int.from_bytes(hashlib.blake2b(key.encode()).digest()[:8], "big") / 2**64
 
 
 def cut_dev(train: Sequence[Judgement]) -> tuple[list[Judgement], list[Judgement]]:
-    """(train, dev): move about a tenth of train's queries, with all their judgements, to dev.
+    """Return (train, dev): about a tenth of train's queries, with all their judgements, moved to dev.
 
-    Of two queries or more, each split gets at least one.
+    Where train has two queries or more, each of the two gets at least one.
     """
-    queries = sorted({one.query_id for one in train}, key=fraction)
+    queries = sorted({judgement.query_id for judgement in train}, key=fraction)
     below = sum(fraction(query_id) < DEV for query_id in queries)
     dev = set(queries[: min(max(1, below), len(queries) - 1)])
-    return [one for one in train if one.query_id not in dev], [one for one in train if one.query_id in dev]
+    kept = [judgement for judgement in train if judgement.query_id not in dev]
+    return kept, [judgement for judgement in train if judgement.query_id in dev]
 
 
 def assign(key: str) -> str:
-    """Split of a query whose source has no splits: 80% train, 10% dev, 10% test."""
+    """Choose the split of a query whose source has no splits: 80% train, 10% dev, 10% test."""
     place = fraction(key)
     if place < DEV:
         return "dev"

@@ -33,27 +33,27 @@ class Contents:
 
 
 def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[Judgement]]:
-    """Judgements of train, dev and test; where dev has none, it is cut from train."""
-    found = {split: judgements.get(split, ()) for split in SPLITS}
-    if not found["dev"]:
-        found["train"], found["dev"] = cut_dev(found["train"])
-    return found
+    """Return the judgements of train, dev and test; a dev split without judgements is cut from train."""
+    by_split = {split: judgements.get(split, ()) for split in SPLITS}
+    if not by_split["dev"]:
+        by_split["train"], by_split["dev"] = cut_dev(by_split["train"])
+    return by_split
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
-    """Number of queries, of judgements, and of judgements above 0, in each split."""
+    """Count queries, judgements, and judgements above 0, in each split."""
     return {
         split: {
-            "queries": len({one.query_id for one in rows}),
+            "queries": len({judgement.query_id for judgement in rows}),
             "judgements": len(rows),
-            "relevant": sum(one.grade > 0 for one in rows),
+            "relevant": sum(judgement.grade > 0 for judgement in rows),
         }
         for split, rows in judgements.items()
     }
 
 
 def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> dict[str, Any]:
-    """Number of rows in the part files (passages, where declared), and of rows that have each declared field."""
+    """Count rows in the part files (passages, where declared), and rows that have each declared field."""
     rows, filled = 0, dict.fromkeys(fields, 0)
     for file in documents:
         held = files.read_metadata(root / file.name)
@@ -67,56 +67,60 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
 
 
 def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
-    """Table of rejected rows: file, line, reason, beginning of the row."""
-    listed = [(source, line, str(one.reason), one.value) for source, line, one in rows]
+    """Make the table of rejected rows: file, line, reason, beginning of the row."""
+    listed = [(source, line, str(rejection.reason), rejection.value) for source, line, rejection in rows]
     return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
 
 
 def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Counts of rows of any kind."""
+    """Count rows of any kind for record.json, from the number read, the accepted rows and the reasons to reject."""
     return check.count(read, len(accepted), Counter(map(str, reasons)))
 
 
 def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Counts of documents or queries."""
-    return count(read, accepted, reasons) | {"cut": sum(one.cut for one in accepted)}
+    """Count documents or queries for record.json, like `count`, and those that were cut to a limit."""
+    return count(read, accepted, reasons) | {"cut": sum(entry.cut for entry in accepted)}
 
 
 def write(root: Location, contents: Contents, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
     """Write queries, judgements and rejected rows; returns the files."""
     queries = pa.table(
-        [[one.key for one in contents.queries], [one.text for one in contents.queries]], schema=schemas.QUERIES
+        [[query.key for query in contents.queries], [query.text for query in contents.queries]], schema=schemas.QUERIES
     )
-    made = [files.write_parquet(root, "queries.parquet", groups(queries), schemas.QUERIES)]
+    written = [files.write_parquet(root, "queries.parquet", groups(queries), schemas.QUERIES)]
     for split, rows in judgements.items():
         table = pa.table(
-            [[one.query_id for one in rows], [one.doc_id for one in rows], [one.grade for one in rows]],
+            [
+                [judgement.query_id for judgement in rows],
+                [judgement.doc_id for judgement in rows],
+                [judgement.grade for judgement in rows],
+            ],
             schema=schemas.JUDGEMENTS,
         )
-        made.append(files.write_parquet(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
+        written.append(files.write_parquet(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
     rejects = (table for table in contents.rejected if table.num_rows)
-    made.append(files.write_parquet(root, REJECTED, rejects, schemas.REJECTED))
-    return made
+    written.append(files.write_parquet(root, REJECTED, rejects, schemas.REJECTED))
+    return written
 
 
 def lines(counts: Mapping[str, Any]) -> list[str]:
-    """Lines to print that report the counts."""
+    """Return lines of text that report the counts of a corpus."""
     rows = {"documents": counts["documents"], "queries": counts["queries"]}
     rows |= {f"{split} judgements": counts["judgements"][split] for split in SPLITS}
-    said = [f"  {name}: {line(row)}" for name, row in rows.items() if row["read"]]
+    shown = [f"  {name}: {line(row)}" for name, row in rows.items() if row["read"]]
     if counts["rows"] != counts["documents"]["accepted"]:
-        said.insert(1, f"  passages: {counts['rows']:,}")
+        shown.insert(1, f"  passages: {counts['rows']:,}")
     if counts["fields"]:
-        said.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
+        shown.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
-    return [*said, f"  queries (judgements) by split: {', '.join(written)}"]
+    return [*shown, f"  queries (judgements) by split: {', '.join(written)}"]
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """Counts of rows of one kind as text: read, accepted, cut, rejected and why."""
+    """Return the counts of a kind of rows as text: read, accepted, cut, rejected and for which reasons."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in row["rejected"].items())
-    said = [f"{row['read']:,} read", f"{row['accepted']:,} accepted"]
+    phrases = [f"{row['read']:,} read", f"{row['accepted']:,} accepted"]
     if row.get("cut"):
-        said.append(f"{row['cut']:,} cut to the limits")
-    said.append(f"{row['read'] - row['accepted']:,} rejected{f' ({reasons})' if reasons else ''}")
-    return ", ".join(said)
+        phrases.append(f"{row['cut']:,} cut to the limits")
+    phrases.append(f"{row['read'] - row['accepted']:,} rejected{f' ({reasons})' if reasons else ''}")
+    return ", ".join(phrases)

@@ -31,9 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, says: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
-        made.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
-        return made
+        parser = commands.add_parser(name, help=says, description=says, allow_abbrev=False)
+        parser.add_argument("workdir", help="folder, or s3:// or gs:// prefix, where a run built an index")
+        return parser
 
     adding = command("add", "add documents, without training again")
     adding.add_argument(
@@ -94,49 +94,50 @@ def _run(given: argparse.Namespace) -> list[str]:
     now = current.read(workdir)
     if given.command in REPAIRS:
         return REPAIRS[given.command](index_root(workdir, now), given)
-    there = open_leaf_map(workdir, now)
+    opened = open_leaf_map(workdir, now)
     match given.command:
         case "add":
-            return _add(given, workdir, there)
+            return _add(given, workdir, opened)
         case "delete":
-            return _changed(there.manifest, change.delete(there.root, _ids(given)).manifest)
+            return _changed(opened.manifest, change.delete(opened.root, _ids(given)).manifest)
         case "compact":
-            return _compact(now.spec, there)
+            return _compact(now.spec, opened)
         case "stats":
-            return _stats(there.manifest)
+            return _stats(opened.manifest)
         case "verify":
             began = time.monotonic()
-            read = verify(there.root, given.version)
+            read = verify(opened.root, given.version)
             return [f"whole: versions {', '.join(map(str, read))} ({time.monotonic() - began:.1f} s)"]
         case _:
             from rayhier.index.export import ROWS, export
 
-            manifest = there.manifest
+            manifest = opened.manifest
             probes = now.spec.search.leaves_visited(len(manifest.counts), manifest.rows)
             with reading_leaf_map(workdir, now, manifest.version) as kept:
-                made = export(kept, given.file, probes)
+                exported = export(kept, given.file, probes)
+            recall = exported.recall
             return [
-                f"{given.file}: {made.rows:,} rows in {made.lists:,} lists, {made.bytes / 1e6:,.1f} MB",
+                f"{given.file}: {exported.rows:,} rows in {exported.lists:,} lists, {exported.bytes / 1e6:,.1f} MB",
                 f"{given.file}{ROWS}: the document of each row",
-                f"plain faiss with nprobe = {probes}, the spec's beam, finds {made.recall:.1%} of what a scan finds",
+                f"plain faiss with nprobe = {probes}, the spec's beam, finds {recall:.1%} of what a scan finds",
             ]
 
 
-def _add(given: argparse.Namespace, workdir: Location, there: "LeafMap") -> list[str]:
+def _add(given: argparse.Namespace, workdir: Location, opened: "LeafMap") -> list[str]:
     say(f"loading index and encoder from {given.workdir}")
     from rayhier.index.add_file import add_file
 
-    made = add_file(workdir, given.file, upsert=given.upsert, id_column=given.id)
-    return _changed(there.manifest, made.manifest)
+    changed = add_file(workdir, given.file, upsert=given.upsert, id_column=given.id)
+    return _changed(opened.manifest, changed.manifest)
 
 
-def _compact(spec: JobSpec, there: "LeafMap") -> list[str]:
+def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
     from rayhier.index.ray import compact
     from rayhier.ray import check_resources, join
 
     join(spec)
     check_resources(spec)
-    return _changed(there.manifest, compact(spec, there.root).manifest)
+    return _changed(opened.manifest, compact(spec, opened.root).manifest)
 
 
 def _ids(given: argparse.Namespace) -> list[str]:
@@ -151,7 +152,7 @@ def _ids(given: argparse.Namespace) -> list[str]:
         text = given.file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--file: {given.file} cannot be read: {error}") from None
-    return [*given.ids, *(line for one in text.split("\n") if (line := one.removesuffix("\r")))]
+    return [*given.ids, *(line for line_read in text.split("\n") if (line := line_read.removesuffix("\r")))]
 
 
 def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:
@@ -163,21 +164,21 @@ def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:
 def _stats(manifest: "Manifest") -> list[str]:
     from rayhier.index.stats import Stats
 
-    found = Stats.of(manifest)
+    stats = Stats.of(manifest)
     shown = {
-        **{name: value for name, value in dataclasses.asdict(found).items() if not isinstance(value, float)},
-        "imbalance": f"{found.imbalance:.3f}",
-        "removed rows": f"{found.void:.1%}",
-        "added rows": f"{found.added:.1%}",
-        "mean log-probability": f"{found.log_prob:.3f}",
-        "added log-probability": "none" if found.added_log_prob is None else f"{found.added_log_prob:.3f}",
+        **{name: value for name, value in dataclasses.asdict(stats).items() if not isinstance(value, float)},
+        "imbalance": f"{stats.imbalance:.3f}",
+        "removed rows": f"{stats.void:.1%}",
+        "added rows": f"{stats.added:.1%}",
+        "mean log-probability": f"{stats.log_prob:.3f}",
+        "added log-probability": "none" if stats.added_log_prob is None else f"{stats.added_log_prob:.3f}",
     }
     shown.pop("added_log_prob", None)
     lines = [
         f"{name.replace('_', ' '):22} {value:,}" if isinstance(value, int) else f"{name:22} {value}"
         for name, value in shown.items()
     ]
-    return [*lines, *(found.advice() or ["all is well"])]
+    return [*lines, *(stats.advice() or ["all is well"])]
 
 
 def _vacuum(root: Location, given: argparse.Namespace) -> list[str]:
@@ -208,13 +209,14 @@ def _versions(root: Location, _: argparse.Namespace) -> list[str]:
     lines = []
     for version in leaf_map.versions(root):
         try:
-            one = LeafMap.open(root, version).manifest
+            manifest = LeafMap.open(root, version).manifest
         except InputError as error:
             lines.append(f"{version:>7}  {error}")
             continue
-        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.at))
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.at))
         lines.append(
-            f"{version:>7}  {at}  {one.change:9} {one.documents:>12,} documents{'  pinned' if version in held else ''}"
+            f"{version:>7}  {at}  {manifest.change:9} {manifest.documents:>12,} documents"
+            f"{'  pinned' if version in held else ''}"
         )
     return lines
 

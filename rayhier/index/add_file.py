@@ -15,10 +15,10 @@ from rayhier.storage.paths import Location
 def add_file(
     workdir: Location, file: Path, *, upsert: bool = False, id_column: str | None = None, model: Model | None = None
 ) -> LeafMap:
-    """Add the documents of a JSON lines or parquet file; with `upsert`, replace those whose ids are there already.
+    """Add the documents of a JSON lines or parquet file; with `upsert`, replace documents with the same ids.
 
-    Returns the new version of the leaf map. `id_column` names the ids, by default the corpus's; the workdir's model is
-    opened unless it is given. InputError where a document is not as the corpus's are.
+    Returns the new version of the leaf map. `id_column` is the column of ids, by default the corpus's; `model` is the
+    workdir's model, opened where None. InputError where a document does not fit the corpus's columns and limits.
     """
     now = current.read(workdir)
     leaf_map, model = open_leaf_map(workdir, now), model or Model.of_workdir(workdir, now)

@@ -22,13 +22,13 @@ class Assigner:
     """A trained router that puts documents into leaves, with a spec's second leaves and precision."""
 
     def __init__(self, router: Router, spec: JobSpec, model: str = "") -> None:
-        """Put documents where a router says; `model` is the fingerprint of the model that the router is of."""
+        """Assign documents by `router`; `model` is the fingerprint of the router's model."""
         self.model, self.tree = model, router if isinstance(router, RetreeverRouter) else None
         self.router, self.precision = router, spec.index.vectors
         self.leaves, self.spill = spec.leaves_per_document, spec.index.second_leaf
 
     def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
-        """Rows of the leaf map, sorted by leaf then id, for documents that the trained encoder encoded.
+        """Make rows of the leaf map, sorted by leaf then id, for documents that the trained encoder encoded.
 
         Raises InputError where a vector holds NaN or infinity, or the router reads tokens and there are none.
         """
@@ -43,15 +43,15 @@ class Assigner:
         schema = schemas.leaf_map(vector_NM.shape[1], self.precision, documents.schema)
         value = schema.field("vector").type.value_type
         rows = documents.take(pa.array(row_A))
-        own = {
+        assigned = {
             "leaf": pa.array(leaf_NR[row_A, rank_A], pa.int32()),
             "rank": pa.array(rank_A),
             "leaves": leaves_column(leaf_NR[row_A], two_N[row_A]),
             "log_prob": pa.array(log_prob_NR[row_A, rank_A], pa.float32()),
             "vector": columns.vector_column(vector_NM[row_A], value),
         }
-        made = [own[name] if name in own else rows[name] for name in schema.names]
-        table = pa.table(made, schema=schema)
+        arrays = [assigned[name] if name in assigned else rows[name] for name in schema.names]
+        table = pa.table(arrays, schema=schema)
         if self.tree is not None:
             held_NL = self.tree.leaves(encoded)
             kind = pa.list_(pa.float16(), held_NL.shape[1])
@@ -61,7 +61,7 @@ class Assigner:
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
-    """Column `leaves`: the first leaf of each row [n, r], and the second where it has two."""
+    """Make the column `leaves`: the first leaf of each row [n, r], and the second where the row has two."""
     has_NR = np.ones(leaf_NR.shape, dtype=bool)
     has_NR[:, 1:] = two_N[:, None]
     ends = np.concatenate([[0], np.cumsum(has_NR.sum(axis=1))]).astype(np.int32)
@@ -69,7 +69,7 @@ def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
 
 
 def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorFormat = "float32") -> None:
-    """InputError where a vector holds NaN, infinity or a number that is stored as infinity: it fits no leaf."""
+    """Raise InputError where a vector holds NaN, infinity or a number that is stored as infinity."""
     most = float(np.finfo(precision).max)
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
@@ -79,7 +79,7 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
 
 
 def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
-    """Rows of each leaf."""
+    """Count the rows of each leaf."""
     counts: list[int] = np.bincount(leaf_N, minlength=leaves).tolist()
     return counts
 

@@ -11,10 +11,10 @@ from rayhier.storage.leaf_map import LeafMap
 
 
 class Filling:
-    """Counts rows of each leaf: those of a version, and those of the documents taken so far.
+    """Counter of the rows of each leaf: those of a version, and those of the documents taken so far.
 
-    No leaf grows beyond `factor` times the mean. Documents that replace others count twice until they are looked up,
-    which reads the whole id column and is done only where a leaf might be full. Concurrent writers count separately.
+    No leaf grows beyond `factor` times the mean. Documents that replace others count twice until they are looked up;
+    the look-up reads all ids, so it waits until a leaf might be full. Concurrent writers count separately.
     """
 
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
@@ -27,7 +27,7 @@ class Filling:
         """Rows moved to a next-best leaf because their own was full."""
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents with these ids; returns their rows. InputError where no leaf has room."""
+        """Route documents with ids `ids`; returns their rows of the leaf map. InputError where no leaf has room."""
         table = self._assign(documents, encoded)
         count_L = self._counts(table)
         if self._replace:
@@ -55,6 +55,6 @@ class Filling:
         return np.asarray(np.maximum(leaf_limit.most_rows(rows, len(self._size_L), self._factor) - self._size_L, 0))
 
     def _look_up(self) -> None:
-        found = find(self._base, pa.concat_arrays(self._doubtful))
-        self._size_L -= per_leaf(found, len(self._size_L))
+        rows = find(self._base, pa.concat_arrays(self._doubtful))
+        self._size_L -= per_leaf(rows, len(self._size_L))
         self._doubtful.clear()

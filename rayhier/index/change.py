@@ -1,8 +1,8 @@
 """Adding, replacing and deleting documents of a published leaf map: new files, then one new manifest.
 
 No published file is changed, so readers of older versions are not disturbed, and a change that fails leaves only files
-that no manifest names. Where another writer publishes in the meantime, the change is applied again to the newest
-version, or refused where it no longer fits it.
+that no manifest lists. Where another writer publishes in the meantime, the change is applied again to the newest
+version, or refused where the change no longer fits that version.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
 Batch = tuple[pa.Table, Encoded]
-"""Documents with the corpus's columns, and their texts as the trained encoder encodes them."""
+"""Documents with the corpus's columns, and the trained encoder's output for their texts."""
 AGAIN = ("given more than once", "each id once")
 
 
@@ -79,8 +79,8 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
                 manifest = _without(manifest, find(now, named), file, len(named), "upsert")
             elif manifest.version != newest.manifest.version:
                 _check_new(now, named)
-            made = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
-            return made.model_copy(update={"moved": manifest.moved + filling.moved})
+            changed = _with(manifest, shards, now.manifest.version + 1, "upsert" if replace else "add")
+            return changed.model_copy(update={"moved": manifest.moved + filling.moved})
 
         # From here on files stay whatever happens: an error may hide that they were published.
         return leaf_map.commit(root, change)
@@ -134,24 +134,24 @@ def _ids(documents: pa.Table) -> pa.Array:
 
 def _twice(ids: pa.Array) -> list[str]:
     rows = ids.value_counts()
-    found: list[str] = rows.filter(pc.greater(rows.field("counts"), 1)).field("values").to_pylist()
-    return found
+    repeated: list[str] = rows.filter(pc.greater(rows.field("counts"), 1)).field("values").to_pylist()
+    return repeated
 
 
 def _check_new(now: LeafMap, ids: pa.Array) -> None:
-    found = find(now, ids)["id"].unique().sort().to_pylist()
-    _refuse(found, f"in the index already (version {now.manifest.version})", "new ids, or add --upsert to replace")
+    present = find(now, ids)["id"].unique().sort().to_pylist()
+    _refuse(present, f"in the index already (version {now.manifest.version})", "new ids, or add --upsert to replace")
 
 
 def _check_known(now: LeafMap, ids: pa.Array) -> pa.Table:
-    found = find(now, ids)
-    _refuse(unknown(found, ids), f"not in the index (version {now.manifest.version})", "ids of documents in the index")
-    return found
+    rows = find(now, ids)
+    _refuse(unknown(rows, ids), f"not in the index (version {now.manifest.version})", "ids of documents in the index")
+    return rows
 
 
 def _refuse(ids: Sequence[str], why: str, allowed: str) -> None:
     if ids:
-        shown = ", ".join(repr(one) for one in ids[:IDS_SHOWN]) + (", …" if len(ids) > IDS_SHOWN else "")
+        shown = ", ".join(repr(name) for name in ids[:IDS_SHOWN]) + (", …" if len(ids) > IDS_SHOWN else "")
         raise InputError(f"ids: {len(ids)} {why}: {shown}; allowed: {allowed}; nothing was changed")
 
 
@@ -160,11 +160,11 @@ def _write_ids(root: Location, ids: pa.Array) -> files.File:
     return files.write_parquet(root, f"removed/{uuid.uuid4().hex[:12]}.parquet", [table], schemas.IDS)
 
 
-def _without(manifest: Manifest, found: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
+def _without(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
     """A manifest without the rows found; the file of ids marks them as removed."""
-    removed = Removal(file=file, ids=ids, rows=found.num_rows, since=manifest.version + 1)
-    counts = np.array(manifest.counts) - per_leaf(found, len(manifest.counts))
-    documents = manifest.documents - int(pc.sum(pc.equal(found["rank"], 0)).as_py() or 0)
+    removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
+    counts = np.array(manifest.counts) - per_leaf(rows, len(manifest.counts))
+    documents = manifest.documents - int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)
     return manifest.model_copy(
         update={
             "change": change,

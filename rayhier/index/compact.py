@@ -8,10 +8,10 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
 
 
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
-    """The change that replaces all files of an older version by new shards.
+    """Make the change that replaces all files of an older version by new shards.
 
-    What was added or removed since stays. InputError where another compaction or a rollback took some of the older
-    version's files away in the meantime.
+    Later additions and removals stay. The change raises InputError where another compaction or a rollback took some
+    of the older version's files away in the meantime.
     """
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
@@ -20,7 +20,7 @@ def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap
         now = newest.manifest
         later = [removed for removed in now.removed if removed.file.name not in old]
         # What an older version removed, and a rollback brought back, would not be removed from shards dated later.
-        brought_back = not all(one.acts_on(shard) for one in later for shard in dated)
+        brought_back = not all(removal.acts_on(shard) for removal in later for shard in dated)
         if brought_back or not old <= {file.name for file in now.files}:
             raise InputError(
                 f"compact: version {now.version} ({now.change}) no longer has all files of version {base.version}, "

@@ -20,26 +20,26 @@ from rayhier.storage.paths import Location
 KEYWORDS, DOCUMENTS = 12, 3
 """Keywords and representative documents of a node."""
 WORDS, BEST = "words", "best"
-"""Names of the files that are written about a shard."""
+"""Names of the files that describe a shard."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
-"""Rows of an index, about, whose words would fill one bucket."""
+"""Approximate number of rows whose words would fill a bucket."""
 
 
 class DescribeShard:
-    """An actor that counts the words of shards and finds what is best in their leaves; writes both below scratch."""
+    """An actor that counts the words of shards and finds each leaf's best documents; writes both below scratch."""
 
-    def __init__(self, there: LeafMap, scratch: Location) -> None:
-        self.there, self.scratch = there, scratch
+    def __init__(self, leaf_map: LeafMap, scratch: Location) -> None:
+        self.leaf_map, self.scratch = leaf_map, scratch
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Describe the shard of the number `row["shard"]`; returns how many documents it holds."""
-        return {"rows": write_part(self.there, int(row["shard"]), self.scratch)}
+        """Describe shard number `row["shard"]`; returns its number of documents."""
+        return {"rows": write_part(self.leaf_map, int(row["shard"]), self.scratch)}
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is written about a shard: its words, and the documents that most probably lie in its leaves."""
+    """Description of a shard: its words, and the documents that most probably lie in its leaves."""
 
     words: Location
     total_L: Ints
@@ -47,21 +47,21 @@ class Part:
     best: pa.Table
 
 
-def write_part(there: LeafMap, number: int, scratch: Location) -> int:
-    """Describe a shard by its documents, below scratch; returns their number."""
-    shard = there.manifest.shards[number]
-    rows = there.read(shard, READ, verify=False)
+def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
+    """Write the description of a shard below scratch; returns its number of documents."""
+    shard = leaf_map.manifest.shards[number]
+    rows = leaf_map.read(shard, READ, verify=False)
     first = rows.filter(pc.equal(rows["rank"], 0))
     best = first.select(["leaf", "log_prob", "doc_id"])
     best = best_of(best, best["leaf"].to_numpy())
-    counts = counted(first, buckets(there.manifest.counts))
+    counts = counted(first, buckets(leaf_map.manifest.counts))
     for name, tables, schema in ((WORDS, counts, COUNTS), (BEST, [best], best.schema)):
         files.write_parquet(scratch, f"{name}-{number:05d}.parquet", tables, schema)
     return shard.documents
 
 
 def written_part(scratch: Location, number: int, leaves: int) -> Part:
-    """Read what was written about a shard; the words are left where they lie."""
+    """Read the description of a shard; its words stay on storage."""
     words, best = (scratch / f"{name}-{number:05d}.parquet" for name in (WORDS, BEST))
     counts = files.read_table(words, ["leaf", "count"])
     total_L = np.bincount(counts["leaf"].to_numpy(), weights=counts["count"].to_numpy(), minlength=leaves)
@@ -69,16 +69,16 @@ def written_part(scratch: Location, number: int, leaves: int) -> Part:
 
 
 def buckets(size_L: Sequence[int] | Ints) -> int:
-    """Number of buckets of an index's words, by the rows of its leaves."""
+    """Return the number of buckets of an index's words, by the rows of its leaves."""
     return max(1, -(-int(sum(size_L)) // ROWS_A_BUCKET))
 
 
-def describe(there: LeafMap, tree: DisplayTree) -> pa.Table:
+def describe(leaf_map: LeafMap, tree: DisplayTree) -> pa.Table:
     """Describe a version's nodes by its documents, shard by shard; rows as schemas.LEAVES has them."""
-    size_L, shards = np.array(there.manifest.counts), range(len(there.manifest.shards))
+    size_L, shards = np.array(leaf_map.manifest.counts), range(len(leaf_map.manifest.shards))
     with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
         for number in shards:
-            write_part(there, number, Path(folder))
+            write_part(leaf_map, number, Path(folder))
         return table(tree, size_L, [written_part(Path(folder), number, len(size_L)) for number in shards])
 
 
@@ -91,11 +91,11 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
 
 
 def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
-    """Rows of every node of every level, top down, from what was written about parts of the documents."""
+    """Make a row for every node of every level, top down, from the descriptions of all shards."""
     path_LT, held = tree.paths(), pa.concat_tables([part.best for part in parts])
     totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
     told = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
-    made = []
+    tables = []
     for level, (words, size_K) in enumerate(zip(told, tree.summed(size_L), strict=True), start=1):
         node_N = path_LT[held["leaf"].to_numpy(), level - 1]
         held_K: list[list[str]] = [[] for _ in size_K]
@@ -110,8 +110,8 @@ def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
             pa.array(words, pa.list_(pa.string())),
             pa.array(held_K, pa.list_(pa.string())),
         ]
-        made.append(pa.table(columns, schema=schemas.LEAVES))
-    return pa.concat_tables(made)
+        tables.append(pa.table(columns, schema=schemas.LEAVES))
+    return pa.concat_tables(tables)
 
 
 def _buckets(parts: Sequence[Part], count: int) -> Iterator[pa.Table]:

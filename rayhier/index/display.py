@@ -1,4 +1,4 @@
-"""The tree of an index that people look at: the router's own, or over many flat leaves a tree of their centroids."""
+"""The tree of an index for people to look at: the router's tree, or over many flat leaves a tree of their centroids."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,9 +10,9 @@ from rayhier.cluster.document_tree import above, grow
 from rayhier.model.router import Router
 
 FLAT = 64
-"""Leaves that are shown without nodes above them."""
+"""Most leaves to show without nodes above them."""
 BRANCHING = 8
-"""Children of a node, about, in a tree of centroids."""
+"""Approximate children of a node in a tree of centroids."""
 SEED = 0
 
 
@@ -22,9 +22,9 @@ class DisplayTree:
 
     parents: list[Ints]
     leaf_L: Ints
-    """Node of the lowest level that each leaf of the index is."""
+    """Number, in the lowest level, of the node of each leaf of the index."""
     grouped: bool
-    """Whether the nodes above the leaves are groups of centroids, which routing knows nothing of."""
+    """True if the nodes above the leaves are groups of centroids, which routing does not use."""
 
     @classmethod
     def of(cls, router: Router) -> Self:

@@ -1,4 +1,4 @@
-"""A leaf map as one faiss file that plain faiss opens: its leaves are the lists, their means the quantizer."""
+"""Export a leaf map to a file that plain faiss opens: leaves are the lists, their means the quantizer."""
 
 import contextlib
 import itertools
@@ -33,15 +33,15 @@ class Export:
     lists: int
     bytes: int
     recall: float
-    """Share that plain faiss finds of the ten rows nearest to each of some stored vectors, at the given probes."""
+    """Share of the ten rows nearest to each of some stored vectors that plain faiss finds with the given probes."""
 
 
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     """Write an inner-product IVF of every row, in float16 or float32 as stored, and `PATH.rows.parquet`.
 
-    A row's id is its number; the table beside says which document (`id`), leaf and rank it is, and holds the columns of
+    A row's faiss id is its number; the table has the document (`id`), leaf and rank of each number, and the columns of
     sidecars. A document in two leaves is two rows. Recall is measured with `probes` lists. Raises InputError where
-    memory is too small for it.
+    memory is too small for the file.
     """
     manifest = leaf_map.manifest
     m, leaves = manifest.dimension, len(manifest.counts)
@@ -53,14 +53,14 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
         index = faiss.IndexIVFScalarQuantizer(quantizer, m, leaves, kind, faiss.METRIC_INNER_PRODUCT, False)
     index.is_trained = True
     sum_LM, begin = np.zeros((leaves, m)), 0
-    own: list[Floats] = []
+    sampled: list[Floats] = []
     for shard in manifest.shards:
         table = leaf_map.read(shard, ["leaf", "vector"])
         vector_NM, leaf_N = columns.matrix(table["vector"]), table["leaf"].to_numpy().astype(np.int64)
         ids = np.arange(begin, begin + len(leaf_N))
         if len(ids):
             np.add.at(sum_LM, leaf_N, vector_NM)
-            own.append(vector_NM[:: -(-len(vector_NM) // ASKED)].copy())
+            sampled.append(vector_NM[:: -(-len(vector_NM) // ASKED)].copy())
             ivf_tools.add_preassigned(index, np.ascontiguousarray(vector_NM), leaf_N, ids)
         begin += len(leaf_N)
     mean_LM = sum_LM / np.maximum(np.linalg.norm(sum_LM, axis=1, keepdims=True), 1e-12)
@@ -70,7 +70,7 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     first = next(tables)
     files.write_parquet(path.parent, path.name + ROWS, itertools.chain([first], tables), first.schema)
     files.write(path, lambda temporary: codecs.write(index, temporary))
-    every = np.concatenate([np.empty((0, m), np.float32), *own])
+    every = np.concatenate([np.empty((0, m), np.float32), *sampled])
     return Export(begin, leaves, path.stat().st_size, _recall(index, every[:: max(1, len(every) // ASKED)], probes))
 
 
@@ -108,7 +108,7 @@ def _check_memory(needed: int) -> None:
 
 
 def available() -> int:
-    """Bytes of free memory, with file caches that the system can release where it reports them."""
+    """Return the bytes of free memory, with file caches that the system can release where it reports them."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10

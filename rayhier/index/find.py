@@ -1,4 +1,4 @@
-"""Which documents a leaf map holds: ids looked up by reading the id column, shard by shard."""
+"""Look up documents of a leaf map by id, by reading the id column, shard by shard."""
 
 from collections.abc import Iterator
 
@@ -12,25 +12,28 @@ FOUND = pa.schema([("id", pa.string()), ("leaf", pa.int32()), ("rank", pa.int8()
 
 
 def find(leaf_map: LeafMap, ids: pa.Array) -> pa.Table:
-    """Rows `id`, `leaf`, `rank` of documents with these ids, without removed rows. Holds one shard's ids in memory."""
+    """Find the rows (`id`, `leaf`, `rank`) of documents with these ids, without removed rows.
+
+    Memory holds the ids of a shard at a time.
+    """
     none = pa.table([[], [], []], schema=FOUND)
     return pa.concat_tables([none, *(table.filter(pc.is_in(table["id"], ids)) for table in scan(leaf_map))])
 
 
 def scan(leaf_map: LeafMap) -> Iterator[pa.Table]:
-    """Rows of all documents, `id`, `leaf` and `rank`, shard by shard; empty shards are left out."""
+    """Yield the rows of all documents, `id`, `leaf` and `rank`, shard by shard; empty shards are left out."""
     for shard in leaf_map.manifest.shards:
         if shard.rows:
             table = leaf_map.read(shard, [leaf_map.key(shard), "leaf", "rank"], verify=False)
             yield table.rename_columns(FOUND.names)
 
 
-def unknown(found: pa.Table, ids: pa.Array) -> list[str]:
-    """Ids that were looked up but not found."""
-    missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, found["id"].combine_chunks()))).to_pylist()
+def unknown(rows: pa.Table, ids: pa.Array) -> list[str]:
+    """List the ids among `ids` without a row in `rows`, a table from `find`."""
+    missing: list[str] = ids.filter(pc.invert(pc.is_in(ids, rows["id"].combine_chunks()))).to_pylist()
     return missing
 
 
-def per_leaf(found: pa.Table, leaves: int) -> np.ndarray:
-    """Number of rows found in each leaf [leaves]."""
-    return np.bincount(found["leaf"].to_numpy(), minlength=leaves)
+def per_leaf(rows: pa.Table, leaves: int) -> np.ndarray:
+    """Count the rows of a table from `find` in each leaf [leaves]."""
+    return np.bincount(rows["leaf"].to_numpy(), minlength=leaves)

@@ -50,21 +50,24 @@ class VersionRows:
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
         """Rows that were not removed and lie in a range of leaves, file by file."""
-        there = self.leaf_map
-        return (there.read(one, there.columns(one), leaves=leaves, verify=False) for one in there.manifest.shards)
+        leaf_map = self.leaf_map
+        return (
+            leaf_map.read(shard, leaf_map.columns(shard), leaves=leaves, verify=False)
+            for shard in leaf_map.manifest.shards
+        )
 
 
 class GatherShard:
-    """An actor that gathers leaf ranges of a source into shards below `root`; `made_of` is noted with each."""
+    """An actor that gathers leaf ranges of a source into shards below `root`; the ledger notes `made_of` for each."""
 
     def __init__(self, root: Location, source: RowSource, counts: list[int], ledger: Location, made_of: str) -> None:
         self.root, self.source, self.counts, self.made_of = root, source, counts, made_of
         self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the shard of leaves [first, last); returns how many rows it holds."""
+        """Write the shard of leaves [first, last); returns its number of rows."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
-        made = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
-        self.ledger.enter(key, LedgerEntry(tuple(shard.files), made))
+        entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}
+        self.ledger.enter(key, LedgerEntry(tuple(shard.files), entry))
         return {"rows": shard.rows}

@@ -1,4 +1,4 @@
-"""Documents to add: read from a user's file, checked like those of a corpus, and encoded."""
+"""Documents to add: read from a user's file, checked like a corpus, and encoded."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -24,10 +24,10 @@ BATCH = 4096
 REASONS_SHOWN = 3
 VECTOR = "vector"
 LENGTH = 0.01
-"""How far a unit vector's length may be from 1: float16 rounds."""
+"""Largest difference of a unit vector's length from 1, as float16 rounds."""
 
 Encode = Callable[[Sequence[str]], Encoded]
-"""Texts -> what the trained encoder makes of them."""
+"""Texts -> the trained encoder's output."""
 Row = tuple[Entry, Any]
 """A document, and its vector where the file has one."""
 
@@ -35,11 +35,11 @@ Row = tuple[Entry, Any]
 def batches(
     path: Path, corpus: CorpusSpec, key: str | None, encode: Encode, size: int = BATCH, *, unit: bool = False
 ) -> Iterator[Batch]:
-    """Documents of a `.jsonl` or `.parquet` file, batch by batch, with their vectors.
+    """Yield the documents of a `.jsonl` or `.parquet` file in batches of `size`, with their vectors.
 
     Columns have the corpus's names; `key` names another id column. A parquet file may have a column `vector`, made by
-    the trained encoder and stored unchanged; `unit` requires length 1, for cosine. InputError says which rows are
-    refused, and why.
+    the trained encoder and stored unchanged; `unit` requires length 1, for cosine. InputError names the refused rows
+    and the reasons.
     """
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
@@ -70,14 +70,14 @@ def _rows(path: Path, rules: Rules) -> Rows[Row]:
 
 def _check(path: Path, rows: Rows[Row]) -> None:
     """Check all rows before any is encoded; InputError where a row is refused."""
-    bad, said = 0, []
+    bad, reasons = 0, []
     for number, row in enumerate(rows, 1):
         if isinstance(row, Rejection):
             bad += 1
-            said += [f"row {number}: {row.reason}"] if bad <= REASONS_SHOWN else []
+            reasons += [f"row {number}: {row.reason}"] if bad <= REASONS_SHOWN else []
     if bad:
         more = f" and {bad - REASONS_SHOWN} more" if bad > REASONS_SHOWN else ""
-        raise InputError(f"{path}: {'; '.join(said)}{more}; allowed: rows as in the corpus; nothing was changed")
+        raise InputError(f"{path}: {'; '.join(reasons)}{more}; allowed: rows as in the corpus; nothing was changed")
 
 
 def _matrix(path: Path, vectors: Sequence[Any], rows: int, *, unit: bool) -> Floats:
@@ -89,16 +89,16 @@ def _matrix(path: Path, vectors: Sequence[Any], rows: int, *, unit: bool) -> Flo
             f"{path}: vectors of {sorted(sizes)} numbers, {rows - len(vectors)} rows without; allowed: one size"
         )
     try:
-        found = np.array(vectors, dtype=np.float32)
+        vector_NM = np.array(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: vector: {error}; allowed: lists of numbers") from None
-    if found.ndim != 2:
+    if vector_NM.ndim != 2:
         raise InputError(f"{path}: vector: holds lists of lists; allowed: lists of numbers")
     with np.errstate(over="ignore"):
-        lengths = np.linalg.norm(found, axis=1)
+        lengths = np.linalg.norm(vector_NM, axis=1)
     if unit and (wrong := lengths[np.abs(lengths - 1) > LENGTH]).size:
         raise InputError(
             f"{path}: vector: {len(wrong)} of {rows} are not of length 1, the first of {wrong[0]:.4g}; allowed: unit "
             "vectors, as the encoder makes them for cosine"
         )
-    return found
+    return vector_NM

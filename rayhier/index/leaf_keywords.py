@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 from rayhier.arrays import Floats, Ints
 
 BETWEEN = r"[^\pL\pN]+"
-"""What stands between two words (RE2)."""
+"""Pattern of the characters between two words (RE2)."""
 SHORTEST, LONGEST = 2, 40
-"""Characters of a word that counts."""
+"""Least and most characters of a word to count."""
 FEWEST = 3
 """Least number of times that a keyword stands in all documents; a corpus of fewer than FEW words has any."""
 FEW = 10_000
@@ -30,12 +30,12 @@ SMOOTHING = 100.0
 COUNTED_ROWS = 5_000
 """Documents whose words are in memory at a time."""
 COUNTS = pa.schema([("bucket", pa.int32()), ("leaf", pa.int32()), ("word", pa.string()), ("count", pa.int64())])
-"""How often a word stands in a leaf; counts of the same word and leaf are to be added."""
+"""Number of times that a word stands in a leaf; counts of the same word and leaf are to be added."""
 SCORED = pa.schema([("node", pa.int32()), ("score", pa.float64()), ("word", pa.string())])
 
 
 def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
-    """Count the words of documents; columns `leaf`, `title` and `text`. Makes tables of COUNTS, each of one bucket."""
+    """Count the words of documents (`leaf`, `title`, `text`); yields tables with schema COUNTS, one a bucket."""
     for begin in range(0, table.num_rows, COUNTED_ROWS):
         counts = _count(table.slice(begin, COUNTED_ROWS))
         word = counts["word"].combine_chunks().dictionary_encode()
@@ -44,10 +44,10 @@ def counted(table: pa.Table, buckets: int) -> Iterator[pa.Table]:
         bucket_A = bucket_W[word.indices.to_numpy()]
         order = np.argsort(bucket_A, kind="stable")
         columns = [bucket_A, counts["leaf"], counts["word"], counts["count_all"]]
-        made = pa.table(columns, schema=COUNTS).take(pa.array(order))
+        sorted_counts = pa.table(columns, schema=COUNTS).take(pa.array(order))
         for first, last in pairwise(np.searchsorted(bucket_A[order], np.arange(buckets + 1)).tolist()):
             if first < last:
-                yield made.slice(first, last - first)
+                yield sorted_counts.slice(first, last - first)
 
 
 def _count(table: pa.Table) -> pa.Table:
@@ -57,12 +57,12 @@ def _count(table: pa.Table) -> pa.Table:
     words, row = pc.list_flatten(split), pc.list_parent_indices(split)
     length = pc.utf8_length(words)
     held = pc.and_(pc.greater_equal(length, SHORTEST), pc.less_equal(length, LONGEST))
-    own = pa.table({"leaf": table["leaf"].combine_chunks().take(row.filter(held)), "word": words.filter(held)})
-    return own.group_by(["leaf", "word"]).aggregate([([], "count_all")])
+    pairs = pa.table({"leaf": table["leaf"].combine_chunks().take(row.filter(held)), "word": words.filter(held)})
+    return pairs.group_by(["leaf", "word"]).aggregate([([], "count_all")])
 
 
 def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints], most: int) -> list[list[list[str]]]:
-    """The words of each node, level by level, that set it apart from the rest: best first, ties by word.
+    """Find at most `most` keywords of each node, level by level: best first, ties by word.
 
     `buckets` hold all counts of their words, as COUNTS has them; `path_LT` are the nodes above each leaf, and `totals`
     the numbers [k] of all words of the nodes of each level.
@@ -78,13 +78,13 @@ def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints],
             key_A, place_A = np.unique(path_LT[leaf_A, level] << 32 | word_A, return_inverse=True)
             scored = _scored(key_A, _summed(place_A, count_A, len(key_A)), whole_W, total_K, word.dictionary)
             best[level] = _best(pa.concat_tables([best[level], scored]), most)
-    found = []
+    levels = []
     for table, total_K in zip(best, totals, strict=True):
-        own: list[list[str]] = [[] for _ in total_K]
+        words: list[list[str]] = [[] for _ in total_K]
         for node, name in zip(table["node"].to_pylist(), table["word"].to_pylist(), strict=True):
-            own[node].append(name)
-        found.append(own)
-    return found
+            words[node].append(name)
+        levels.append(words)
+    return levels
 
 
 def _scored(key_A: Ints, count_A: Ints, whole_W: Ints, total_K: Ints, words: pa.Array) -> pa.Table:

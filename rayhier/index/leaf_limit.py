@@ -23,7 +23,7 @@ MOVED = 4096
 
 
 def most_rows(rows: int, leaves: int, factor: float) -> int:
-    """Most rows that a leaf may hold: `factor` times the mean, rounded up.
+    """Return the most rows that a leaf may hold: `factor` times the mean, rounded up.
 
     >>> most_rows(rows=1000, leaves=100, factor=1.25)
     13
@@ -32,28 +32,28 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
 
 
 def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
-    """Rows of each part (columns doc_id, leaf, rank, log_prob) that leaves of these sizes have no room for.
+    """Find the rows of each part (columns doc_id, leaf, rank, log_prob) beyond the room [l] of leaves of sizes [l].
 
     A leaf keeps its most probable rows, ties by id. Memory holds the rows of over-full leaves at once.
     """
     over_L = size_L > room_L
-    own = [_held(part, number, over_L) for number, part in enumerate(parts)]
+    candidates = [_held(part, number, over_L) for number, part in enumerate(parts)]
     best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
-    held = pa.concat_tables(own).sort_by(best)
+    held = pa.concat_tables(candidates).sort_by(best)
     leaf_A, part_A, row_A = (held[name].to_numpy() for name in ("leaf", "part", "row"))
     place_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A)  # place within its leaf, most probable first
     gone_A = place_A >= room_L[leaf_A]
-    return [row_A[gone_A & (part_A == number)] for number in range(len(own))]
+    return [row_A[gone_A & (part_A == number)] for number in range(len(candidates))]
 
 
 def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
     rows = np.flatnonzero(over_L[part["leaf"].to_numpy()])
-    own = part.select(["doc_id", "leaf", "rank", "log_prob"]).take(pa.array(rows))
-    return own.append_column("part", [np.full(len(rows), number)]).append_column("row", [rows])
+    rows_held = part.select(["doc_id", "leaf", "rank", "log_prob"]).take(pa.array(rows))
+    return rows_held.append_column("part", [np.full(len(rows), number)]).append_column("row", [rows])
 
 
 def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move some rows of a part to their next-best leaf with room; `room_L` is reduced by what they take.
+    """Move some rows of a part to their next-best leaf with room; `room_L` is reduced by the rows that move.
 
     No document lies twice in one leaf. Raises InputError where no leaf has room.
     """
@@ -66,20 +66,20 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
         near = _near(router, table, part, document_A, rank_A)
         few = near(slice(None), min(CANDIDATES, router.n_leaves))
         for number, row in enumerate(part.tolist()):
-            own = leaf_D2[document_A[row]]
-            free = _free(few[0][number], few[1][number], room_L, own)
+            taken = leaf_D2[document_A[row]]
+            free = _free(few[0][number], few[1][number], room_L, taken)
             if free is None:
                 every = near(slice(number, number + 1), router.n_leaves)
-                free = _free(every[0][0], every[1][0], room_L, own)
+                free = _free(every[0][0], every[1][0], room_L, taken)
             if free is None:
                 name = repr(table["doc_id"][row].as_py())
                 raise InputError(f"index.max_leaf_factor: no leaf has room for {name}; allowed: a larger factor")
             leaf_D2[document_A[row], rank_A[row]] = leaf_A[row] = free[0]
             log_prob_A[row] = free[1]
             room_L[free[0]] -= 1
-    made = {"leaf": pa.array(leaf_A), "log_prob": pa.array(log_prob_A)}
-    made["leaves"] = leaves_column(leaf_D2[document_A], leaf_D2[document_A, 1] >= 0)
-    for name, column in made.items():
+    columns = {"leaf": pa.array(leaf_A), "log_prob": pa.array(log_prob_A)}
+    columns["leaves"] = leaves_column(leaf_D2[document_A], leaf_D2[document_A, 1] >= 0)
+    for name, column in columns.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)
     return table.sort_by(ORDER)
 

@@ -60,7 +60,7 @@ class RoutePart:
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`; returns how many documents it holds."""
+        """Route the part `row["part"]`; returns its number of documents and the rows of each leaf."""
         name = str(row["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         tokens = unpacked(row) if "ids" in row else None
@@ -100,7 +100,7 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
     )
     described = _describe(spec, LeafMap(attempt.root, manifest), model, attempt)
     leaf_map.publish(attempt.root, manifest)
-    made = {
+    described_counts = {
         "documents": documents,
         "rows": sum(counts),
         "leaves": len(counts),
@@ -108,20 +108,20 @@ def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, a
         "shards": len(shards),
         "moved": moved,
     }
-    return Output(made, (described, *(file for shard in shards for file in shard.files)))
+    return Output(described_counts, (described, *(file for shard in shards for file in shard.files)))
 
 
 def compact(spec: JobSpec, root: Location) -> LeafMap:
-    """Publish a version with the same documents in few files, without removed rows; searches find the same."""
-    with reading(root) as there, pinned(root, there.manifest.version, writes=True):
-        base = there.manifest
+    """Publish a version with the same documents in few files, without removed rows; search results stay the same."""
+    with reading(root) as opened, pinned(root, opened.manifest.version, writes=True):
+        base = opened.manifest
         size, name = sum(file.bytes for file in base.files), f"compacted-{base.version:06d}"
         for file in base.files:  # checked once here, as gathering reads each file for many shards
             check(root, file, MEND)
-        shards = _gather(spec, root, VersionRows(there), base.counts, size, name, root / "work" / name)
-        made = leaf_map.commit(root, replace_shards(base, shards))
+        shards = _gather(spec, root, VersionRows(opened), base.counts, size, name, root / "work" / name)
+        published = leaf_map.commit(root, replace_shards(base, shards))
     files.remove(root / "work" / name)
-    return made
+    return published
 
 
 def _route(
@@ -148,12 +148,12 @@ def _route(
             used.note(row)
     if used.tokens:
         say(str(used))
-    found, count_L, digests = 0, np.zeros(1, np.int64), []
+    routed, count_L, digests = 0, np.zeros(1, np.int64), []
     for name in names:  # one entry at a time: together they are as many numbers as parts times leaves
         if entry := ledger.done(part_key(name)):
-            found, count_L = found + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
+            routed, count_L = routed + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
             digests += [file.sha256 for file in entry.files]
-    _whole(attempt.root, found, documents, "documents")
+    _check_count(attempt.root, routed, documents, "documents")
     return RoutedParts([attempt.scratch / ROUTED / Path(name).name for name in names], digests), count_L.tolist()
 
 
@@ -167,20 +167,20 @@ def _cap(
         return parts, list(counts), 0
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
     read = (files.read_table(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
-    made = RoutedParts(list(parts.paths), list(parts.digests))
+    capped = RoutedParts(list(parts.paths), list(parts.digests))
     gone = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
     for number, rows in enumerate(gone):
         if len(rows):
             path = parts.paths[number]
             table = leaf_limit.move(router, files.read_table(path), rows, room_L)
             file = files.write_parquet(attempt.scratch / CAPPED, path.name, sliced(table), table.schema)
-            made.paths[number], made.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
+            capped.paths[number], capped.digests[number] = attempt.scratch / CAPPED / path.name, file.sha256
     after = np.zeros_like(size_L)
-    for path in made.paths:
+    for path in capped.paths:
         after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
     moved = sum(map(len, gone))
     say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
-    return made, after.tolist(), moved
+    return capped, after.tolist(), moved
 
 
 def _gather(
@@ -204,34 +204,34 @@ def _gather(
         for row in stream(missing, GatherShard, arguments, without_gpus):
             bar.advance(row["rows"])
     shards = [Shard.model_validate(entry.counts["shard"]) for key in plan if (entry := done(key))]
-    _whole(root, sum(shard.rows for shard in shards), rows, "rows")
+    _check_count(root, sum(shard.rows for shard in shards), rows, "rows")
     return shards
 
 
-def _describe(spec: JobSpec, there: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
+def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
     """Write sizes, keywords and representative documents of every node of the tree that people look at."""
-    scratch, shards = attempt.scratch / "described", there.manifest.shards
+    scratch, shards = attempt.scratch / "described", opened.manifest.shards
     tree = DisplayTree.of(load_router(model.local("router")))
-    with Bar("describe", there.manifest.documents, "documents") as bar:
+    with Bar("describe", opened.manifest.documents, "documents") as bar:
         items = [{"shard": number} for number in range(len(shards))]
         without_gpus = CpuWorkers(workers=spec.cluster.index.workers, cpus=spec.cluster.index.cpus)
-        for row in stream(items, DescribeShard, {"there": there, "scratch": scratch}, without_gpus):
+        for row in stream(items, DescribeShard, {"leaf_map": opened, "scratch": scratch}, without_gpus):
             bar.advance(row["rows"])
-    counts = there.manifest.counts
+    counts = opened.manifest.counts
     parts = [written_part(scratch, number, len(counts)) for number in range(len(shards))]
     return files.write_parquet(attempt.root, LEAVES, [table(tree, np.array(counts), parts)], schemas.LEAVES)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:
-    """A table in slices that become row groups."""
+    """Cut a table into slices that become row groups."""
     return [table.slice(begin, ROUTED_ROWS) for begin in range(0, table.num_rows, ROUTED_ROWS)]
 
 
-def _whole(place: Location, found: int, expected: int, what: str) -> None:
-    if found != expected:
-        raise InputError(f"{place}: {found} of {expected} {what} are done; nothing was published; run it again")
+def _check_count(place: Location, done: int, expected: int, what: str) -> None:
+    if done != expected:
+        raise InputError(f"{place}: {done} of {expected} {what} are done; nothing was published; run it again")
 
 
 def part_key(name: str) -> str:
-    """Key of a routed part in the ledger."""
+    """Return the key of a routed part in the ledger."""
     return f"routed-{Path(name).stem}"

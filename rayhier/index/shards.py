@@ -21,7 +21,7 @@ MAKER = b"rayhier.maker"
 
 
 def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
-    """At most `shards` contiguous leaf ranges [first, last) that balance documents; together all leaves.
+    """Divide all leaves into at most `shards` contiguous ranges [first, last) that balance `counts`, rows per leaf.
 
     >>> ranges([5, 1, 1, 1, 4], 2)
     [(0, 2), (2, 5)]
@@ -37,7 +37,7 @@ def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
 
 
 def shard_count(spec: JobSpec, size: int) -> int:
-    """Number of shards of a leaf map whose rows take `size` bytes on storage."""
+    """Return the number of shards of a leaf map whose rows take `size` bytes on storage."""
     return max(FEWEST_SHARDS, -(-size // SHARD_BYTES)) if spec.index.shards == "auto" else spec.index.shards
 
 
@@ -54,8 +54,8 @@ def write_shard(
     Raises RuntimeError where a leaf does not hold as many rows as were counted for it.
     """
     table = pa.concat_tables(tables)
-    found = np.bincount(table["leaf"].to_numpy() - leaves.start, minlength=len(leaves))
-    if found.tolist() != list(counts[leaves.start : leaves.stop]):
+    counted = np.bincount(table["leaf"].to_numpy() - leaves.start, minlength=len(leaves))
+    if counted.tolist() != list(counts[leaves.start : leaves.stop]):
         raise RuntimeError(
             f"{root / name}: leaves {leaves.start} to {leaves[-1]} do not hold the rows counted for them"
         )
@@ -63,7 +63,7 @@ def write_shard(
 
 
 def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Shard:
-    """Write rows of a leaf map, given in any order, as the shard `root/name`, and columns apart that are sidecars."""
+    """Write rows of a leaf map, in any order, as the shard `root/name`, and its sidecars as separate files."""
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]
@@ -82,27 +82,27 @@ def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Sh
         log_prob=float(pc.mean(first["log_prob"]).as_py() or 0.0),
         since=since,
         sidecars={
-            beside: Sidecar(
-                file=write(f"{name.removesuffix('.parquet')}.{beside}.parquet", table.select([beside])), maker=maker
+            column: Sidecar(
+                file=write(f"{name.removesuffix('.parquet')}.{column}.parquet", table.select([column])), maker=maker
             )
-            for beside, maker in makers.items()
+            for column, maker in makers.items()
         },
     )
 
 
 def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
-    """Make the field of a column that is written apart from the rows, with the fingerprint of what makes its values."""
+    """Make the field of a column that is written as a sidecar; `maker` is the fingerprint of the values' model."""
     return pa.field(name, kind, metadata={MAKER: maker})
 
 
 def maker_of(field: pa.Field) -> str | None:
-    """Fingerprint of what made a sidecar's values; None where the field is no sidecar."""
+    """Return the fingerprint of the model of a sidecar's values; None where the field is no sidecar."""
     maker = (field.metadata or {}).get(MAKER)
     return None if maker is None else str(maker.decode())
 
 
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:
-    """Slices of whole leaves, each of about `GROUP_ROWS` rows or one larger leaf."""
+    """Yield slices of complete leaves, each of about `GROUP_ROWS` rows or a single larger leaf."""
     begin = 0
     for end in offsets[1:]:
         if end - begin >= GROUP_ROWS or (end == offsets[-1] and end > begin):

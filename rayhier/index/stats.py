@@ -1,4 +1,4 @@
-"""How far a leaf map has drifted from what its model was trained on, and what to do about it."""
+"""Measure how far a leaf map has drifted from its model's training data, and advise what to do."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -9,7 +9,7 @@ from rayhier.dataset.balance import balance
 from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
-"""Shares of removed and of added rows, and files of added rows, above which to compact."""
+"""Share of removed rows, share of added rows, and files of added rows, above which to compact."""
 IMBALANCE, SURPRISE, FEWEST_ADDED = 2.0, 1.0, 100
 """Above which to train again: imbalance, and nats by which new documents, once there are FEWEST_ADDED, are less
 probable in their leaf than old ones. Even documents of the same kind are 0.6 to 0.7 nats less probable in leaves that
@@ -18,7 +18,7 @@ were trained without them (docs/growing.md)."""
 
 @dataclass(frozen=True)
 class Stats:
-    """One version in numbers."""
+    """Numbers about a version of a leaf map."""
 
     version: int
     documents: int
@@ -38,7 +38,7 @@ class Stats:
     log_prob: float
     """Mean log-probability of documents in their first leaf, for those of the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of documents in their first leaf, for those added since."""
+    """Mean log-probability of documents in their first leaf, for documents added since; None where there are none."""
     moved: int
 
     @classmethod
@@ -67,26 +67,26 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Lines that say what to do, and why; none where there is nothing to do."""
-        said = []
+        """Return lines with actions to take and reasons; none where there is nothing to do."""
+        lines = []
         if self.void > TOMBSTONES:
-            said.append(
+            lines.append(
                 f"compact: {self.void:.0%} of the stored rows are of removed documents (above {TOMBSTONES:.0%})"
             )
         if self.added > ADDED:
-            said.append(f"compact: {self.added:.0%} of the rows lie outside the sorted shards (above {ADDED:.0%})")
+            lines.append(f"compact: {self.added:.0%} of the rows lie outside the sorted shards (above {ADDED:.0%})")
         if self.added_files > FILES:
-            said.append(f"compact: {self.added_files:,} files of added rows (above {FILES})")
+            lines.append(f"compact: {self.added_files:,} files of added rows (above {FILES})")
         if self.imbalance > IMBALANCE:
-            said.append(f"retrain: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
+            lines.append(f"retrain: imbalance {self.imbalance:.2f} (above {IMBALANCE})")
         gap = 0.0 if self.added_log_prob is None else self.log_prob - self.added_log_prob
         if gap > SURPRISE and self.added_documents >= FEWEST_ADDED:
-            said.append(f"retrain: new documents are {gap:.2f} nats less probable in their leaf (above {SURPRISE})")
-        return said
+            lines.append(f"retrain: new documents are {gap:.2f} nats less probable in their leaf (above {SURPRISE})")
+        return lines
 
 
 def is_added(shard: Shard) -> bool:
-    """Whether a shard was added after the build or the last compaction."""
+    """Return True if a shard was added after the build or the last compaction."""
     return shard.file.name.startswith("data/added-")
 
 

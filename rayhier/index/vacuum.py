@@ -1,4 +1,4 @@
-"""Remove files that no version needs that is kept or being read."""
+"""Remove files that no kept or pinned version needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
 FOLDERS = ("data/", "removed/", "work/")
-"""Folders whose files are named only by manifests, or by work in progress."""
+"""Folders whose files only manifests list, or work in progress uses."""
 HOURS = 24.0
-"""Age in hours beyond which a file that no manifest names is taken for abandoned, not for a writer's."""
+"""Age in hours beyond which a file that no manifest lists counts as abandoned, not as a writer's."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a vacuum removed."""
+    """Result of a vacuum."""
 
     versions: list[int]
     held: list[int]
@@ -26,15 +26,15 @@ class Swept:
 
 
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
-    """Remove all but the newest `keep` versions and those that are pinned, then files that none of the rest needs.
+    """Remove all versions but the newest `keep` and pinned ones, then files that no remaining version needs.
 
-    Files that no manifest ever named stay while someone writes, and while they are younger than `hours`. Manifests are
-    removed first, and the rest are read again before any file is removed, so that a version that is pinned or published
-    meanwhile stays whole. InputError where the manifest of a version that stays is damaged.
+    Files that no manifest ever listed stay while a writer has a pin, and while they are younger than `hours`. Manifests
+    are removed first, and the rest are read again before any file is removed, so that a version that is pinned or
+    published meanwhile stays complete. InputError where the manifest of a version that stays is damaged.
     """
-    there = leaf_map.versions(root)
-    older = set(there[:-keep])
-    every = _manifests(root, there, older)
+    numbers = leaf_map.versions(root)
+    older = set(numbers[:-keep])
+    every = _manifests(root, numbers, older)
     doomed = older - pins.held(root)
     for version in doomed:
         leaf_map.remove_version(root, version)
@@ -51,31 +51,31 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
         if not name.startswith(FOLDERS) or name in needed:
             continue
         try:
-            found = (root / name).stat()
+            status = (root / name).stat()
         except FileNotFoundError:  # a writer renamed it, or another vacuum removed it
             continue
-        if name in named or (not writing and leaf_map.now() - found.st_mtime > 3600 * hours):
+        if name in named or (not writing and leaf_map.now() - status.st_mtime > 3600 * hours):
             (root / name).unlink(missing_ok=True)
-            removed, size = removed + 1, size + found.st_size
+            removed, size = removed + 1, size + status.st_size
     pins.sweep(root)
     return Swept(sorted(doomed), sorted(older - doomed), removed, size)
 
 
-def _manifests(root: Location, there: Sequence[int], older: set[int]) -> dict[int, Manifest]:
+def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[int, Manifest]:
     """Manifests of all versions; older ones that are damaged or gone by now are left out."""
-    found = {}
-    for version in there:
+    manifests = {}
+    for version in numbers:
         try:
-            found[version] = LeafMap.open(root, version).manifest
+            manifests[version] = LeafMap.open(root, version).manifest
         except InputError:
             if version not in older:
                 raise
-    return found
+    return manifests
 
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
     """Files of every version that is there now, or that someone pinned before it was removed."""
     # Pins first: whoever unpins after this has published before manifests are listed.
     pinned = [before[version] for version in pins.held(root) if version in before]
-    there = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
-    return {file.name for manifest in (*there, *pinned) for file in manifest.files}
+    manifests = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]
+    return {file.name for manifest in (*manifests, *pinned) for file in manifest.files}

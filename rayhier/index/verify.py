@@ -18,14 +18,14 @@ from rayhier.storage.schemas import NODES
 def verify(root: Location, version: int | None = None) -> list[int]:
     """Check every file of every version, then every row of `version`, by default the newest; returns the versions.
 
-    Raises InputError, which names the file, where anything is not as it was published. Holds one shard in memory, and
+    Raises InputError, which names the file, where anything differs from the published state. Memory holds a shard, and
     16 bytes for every document.
     """
-    whole, checked = [], set[str]()
+    checked_versions, checked = [], set[str]()
     for number in leaf_map.versions(root):
         try:
-            with reading(root, number) as one:
-                for file in one.manifest.files:
+            with reading(root, number) as leaf_map_version:
+                for file in leaf_map_version.manifest.files:
                     if file.name not in checked:
                         check(root, file, MEND)
                         checked.add(file.name)
@@ -33,29 +33,29 @@ def verify(root: Location, version: int | None = None) -> list[int]:
             if number in leaf_map.versions(root):  # else a vacuum removed it
                 raise
         else:
-            whole.append(number)
-    with reading(root, version) as there:
-        _check_rows(there)
-    return whole
+            checked_versions.append(number)
+    with reading(root, version) as leaf_map_version:
+        _check_rows(leaf_map_version)
+    return checked_versions
 
 
-def _check_rows(there: LeafMap) -> None:
+def _check_rows(version: LeafMap) -> None:
     """InputError where rows are not as the manifest says, or a document is there twice or has no first row."""
-    manifest = there.manifest
+    manifest = version.manifest
     counts = np.zeros(len(manifest.counts), dtype=np.int64)
-    seen: dict[int, list[ids.Digests]] = {0: [], 1: []}
+    digests: dict[int, list[ids.Digests]] = {0: [], 1: []}
     for shard in manifest.shards:
-        _check_order(there, shard)
-        table = there.read(shard, ["doc_id", "leaf", "rank"], verify=False)
-        _check_sidecars(there, shard, table["rank"])
+        _check_order(version, shard)
+        table = version.read(shard, ["doc_id", "leaf", "rank"], verify=False)
+        _check_sidecars(version, shard, table["rank"])
         counts += np.bincount(table["leaf"].to_numpy(), minlength=len(counts))
-        for rank, held in seen.items():
+        for rank, held in digests.items():
             held.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
-    place = f"{there.root}: version {manifest.version}"
+    place = f"{version.root}: version {manifest.version}"
     if counts.tolist() != manifest.counts:
         leaf = int(np.flatnonzero(counts != manifest.counts)[0])
         raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, but {manifest.counts[leaf]} in the manifest")
-    first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *held])) for held in seen.values())
+    first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *held])) for held in digests.values())
     for rank, sorted_N in ((0, first), (1, second)):
         if np.any(sorted_N[1:] == sorted_N[:-1]):
             raise InputError(f"{place}: a document has two rows of rank {rank}")
@@ -65,24 +65,24 @@ def _check_rows(there: LeafMap) -> None:
         raise InputError(f"{place}: a document has a second row and no first")
 
 
-def _check_order(there: LeafMap, shard: Shard) -> None:
-    whole = LeafMap(there.root, there.manifest.model_copy(update={"removed": []}))
-    leaf_A = whole.read(shard, ["leaf"], verify=False)["leaf"].to_numpy()
+def _check_order(version: LeafMap, shard: Shard) -> None:
+    unfiltered = LeafMap(version.root, version.manifest.model_copy(update={"removed": []}))
+    leaf_A = unfiltered.read(shard, ["leaf"], verify=False)["leaf"].to_numpy()
     if not np.array_equal(np.repeat(shard.leaves, np.diff(shard.offsets)), leaf_A):
-        raise InputError(f"{there.root / shard.file.name}: leaves do not lie where the manifest says; {MEND}")
+        raise InputError(f"{version.root / shard.file.name}: leaves do not lie where the manifest says; {MEND}")
 
 
-def _check_sidecars(there: LeafMap, shard: Shard, ranks: pa.ChunkedArray) -> None:
-    for name, beside in shard.sidecars.items():
+def _check_sidecars(version: LeafMap, shard: Shard, ranks: pa.ChunkedArray) -> None:
+    for name, sidecar in shard.sidecars.items():
         if name == NODES:
-            there.check_maker(beside)
-        values = there.read(shard, [name], verify=False)[name]
+            version.check_maker(sidecar)
+        values = version.read(shard, [name], verify=False)[name]
         if not pc.all(pc.equal(values.is_valid(), pc.equal(ranks, 0)), min_count=0).as_py():
-            path = there.root / beside.file.name
+            path = version.root / sidecar.file.name
             raise InputError(
                 f"{path}: a value is missing where a row is its document's first, or there is one more; {MEND}"
             )
 
 
 def _digests(column: pa.ChunkedArray) -> ids.Digests:
-    return np.array([digest(one) for one in column.to_pylist()], dtype=ids.NO_DIGESTS.dtype)
+    return np.array([digest(key) for key in column.to_pylist()], dtype=ids.NO_DIGESTS.dtype)

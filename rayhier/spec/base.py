@@ -15,10 +15,10 @@ Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
 class UnusedKeysError(ValueError):
-    """Keys of a section that have no effect beside its other keys."""
+    """Keys of a section that have no effect given its other keys."""
 
     def __init__(self, keys: Sequence[str], where: str) -> None:
-        """Name the keys, and say where they have an effect: `only where source is not none`."""
+        """Take the keys, and text that says where they have an effect, such as `only where source is not none`."""
         super().__init__(f"{', '.join(keys)} {where}")
         self.keys, self.where = tuple(keys), where
 
@@ -37,11 +37,11 @@ class Section(BaseModel):
         return {key: value for key, value in given.items() if value is not None or key not in optional}
 
     def changed(self, *names: str) -> list[str]:
-        """Fields among `names` whose values are not the defaults."""
+        """List the fields among `names` whose values are not the defaults."""
         fields = type(self).model_fields
         return [name for name in names if getattr(self, name) != fields[name].default]
 
     def refuse(self, *names: str, where: str) -> None:
-        """UnusedKeysError where a field among `names` is not the default: it has an effect only `where` it says."""
+        """Raise UnusedKeysError where a field among `names` is not the default; `where` says where it has an effect."""
         if changed := self.changed(*names):
             raise UnusedKeysError(changed, where)

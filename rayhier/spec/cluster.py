@@ -59,14 +59,14 @@ class ClusterSpec(Section):
     corpus: GpuWorkers = GpuWorkers()
     """Processes that read and check the source."""
     embed: GpuWorkers = GpuWorkers()
-    """Processes that encode documents and queries, and before it write queries where `train.generated` has a model."""
+    """Processes that encode documents and queries, and first write queries where `train.generated` has a model."""
     tokenise: CpuWorkers | None = None
     """Processes that tokenise texts for `embed`, and for `index` where a transformer was trained, so that GPUs do not
     wait for tokens; `null`: each encoding process tokenises in a thread of its own."""
     train: TrainWorkers = TrainWorkers()
     """Processes that train."""
     scores: GpuWorkers = GpuWorkers()
-    """Processes that score pairs ahead by the cross-encoder; it trains on those of `train`."""
+    """Processes that score pairs ahead with the cross-encoder, which itself trains on those of `train`."""
     index: GpuWorkers = GpuWorkers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: GpuWorkers = GpuWorkers()

@@ -13,7 +13,7 @@ RESERVED = (
     *("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score"),
     *("and", "or", "not"),
 )
-"""Column names of documents and of the leaf map, and words of filters; a declared field may not have one of them."""
+"""Column names of documents and of the leaf map, and words of filters; no declared field may have such a name."""
 
 
 def _free(name: str) -> str:
@@ -53,7 +53,7 @@ class Passages(Section):
         return self
 
     def starts(self, words: int) -> range:
-        """First word of each passage of a document of `words` words; the last passage holds the last word.
+        """Return the first word of each passage of a document of `words` words; the last passage has the last word.
 
         >>> Passages(words=3, stride=2).starts(6)
         range(0, 5, 2)
@@ -101,16 +101,16 @@ class _Corpus(Section):
     limits: Limits = Limits()
     """Longest accepted titles, texts and ids."""
     passages: Passages | None = None
-    """How to cut longer documents into passages; null: documents stay whole."""
+    """How to cut longer documents into passages; null: documents are not cut."""
 
     @property
     def names_judgements(self) -> bool:
-        """Whether the source has judgements, as far as the spec tells. Without judgements nothing is evaluated."""
+        """Return True if the source has judgements, as far as the spec shows. Evaluation needs judgements."""
         return True
 
     @property
     def in_lines(self) -> bool:
-        """Whether documents and queries are lines of text files: in all sources that are files, but parquet."""
+        """Return True if documents and queries are lines of text files: in all sources of files but parquet."""
         return True
 
     @property
@@ -157,7 +157,7 @@ class _OwnFiles(_WithFields):
 
     @property
     def names_judgements(self) -> bool:
-        """Whether the spec names a file of judgements."""
+        """Return True if the spec names a file of judgements."""
         return self.judgements != Judgements()
 
     @property
@@ -211,7 +211,7 @@ class Parquet(_OwnFiles):
 
     @property
     def in_lines(self) -> bool:
-        """Whether documents and queries are lines of text files: no."""
+        """Return False: documents and queries are rows of parquet files, not lines of text files."""
         return False
 
 

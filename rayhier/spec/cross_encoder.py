@@ -1,7 +1,7 @@
-"""`cross_encoder:` the model that reads a query and a document together, and `scores:`, `factors:` that are made of it.
+"""`cross_encoder:` the model that reads a query and a document together; `scores:` and `factors:` computed with it.
 
-A cross-encoder is slow and good: it scores one pair at a time. `scores` are pairs that are scored ahead of any search,
-`factors` what is learned from them about every document.
+A cross-encoder is slow and good: each pair is a forward pass. `scores` are pairs that are scored ahead of any search;
+`factors` are learned from these scores, for every document.
 """
 
 from typing import Annotated, Literal, Self
@@ -16,7 +16,7 @@ Count = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class Groups(Section):
-    """Documents that a training step tells from a query's answer, and where they are drawn from."""
+    """Wrong documents in a training step's groups, and where they are drawn from."""
 
     base: Annotated[int, Field(ge=0, le=100)] = 4
     """Wrong documents of a group that are among the base encoder's best."""
@@ -27,7 +27,7 @@ class Groups(Section):
     drawn: Literal["random", "leaf"] = "random"
     """`random`: from all documents. `leaf`: from the k-means leaf of the answer."""
     top: Annotated[int, Field(ge=1, le=1000)] = 30
-    """Number of best documents that are drawn from."""
+    """Number of best documents from which wrong ones are drawn."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -56,11 +56,11 @@ class CrossEncoderTraining(Section):
     teacher: Weight = 0.5
     """Weight of the Kullback-Leibler divergence from softmax(20 (base + 0.3 BM25 / max)) over a group."""
     pairs: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Other published workdirs whose judged train pairs are trained on too; their content counts, not their place."""
+    """Other published workdirs with judged train pairs to train on too; their content counts, not their place."""
     most_pairs: Annotated[int, Field(ge=1)] = 100_000
     """Most judged pairs of one corpus in an epoch, drawn by seed and epoch."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Seed of what is drawn, and of a new head's weights."""
+    """Seed of all draws, and of a new head's weights."""
 
     @field_validator("pairs")
     @classmethod
@@ -71,7 +71,7 @@ class CrossEncoderTraining(Section):
 
 
 class CrossEncoderSpec(Section):
-    """A sequence-pair model in transformers' layout, and how it is used."""
+    """A sequence-pair model in transformers' layout, and its settings."""
 
     model: Annotated[str, Field(min_length=1)]
     """A folder, `package:NAME` for the folder inside an installed package, or a hub id `ORG/NAME` (`@REVISION`)."""
@@ -84,25 +84,25 @@ class CrossEncoderSpec(Section):
     max_length: Annotated[int, Field(ge=8, le=8192)] = 256
     """Most tokens of a pair; the longer of the two texts is cut."""
     precision: Precision = "auto"
-    """Number format it computes in; `auto` takes the fastest whose scores correlate with float32's by 0.999 or more."""
+    """Number format to compute in; `auto`: the fastest whose scores correlate with float32's by 0.999 or more."""
     device: Device = "auto"
-    """Device it runs on; `auto`: CUDA in a process that has such a device, else the CPU."""
+    """Device to run on; `auto`: CUDA in a process that has such a device, else the CPU."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
     """Most pairs scored at a time."""
     beside: Annotated[float, Field(ge=0, le=1000)] | Literal["auto"] = "auto"
     """Weight of the search's own score, which is added to the cross-encoder's. `auto`: chosen on dev, 0 without dev."""
     train: CrossEncoderTraining | None = None
-    """How it learns; null: it is used as it is."""
+    """Training of the cross-encoder; null: the model stays as it is."""
 
 
 class FactorsSpec(Section):
-    """What is learned from scores about every document: a vector, and how much better it scores than expected."""
+    """What training on scores stores for every document: a vector, and a bias (its mean score above expectation)."""
 
     vectors: Literal["none", "transductive", "inductive"] = "transductive"
     """`transductive`: a free vector for each scored document. `inductive`: a map of the index's vectors, which added
     documents have too. `none`: only the bias; searches use the index's vectors."""
     bias: bool = True
-    """Whether each document has the mean residual of its scores after intercept and slope on the base score."""
+    """`true`: each document has a bias, the mean residual of its scores after intercept and slope on the base score."""
     epochs: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
     """Passes over the scores. `auto`: 10, or 4 for transductive and 10 for inductive from 10⁷ scores; inductive 20."""
     lr: Rate | Literal["auto"] = "auto"
@@ -119,14 +119,14 @@ class FactorsSpec(Section):
         return self
 
     def passes(self, scores: int) -> int:
-        """Number of passes over a number of scores (AXN's setting)."""
+        """Return the number of passes over `scores` scores (AXN's setting)."""
         if self.epochs != "auto":
             return self.epochs
         large = scores >= LARGE
         return (10 if large else 20) if self.vectors == "inductive" else (4 if large else 10)
 
     def rate(self, scores: int) -> float:
-        """Learning rate for a number of scores (AXN's setting)."""
+        """Return the learning rate for `scores` scores (AXN's setting)."""
         return (1e-3 if scores >= LARGE else 5e-3) if self.lr == "auto" else self.lr
 
 
@@ -135,7 +135,7 @@ LARGE = 10**7
 
 
 class ScoresSpec(Section):
-    """Pairs of a query and a document that are scored ahead: a sparse matrix."""
+    """Pairs of a query and a document to score ahead: a sparse matrix."""
 
     judged: Annotated[int, Field(ge=0, le=10_000_000)] = 50
     """Judged train queries that are kept for scores, by a hash of their ids; the cross-encoder never learns from
@@ -149,7 +149,7 @@ class ScoresSpec(Section):
     count: Count | Literal["all"] = 100
     """Documents of a query, or queries of a document."""
     draw: Literal["base", "random"] = "base"
-    """Whether the base encoder's best are scored, or random ones."""
+    """`base`: the base encoder's best are scored. `random`: random ones."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -167,7 +167,7 @@ class ScoresSpec(Section):
         return self.judged + self.titles + self.spans
 
     def pairs(self, documents: int) -> int:
-        """Number of pairs that are scored for a corpus of some documents."""
+        """Return the number of pairs to score for a corpus of `documents` documents."""
         if self.count == "all":
             return self.queries * documents
         return self.count * documents if self.per == "item" else self.queries * min(self.count, documents)

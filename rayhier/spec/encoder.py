@@ -13,7 +13,7 @@ LearningPart = Literal["none", "head", "last_layer", "all"]
 
 
 class EncoderSpec(Section):
-    """A sentence-transformers folder and how to use it."""
+    """A sentence-transformers folder and its settings."""
 
     model: Annotated[str, Field(min_length=1)]
     """A folder, `package:NAME` for the folder inside an installed package, or a hub id `ORG/NAME` (`@REVISION`)."""
@@ -27,7 +27,7 @@ class EncoderSpec(Section):
     similarity: Similarity = "cosine"
     """How two vectors are compared: `cosine` makes them unit vectors, `dot` uses the encoder folder's own output."""
     device: Device = "auto"
-    """Device that the encoder runs on; `auto`: CUDA in a process that has such a device, else the CPU."""
+    """Device to run the encoder on; `auto`: CUDA in a process that has such a device, else the CPU."""
     precision: Precision = "auto"
     """Number format the encoder computes in; `auto` measures whether bfloat16 or float32 is faster on the device."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64

@@ -1,4 +1,4 @@
-"""Errors shown to the user as plain text, with exit code 2: a mistake in what was given, or a full disk."""
+"""Errors shown to the user as plain text, with exit code 2: a mistake in the input, or a full disk."""
 
 import errno
 
@@ -6,11 +6,11 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 class InputError(ValueError):
-    """A user's mistake: says what was wrong, where, and what is allowed."""
+    """A user's mistake. The message names the place, the wrong value and the allowed ones."""
 
 
 def no_room(error: OSError) -> str | None:
-    """Message for storage that is full or read-only; None for any other error."""
+    """Return a message for storage that is full or read-only; None for any other error."""
     if error.errno not in FULL:
         return None
     return f"{error.filename or 'storage'}: {error.strerror}; finished work is kept: make room and run again"

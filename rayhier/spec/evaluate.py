@@ -44,7 +44,7 @@ class EvaluateSpec(Section):
     `faiss_ivf_same_encoder` has lists."""
     filter: dict[str, Any] | None = None
     """A filter over the corpus's declared fields, as in a search: only documents that match are searched and judged, by
-    every system, and shares visited are shares of these. Queries none of whose answers matches are left out."""
+    every system, and shares visited are shares of these. Queries without a matching answer are left out."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, le=2**31 - 1)], ...], Field(min_length=1, max_length=100)] = (0,)
     """Random seeds; one model is trained and one index built for each."""
 

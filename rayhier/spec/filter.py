@@ -23,12 +23,12 @@ DEEPEST = 16
 MOST_VALUES = 1_000
 """Most values and `exists` in a filter, all conditions together."""
 SHOWN = 60
-"""Most characters of what was given that a message repeats."""
+"""Most characters of a given value that a message repeats."""
 
 JSON_WORDS: Mapping[str, bool] = {}
-"""Texts that are true and false in JSON: none, it has them itself."""
+"""Texts that stand for true and false in JSON: none, as JSON has both as values."""
 YAML_WORDS: Mapping[str, bool] = {"true": True, "false": False}
-"""Texts that are true and false in a spec, whose YAML leaves them as they are written."""
+"""Texts that stand for true and false in a spec, whose YAML reader leaves both as text."""
 HUGE = 512
 """Bits of a whole number that no message repeats."""
 
@@ -41,7 +41,7 @@ VALUES: dict[FieldType, str] = {
     "string": "Unicode text",
     "bool": "true or false",
 }
-"""What a field of each type is compared with, in words."""
+"""Allowed values of each field type, as messages name them."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Bound:
-    """The field's value lies on one side of another; texts are compared by their code points."""
+    """The field's value lies above or below another; texts are compared by their code points."""
 
     field: str
     comparison: Comparison
@@ -78,7 +78,7 @@ class And:
 
 @dataclass(frozen=True)
 class Or:
-    """One part holds, or several."""
+    """At least one part holds."""
 
     parts: "tuple[Filter, ...]"
 
@@ -96,7 +96,7 @@ Filter = OneOf | Bound | Exists | And | Or | Not
 def parse(
     given: Any, fields: Mapping[str, FieldType], name: str = "filter", words: Mapping[str, bool] = JSON_WORDS
 ) -> Filter:
-    """Read a filter over declared fields, given as parsed JSON, or by a reader that leaves true and false as `words`.
+    """Read a filter over declared fields from parsed JSON; `words` are texts that stand for true and false.
 
     Raises InputError that names the place below `name`, what was given and what is allowed.
 
@@ -107,7 +107,7 @@ def parse(
 
 
 def as_json(where: Filter) -> dict[str, Any]:
-    """The JSON of a filter.
+    """Convert a filter to JSON.
 
     >>> as_json(And((OneOf("year", (2021,)), Not(Exists("lang", there=True)))))
     {'and': [{'year': 2021}, {'not': {'lang': {'exists': True}}}]}
@@ -123,12 +123,12 @@ def as_json(where: Filter) -> dict[str, Any]:
             return {field: values[0] if len(values) == 1 else {"in": list(values)}}
         case Bound(field, comparison, value):
             return {field: {comparison: value}}
-        case Exists(field, there):
-            return {field: {"exists": there}}
+        case Exists(field, present):
+            return {field: {"exists": present}}
 
 
 def fields_of(where: Filter) -> set[str]:
-    """Names of the fields that a filter compares."""
+    """Return the names of the fields that a filter compares."""
     match where:
         case And(parts) | Or(parts):
             return {field for part in parts for field in fields_of(part)}
@@ -139,7 +139,7 @@ def fields_of(where: Filter) -> set[str]:
 
 
 def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
-    """Read a filter from JSON text; InputError where it is not JSON, or no filter over these fields."""
+    """Read a filter from JSON text; InputError where the text is not JSON or no filter over these fields."""
     try:
         given = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, name))
     except RecursionError:
@@ -163,24 +163,26 @@ class _Reader:
         return _all(self.key(str(key), value, place, depth) for key, value in given.items())
 
     def key(self, key: str, given: Any, place: str, depth: int) -> Filter:
-        here = f"{place}.{_cut(key)}"
+        place_of_key = f"{place}.{_cut(key)}"
         if key in ("and", "or", "not") and depth == DEEPEST:
             raise _refused(place, f"{key} below {DEEPEST} others", f"at most {DEEPEST} levels of and, or, not")
         match key:
             case "not":
-                return Not(self.read(given, here, depth + 1))
+                return Not(self.read(given, place_of_key, depth + 1))
             case "and" | "or":
                 if not isinstance(given, list) or not given:
-                    raise _refused(here, _show(given), "a list of one filter or more")
-                parts = tuple(self.read(part, f"{here}[{number}]", depth + 1) for number, part in enumerate(given))
+                    raise _refused(place_of_key, _show(given), "a list of one filter or more")
+                parts = tuple(
+                    self.read(part, f"{place_of_key}[{number}]", depth + 1) for number, part in enumerate(given)
+                )
                 return And(parts) if key == "and" else Or(parts)
         if key not in self.fields:
             declared = ", ".join(self.fields) or "none, the corpus declares no fields"
-            raise _refused(here, "no declared field", f"and, or, not; fields: {declared}")
-        return self.conditions(key, given, here)
+            raise _refused(place_of_key, "no declared field", f"and, or, not; fields: {declared}")
+        return self.conditions(key, given, place_of_key)
 
     def conditions(self, field: str, given: Any, place: str) -> Filter:
-        """Conditions on a declared field: a value, or an object of comparisons that must all hold."""
+        """Read conditions on a declared field: a value, or an object of comparisons that must all hold."""
         if not isinstance(given, dict):
             return OneOf(field, (self.value(field, given, place),))
         allowed = ("in", "exists") if self.fields[field] == "bool" else (*COMPARISONS, "in", "exists")
@@ -196,16 +198,16 @@ class _Reader:
     def condition(self, field: str, name: str, given: Any, place: str) -> Filter:
         if name == "exists":
             self.count(1, place)
-            there = self.truth(given)
-            if there is None:
+            truth = self.truth(given)
+            if truth is None:
                 raise _refused(place, _show(given), VALUES["bool"])
-            return Exists(field, there)
+            return Exists(field, truth)
         if name == "in":
             if not isinstance(given, list) or not given:
                 raise _refused(place, _show(given), f"a list of one or more values, each {VALUES[self.kind(field)]}")
             self.count(len(given), place)
-            return OneOf(field, tuple(self.typed(field, one, f"{place}[{n}]") for n, one in enumerate(given)))
-        (comparison,) = (one for one in COMPARISONS if one == name)
+            return OneOf(field, tuple(self.typed(field, value, f"{place}[{n}]") for n, value in enumerate(given)))
+        (comparison,) = (comparison for comparison in COMPARISONS if comparison == name)
         return Bound(field, comparison, self.value(field, given, place))
 
     def value(self, field: str, given: Any, place: str) -> Value:
@@ -213,7 +215,7 @@ class _Reader:
         return self.typed(field, given, place)
 
     def typed(self, field: str, given: Any, place: str) -> Value:
-        """A value of the field's type; InputError where it has another."""
+        """Return a value of the field's type; InputError where `given` has another type."""
         try:
             match self.kind(field):
                 case "int" if type(given) is int and -(2**63) <= given < 2**63:
@@ -230,7 +232,7 @@ class _Reader:
         raise _refused(place, _show(given), f"{VALUES[self.kind(field)]}{missing}")
 
     def truth(self, given: Any) -> bool | None:
-        """True or false; None for anything else."""
+        """Return True or False; None for any other value."""
         return given if isinstance(given, bool) else self.words.get(given) if isinstance(given, str) else None
 
     def kind(self, field: str) -> FieldType:
@@ -250,12 +252,12 @@ def _all(parts: Iterable[Filter]) -> Filter:
 
 def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
     """An object of JSON; InputError where a key comes twice, of which the first would be lost."""
-    found = dict[str, Any]()
+    keys = dict[str, Any]()
     for key, value in pairs:
-        if key in found:
+        if key in keys:
             raise _refused(name, f"key {_show(key)} twice in one object", "each key once")
-        found[key] = value
-    return found
+        keys[key] = value
+    return keys
 
 
 def _refused(place: str, given: str, allowed: str) -> InputError:

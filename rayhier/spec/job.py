@@ -31,7 +31,7 @@ PAIRS = (
 
 
 class JobSpec(Section):
-    """Everything that one job does, as its YAML file says."""
+    """Everything that a job does: the content of its YAML file."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     """Name of the job, shown in reports. Never part of a fingerprint."""
@@ -40,7 +40,7 @@ class JobSpec(Section):
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """How the encoder learns, with all but contrast a tree too; where left out, the training that fits `router`."""
+    """How the encoder learns, and unless by contrast a tree too; where left out, the training that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
     """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
@@ -49,7 +49,7 @@ class JobSpec(Section):
     scores: ScoresSpec | None = None
     """Pairs that the cross-encoder scores ahead; where left out, none."""
     factors: FactorsSpec | None = None
-    """What is learned from these scores about every document; where left out, nothing."""
+    """A vector and a bias for every document, learned from these scores; where left out, none."""
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
@@ -70,8 +70,8 @@ class JobSpec(Section):
     def _go_together(self) -> Self:
         train, router = self.train.type, self.router.type
         if (train, router) not in PAIRS:
-            trains = ", ".join(one for one, other in PAIRS if other == router)
-            routers = ", ".join(other for one, other in PAIRS if one == train)
+            trains = ", ".join(objective for objective, other in PAIRS if other == router)
+            routers = ", ".join(other for objective, other in PAIRS if objective == train)
             raise InputError(
                 f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
             )
@@ -176,8 +176,8 @@ class JobSpec(Section):
                 "encoder.train head"
             )
         drawn, most = train.pseudo_queries, self.encoder.max_length
-        asked = drawn.source == "spans" or drawn.changed("length")
-        if train.objective != "supervised" and asked and drawn.length >= most:
+        draws_spans = drawn.source == "spans" or drawn.changed("length")
+        if train.objective != "supervised" and draws_spans and drawn.length >= most:
             raise InputError(
                 f"train.pseudo_queries.length: got {drawn.length} with encoder.max_length {most}, which leaves no "
                 f"document longer than a span; allowed: at most {most - 1}"
@@ -200,8 +200,8 @@ class JobSpec(Section):
                 untrained = "where train.objective is not documents, which trains no encoder"
                 _refuse("encoder", self.encoder, "train", where=untrained)
         if not self.router.spills:
-            one = f"where router.type is learned_ivf: {self.router.type} puts all documents into as many leaves"
-            _refuse("index", self.index, "spilled", where=one)
+            where = f"where router.type is learned_ivf: {self.router.type} puts all documents into as many leaves"
+            _refuse("index", self.index, "spilled", where=where)
         if self.leaves_per_document == 1:
             _refuse("index", self.index, "second_leaf", "spilled", where="where documents may lie in two leaves")
         if self.leaves_per_document == 1 and not any(name in LISTED for name in self.evaluate.baselines):
@@ -233,11 +233,11 @@ class JobSpec(Section):
 
     @property
     def encodes_again(self) -> bool:
-        """Whether texts are encoded again to be routed: stored vectors of the base encoder are not enough for it."""
+        """Return True if routing encodes texts again, as stored vectors of the base encoder are not enough."""
         return self.encoder.transformer_part is not None or self.router.reads == "tokens"
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Phases of training, in order: name -> epochs, for a number of judged pairs, 0 where none are used."""
+        """Return the phases of training in order, name -> epochs; `pairs` is the number of judged pairs to train on."""
         phases = self.train.phases(pairs, documents) | self.router.phases(supervised=pairs > 0)
         left_out = [
             *(["encoder"] if self.encoder.train == "none" else []),
@@ -246,7 +246,7 @@ class JobSpec(Section):
         return {name: epochs for name, epochs in phases.items() if name not in left_out}
 
     def leaves(self, documents: int) -> int:
-        """Number of leaves for a number of documents."""
+        """Return the number of leaves for a number of documents."""
         match self.train, self.router:
             case HceTraining() as training, HceRouting():
                 return training.leaves(documents)
@@ -257,13 +257,13 @@ class JobSpec(Section):
         raise AssertionError("refused by the spec")
 
     def check_dimension(self, dimension: int) -> None:
-        """InputError where a key of the router asks for more dimensions than the encoder's vectors have."""
+        """Raise InputError where a key of the router needs more dimensions than the encoder's vectors have."""
         for name, size in self.router.dimensions.items():
             if size > dimension:
                 raise InputError(f"router.{name}: got {size}; allowed: at most {dimension}, the vectors' dimension")
 
     def check_leaves(self, documents: int) -> None:
-        """InputError where a tree has more leaves than there are documents, or does not fit their number otherwise."""
+        """Raise InputError where a tree has more leaves than there are documents, or does not fit their number."""
         self.train.check_documents(documents)
         leaves = self.leaves(documents)
         if leaves > documents and isinstance(self.router, TreeSpec):
@@ -296,7 +296,7 @@ def with_partner(given: dict[str, Any]) -> dict[str, Any]:
     if not all(isinstance(section, dict) for section in sections.values()):
         return given
     types = [section.get("type") for section in sections.values()]
-    fitting = (pair for pair in PAIRS if all(one in (None, other) for one, other in zip(types, pair, strict=True)))
+    fitting = (pair for pair in PAIRS if all(given in (None, other) for given, other in zip(types, pair, strict=True)))
     partners = next(fitting, PAIRS[0])
     named = zip(sections.items(), partners, strict=True)
     return given | {name: section | {"type": section.get("type") or partner} for (name, section), partner in named}

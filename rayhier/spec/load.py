@@ -25,7 +25,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
-    """Read one spec file and apply `KEY=VALUE` overrides to it.
+    """Read a spec file and apply `KEY=VALUE` overrides.
 
     Raises InputError, one line for each mistake: `FILE:LINE: KEY: got VALUE; allowed: WHAT`.
     """
@@ -100,18 +100,18 @@ def _compose(text: str, name: str) -> yaml.Node:
 
 def _refuse_repeats(node: yaml.Node, name: str) -> None:
     """InputError for a repeated key, an alias, or a key that is not text: YAML accepts all three silently."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     stack = [node]
     while stack:
-        here = stack.pop()
-        if id(here) in seen:
-            raise InputError(f"{name}:{here.start_mark.line + 1}: aliases (*) are not allowed in a spec")
-        seen.add(id(here))
-        if isinstance(here, yaml.SequenceNode):
-            stack.extend(here.value)
-        if isinstance(here, yaml.MappingNode):
+        current = stack.pop()
+        if id(current) in visited:
+            raise InputError(f"{name}:{current.start_mark.line + 1}: aliases (*) are not allowed in a spec")
+        visited.add(id(current))
+        if isinstance(current, yaml.SequenceNode):
+            stack.extend(current.value)
+        if isinstance(current, yaml.MappingNode):
             keys: dict[str, int] = {}
-            for key, value in here.value:
+            for key, value in current.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
                     given = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
@@ -162,14 +162,14 @@ def _set(tree: dict[str, Any], override: str) -> KeyPath:
         raise InputError(f"{name}: got {_show(override)}; allowed: KEY=VALUE, for instance train.epochs=5")
     value = _construct(_compose(text, name), name) if text else None
     path = tuple(key.split("."))
-    here = tree
+    section = tree
     for part in path[:-1]:
-        if here.get(part) is None:
-            here[part] = {}
-        here = here[part]
-        if not isinstance(here, dict):
-            raise InputError(f"{name}: {part} holds {_show(here)}, no section; allowed: a key inside a section")
-    here[path[-1]] = value
+        if section.get(part) is None:
+            section[part] = {}
+        section = section[part]
+        if not isinstance(section, dict):
+            raise InputError(f"{name}: {part} holds {_show(section)}, no section; allowed: a key inside a section")
+    section[path[-1]] = value
     return path
 
 
@@ -187,8 +187,8 @@ def _messages(
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
         if not problem["loc"] and problem["type"] == "value_error":  # about the whole spec: the message names the key
-            said = str(problem["ctx"]["error"])
-            yield f"{_place(tuple(said.partition(':')[0].split('.')), file, lines, sources)}: {said}"
+            message = str(problem["ctx"]["error"])
+            yield f"{_place(tuple(message.partition(':')[0].split('.')), file, lines, sources)}: {message}"
             continue
         path = _clean(problem["loc"], tree)
         unused = problem.get("ctx", {}).get("error")
@@ -207,8 +207,8 @@ def _messages(
             del allowed[path]
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
         key = ".".join(str(part) for part in path)
-        given, found = _at(tree, path)
-        got = f"got {_show(given)}" if found else "missing"
+        given, present = _at(tree, path)
+        got = f"got {_show(given)}" if present else "missing"
         place = _place(path, file, lines, sources)
         yield f"{place}: {key or 'the spec'}: {got}; allowed: {' or '.join(dict.fromkeys(texts))}"
     if len(allowed) > MAX_SHOWN:
@@ -231,17 +231,17 @@ def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[Ke
 def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
     """Pydantic's location without the names of union members, which are not keys of the file."""
     path: list[str | int] = []
-    here, named = tree, False
+    branch, named = tree, False
     for number, part in enumerate(location):
         last = number == len(location) - 1
-        if isinstance(here, dict) and here.get("type") == part and not named:
+        if isinstance(branch, dict) and branch.get("type") == part and not named:
             named = True  # a member may have a key of its own name
-        elif isinstance(here, dict) and (part in here or (last and part not in _TAGS)):
+        elif isinstance(branch, dict) and (part in branch or (last and part not in _TAGS)):
             path.append(part)
-            here, named = here.get(part), False
-        elif isinstance(here, list) and isinstance(part, int):
+            branch, named = branch.get(part), False
+        elif isinstance(branch, list) and isinstance(part, int):
             path.append(part)
-            here, named = here[part] if part < len(here) else None, False
+            branch, named = branch[part] if part < len(branch) else None, False
     return tuple(path)
 
 

@@ -2,7 +2,7 @@
 
 
 def check_text(text: str) -> str:
-    """A query's text as it was given; ValueError where it is blank or no Unicode text."""
+    """Return a query's text unchanged; ValueError where the text is blank or not valid Unicode."""
     if not text.strip():
         raise ValueError("got no words; allowed: text that is not blank")
     try:

@@ -1,1 +1,1 @@
-"""File formats and where files are stored. Bulk data is parquet and safetensors; one conditional put publishes it."""
+"""File formats and places of files. Bulk data is parquet and safetensors; a conditional put publishes an artifact."""

@@ -26,7 +26,7 @@ class _Store(FsspecStore):
 
 
 def filesystem(place: Location) -> tuple[FileSystem | None, str]:
-    """A file system for the place's bucket and the path in it; None and the path for a place on this machine."""
+    """Make a file system for the place's bucket; also returns the path in it. None and the path for a local place."""
     if isinstance(place, Path):
         return None, str(place)
     scheme, _, bucket = place.bucket.partition("://")

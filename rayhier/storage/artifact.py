@@ -29,7 +29,7 @@ class Record(BaseModel):
     format: int = FORMAT
     fingerprint: str
     attempt: str
-    """Name of the folder that holds the files, beside record.json."""
+    """Name of the folder of the files, in the same folder as record.json."""
     inputs: dict[str, str]
     """Kind -> fingerprint of each artifact that was read."""
     files: list[File]
@@ -50,7 +50,7 @@ class Place:
         return self.folder.parent.name
 
     def published(self) -> "Artifact | None":
-        """The artifact, or None while there is no record.json."""
+        """Open the artifact; None while there is no record.json."""
         path = self.folder / RECORD
         try:
             saved = unseal(path)
@@ -83,11 +83,11 @@ class Artifact:
 
     @classmethod
     def open(cls, folder: Location) -> Self:
-        """The artifact published at `folder`; InputError where there is none."""
-        found = Place(folder).published()
-        if found is None:
+        """Open the artifact published at `folder`; InputError where there is none."""
+        published = Place(folder).published()
+        if published is None:
             raise InputError(f"{folder}: no artifact is published there")
-        return cls(found.folder, found.record)
+        return cls(published.folder, published.record)
 
     @property
     def root(self) -> Location:
@@ -95,15 +95,15 @@ class Artifact:
         return self.folder / self.record.attempt
 
     def names(self, prefix: str) -> list[str]:
-        """Names of the files below a folder of the artifact, sorted."""
+        """List the names of the files below a folder of the artifact, sorted."""
         return sorted(file.name for file in self.record.files if file.name.startswith(prefix))
 
     def path(self, name: str) -> Location:
-        """Path of one of the artifact's files."""
+        """Return the path of a file of the artifact."""
         return self.root / name
 
     def local(self, prefix: str) -> Path:
-        """Path of one of the artifact's folders on this machine, for libraries that read paths; fetched if remote."""
+        """Fetch a folder of the artifact if remote; returns its path on this machine, for libraries that read paths."""
         if isinstance(self.root, Path):
             return self.root / prefix
         return fetch(self.root, [file for file in self.record.files if file.name.startswith(f"{prefix}/")]) / prefix
@@ -115,7 +115,7 @@ class Artifact:
                 self._check(file)
 
     def verified(self, name: str) -> Location:
-        """Path of one of the artifact's files; InputError where it differs from record.json."""
+        """Return the path of a file of the artifact; InputError where the file differs from record.json."""
         for file in self.record.files:
             if file.name == name:
                 self._check(file)
@@ -126,25 +126,25 @@ class Artifact:
 
 
 def check(root: Location, file: File, mend: str) -> None:
-    """InputError where `root/file.name` differs from the listed file; `mend` is the message's advice."""
+    """Raise InputError where `root/file.name` differs from the listed file; `mend` is the message's advice."""
     path = root / file.name
     if not path.is_file():
         raise InputError(f"{path}: was published, but is missing; {mend}")
     size = path.stat().st_size
     if size != file.bytes:
         raise InputError(f"{path}: {size} bytes, but {file.bytes} were published; {mend}")
-    found = files.digest(path)
-    if found != file.sha256:
-        raise InputError(f"{path}: SHA-256 is {found[:12]}…, but {file.sha256[:12]}… was published; {mend}")
+    digest = files.digest(path)
+    if digest != file.sha256:
+        raise InputError(f"{path}: SHA-256 is {digest[:12]}…, but {file.sha256[:12]}… was published; {mend}")
 
 
 def stage_of(kind: str) -> str:
-    """Name of the stage that makes a kind of artifact."""
+    """Return the name of the stage that makes a kind of artifact."""
     return {"generated": "generate", "vectors": "embed", "model": "train"}.get(kind, kind)
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of the libraries that record.json lists."""
+    """Return the installed versions of the libraries that record.json lists."""
     return {name: metadata.version(name) for name in LIBRARIES}
 
 

@@ -1,4 +1,4 @@
-"""Unpublished work: folders `FINGERPRINT/ATTEMPT/` with a heartbeat, so that a new run can continue a dead run's work.
+"""Unpublished work: folders `FINGERPRINT/ATTEMPT/` with a heartbeat; a new run can continue the work of a dead run.
 
 `owner.json` holds host, pid and heartbeat. A run takes an attempt over by a put-if-absent of `claims/N`, which only one
 of several runs wins; N counts the earlier owners. Files that are not for readers (ledgers, Ray's checkpoints, parts)
@@ -82,11 +82,11 @@ class Attempt:
         if self._mine():
             self._write_owner(0)
 
-    def publish(self, kind: Kind, inputs: dict[str, str], made: Output) -> Artifact:
+    def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
         """Publish every file below `root` except scratch. Of several runs the first wins; all return its artifact."""
         self._check_mine()
         files.remove(self.scratch)
-        entries = {file.name: file for file in made.files}
+        entries = {file.name: file for file in output.files}
         for name in files.below(self.root):
             hidden = name == OWNER or name.startswith((f"{CLAIMS}/", f"{SCRATCH}/")) or name.endswith(".tmp")
             if not hidden and name not in entries:
@@ -97,7 +97,7 @@ class Attempt:
             attempt=self.root.name,
             inputs=inputs,
             files=[entries[name] for name in sorted(entries)],
-            counts=made.counts,
+            counts=output.counts,
             versions=versions(),
             seconds=round(time.monotonic() - self._began, 3),
         )
@@ -132,7 +132,7 @@ class Attempt:
                     self._write_owner(os.getpid())
 
     def _mine(self) -> bool:
-        """Whether this process still owns the folder: not claimed by another run, not removed."""
+        """Return True if this process still owns the folder: not claimed by another run, not removed."""
         claims = self.root / CLAIMS
         return (claims / str(self._claim)).exists() and not (claims / str(self._claim + 1)).exists()
 
@@ -152,7 +152,7 @@ def _attempts(folder: Location) -> list[Location]:
 
 
 def _is_published(place: Place, root: Location) -> bool:
-    """Whether this attempt is the published one. Call it after the claim: the owner may have published just before."""
+    """Return True if this attempt is the published one. Call after the claim, as the owner may just have published."""
     artifact = place.published()
     return artifact is not None and artifact.root == root
 

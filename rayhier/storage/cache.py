@@ -28,11 +28,11 @@ from rayhier.storage.remote import Remote
 
 FILES, LOCK = "files.json", "lock"
 TOLD = 3
-"""Of a file's stamp, what is written down: its size and times. The number tells a file from one put in its place."""
+"""Entries of a file's stamp to write down: size and two times. The last, the file's number, shows a replaced file."""
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
-    """A folder on this machine with these files of `root`, under their names; InputError where a file differs."""
+    """Fetch these files of `root` into a folder on this machine, under their names; InputError where a file differs."""
     folder = home() / _key(wanted)
 
     def fill(temporary: Path) -> None:
@@ -54,16 +54,16 @@ class Lease:
         self._files = _stamps(folder)
 
     def intact(self) -> bool:
-        """Whether no file was changed or replaced since the folder was leased; reads no file."""
+        """Return True if no file was changed or replaced since the folder was leased; reads no file."""
         return _stamps(self.folder) == self._files
 
 
 def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
-    """Lease the folder that `fill` wrote for the key `made_of`, filled now if needed.
+    """Lease the folder that `fill` wrote for the key `made_of`; a missing folder is filled now.
 
-    A folder with a file that is missing or is not as it was filled is filled again as a whole. After a folder is
-    filled, the least recently used folders of its kind without a lease are removed until the rest takes at most `limit`
-    bytes. InputError where the cache cannot be written.
+    A folder with a missing or changed file is emptied and filled again. After a folder is filled, the least recently
+    used folders of its kind without a lease are removed until the rest takes at most `limit` bytes. InputError where
+    the cache cannot be written.
     """
     folder = home() / kind / hashlib.sha256(made_of.encode()).hexdigest()[:32]
     try:
@@ -103,23 +103,23 @@ def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Whether all files of a folder are as they were filled; bytes are read only where a file's times differ."""
+    """Return True if all files of a folder are as they were filled; bytes are read only where a file's times differ."""
     try:
         noted: dict[str, list[Any]] = json.loads((folder / FILES).read_bytes())
-        found = _stamps(folder)
-        changed = [name for name, (stamp, _) in noted.items() if found.get(name, [])[:TOLD] != stamp]
-        whole = all(found[name][0] == noted[name][0][0] for name in changed) and all(
+        stamps = _stamps(folder)
+        changed = [name for name, (stamp, _) in noted.items() if stamps.get(name, [])[:TOLD] != stamp]
+        complete = all(stamps[name][0] == noted[name][0][0] for name in changed) and all(
             files.digest(folder / name) == noted[name][1] for name in changed
         )
-        if whole and changed:  # copied or touched: not to be read again next time
+        if complete and changed:  # copied or touched: not to be read again next time
             _note(folder, {name: digest for name, (_, digest) in noted.items()})
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return False
-    return whole
+    return complete
 
 
 def _note(folder: Path, digests: dict[str, str]) -> None:
-    """Write down what a folder's files are."""
+    """Write down the stamps and digests of a folder's files."""
     stamps = _stamps(folder)
     (folder / FILES).write_text(json.dumps({name: (stamps[name][:TOLD], digests[name]) for name in digests}))
 
@@ -130,8 +130,8 @@ def _stamps(folder: Path) -> dict[str, list[int]]:
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
             if path.name not in (FILES, LOCK):
-                said = path.stat()
-                stamps[path.name] = [said.st_size, said.st_mtime_ns, said.st_ctime_ns, said.st_ino]
+                status = path.stat()
+                stamps[path.name] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
     return stamps
 
 
@@ -200,7 +200,7 @@ def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], b
 
 
 def home() -> Path:
-    """Folder of the cache on this machine."""
+    """Return the folder of the cache on this machine."""
     given = os.environ.get("RAYHIER_CACHE")
     return Path(given) if given else Path.home() / ".cache" / "rayhier"
 

@@ -1,4 +1,4 @@
-"""Find and check the folder of a cross-encoder; its own code is never run."""
+"""Find and check the folder of a cross-encoder; code in the folder is never run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ KEY = "cross_encoder.model"
 LAYERS = ("num_hidden_layers", "n_layers")
 """Keys of the number of layers in transformers' configurations."""
 SCALE = "scale.safetensors"
-"""File of an `emb` head: the number that cosines are multiplied by."""
+"""File of an `emb` head: the factor of cosines."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class CrossEncoderFolder:
 
 
 def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
-    """Find the folder that a spec names and check it.
+    """Find the cross-encoder's folder that a spec names and check its files.
 
     Raises InputError: no such folder, package or hub id; pickled weights; another SHA-256; custom code.
     """
     path = model_folder.find(spec.model, KEY, _is_whole)
     config = path / "config.json"
     try:
-        said = dict(files.read_json(config))
+        settings = dict(files.read_json(config))
     except (OSError, ValueError, TypeError):
         raise InputError(f"{KEY}: {path} holds no config.json that can be read; allowed: a model's folder") from None
-    if "auto_map" in said:
+    if "auto_map" in settings:
         raise InputError(
             f"{KEY}: {path}/config.json asks to run its own code (auto_map); allowed: models built into transformers"
         )
@@ -50,12 +50,12 @@ def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
         raise InputError(f"cross_encoder.sha256: {path} has {sha256}; allowed: {spec.sha256}, which the spec expects")
     others = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
     digests |= {file: files.digest(file) for file in others}
-    layers = next((int(said[name]) for name in LAYERS if name in said), 1)
+    layers = next((int(settings[name]) for name in LAYERS if name in settings), 1)
     return CrossEncoderFolder(path, layers, model_folder.digest_by_name(path, digests))
 
 
 def published_pairs(place: str) -> list[str]:
-    """Fingerprints of the corpus and the vectors that another workdir publishes, of which pairs are read."""
+    """Return the fingerprints of the corpus and vectors that another workdir publishes; InputError without either."""
     now = current.read(paths.locate(place))
     missing = [kind for kind in ("corpus", "vectors") if kind not in now.artifacts]
     if missing:
@@ -64,9 +64,9 @@ def published_pairs(place: str) -> list[str]:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a cached snapshot has a configuration, a tokenizer and weights."""
+    """Return True if a cached snapshot has a configuration, a tokenizer and weights."""
     try:
-        found = bool(model_folder.weight_files(path, KEY) and model_folder.meaning(path))
+        complete = bool(model_folder.weight_files(path, KEY) and model_folder.meaning(path))
     except InputError:
         return False
-    return found and (path / "config.json").is_file()
+    return complete and (path / "config.json").is_file()

@@ -14,7 +14,7 @@ FORMAT = 2
 
 
 class Current(BaseModel):
-    """The spec of the newest run that built an index, and the fingerprints of what it built."""
+    """The spec of the newest run that built an index, and the fingerprints of its artifacts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     format: int = FORMAT
@@ -47,7 +47,7 @@ def read(workdir: Location) -> Current:
 
 
 def check_format(workdir: Location) -> None:
-    """InputError where another version of rayhier built the index in this workdir."""
+    """Raise InputError where another version of rayhier built the index in this workdir."""
     try:
         saved = files.read_json(workdir / NAME)
     except (OSError, ValueError):  # missing or damaged: the next run writes it again
@@ -61,7 +61,7 @@ def _check(workdir: Location, saved: Any) -> None:
 
 
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
-    """The current artifact of a kind."""
+    """Open the current artifact of a kind."""
     if kind not in current.artifacts:
         raise InputError(f"{workdir / NAME}: names no {kind}; build it with rayhier run SPEC")
     return Artifact.open(workdir / kind / current.artifacts[kind])

@@ -1,4 +1,4 @@
-"""Read and write whole files, on this machine or in a bucket.
+"""Read and write files, on this machine or in a bucket.
 
 A written file becomes visible under its name all at once, or not at all.
 """
@@ -37,7 +37,7 @@ class File(BaseModel):
 
 
 def create(path: Location, data: bytes) -> bool:
-    """Write a file only if its name is free (put-if-absent); False where the name exists. This publishes artifacts.
+    """Write a file only if its name is free (put-if-absent), as artifacts are published; False where the name exists.
 
     Writers that may compete for a name must write different data.
     """
@@ -67,27 +67,27 @@ def replace(path: Location, data: bytes) -> None:
 
 
 def write(path: Location, fill: Callable[[Path], T]) -> T:
-    """Let `fill` write a temporary file on this machine, then move it to `path`; returns what `fill` returns.
+    """Let `fill` write a temporary file on this machine, then move it to `path`; returns the result of `fill`.
 
-    For a local `path` the temporary file lies beside it, is flushed to the device and renamed; for a bucket it is
-    uploaded.
+    For a local `path` the temporary file lies in the same folder, is flushed to the device and renamed; for a bucket
+    it is uploaded.
     """
     if isinstance(path, Remote):
         with tempfile.TemporaryDirectory() as folder:
-            made = fill(Path(folder) / path.name)
+            result = fill(Path(folder) / path.name)
             path.upload(Path(folder) / path.name)
-        return made
+        return result
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     try:
-        made = fill(temporary)
+        result = fill(temporary)
         _flush(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         _flush(path.parent)
-    return made
+    return result
 
 
 def _beside(path: Path) -> Path:
@@ -105,7 +105,7 @@ def _flush(path: Path) -> None:
 
 @contextlib.contextmanager
 def filling(folder: Location) -> Iterator[Path]:
-    """A folder on this machine, for libraries that write to paths; after the block its files are in `folder`.
+    """Give a folder on this machine to write in, for libraries that need paths; after the block `folder` has its files.
 
     A local `folder` is used directly. For a bucket, files are uploaded one by one unless an error ends the block.
     """
@@ -120,7 +120,7 @@ def filling(folder: Location) -> Iterator[Path]:
 
 
 def below(folder: Location) -> list[str]:
-    """Names, relative to `folder`, of all files below it at any depth, sorted."""
+    """List the names, relative to `folder`, of all files below it at any depth, sorted."""
     if isinstance(folder, Remote):
         return sorted(folder.below())
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -136,7 +136,7 @@ def remove(folder: Location) -> None:
 
 
 def probe(folder: Location) -> None:
-    """Test that a run can write and publish in `folder`; OSError where it cannot."""
+    """Test that a run can write and publish in `folder`; raises OSError otherwise."""
     path = folder / f".writable-{uuid.uuid4().hex[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     replace(path, b"")
@@ -208,13 +208,13 @@ def to_json(value: object) -> bytes:
 
 
 def describe(root: Location, name: str) -> File:
-    """Name, size and SHA-256 of the file `root/name` as it is on storage now."""
+    """Read the size and SHA-256 of the file `root/name` on storage."""
     path = root / name
     return File(name=name, bytes=path.stat().st_size, sha256=digest(path))
 
 
 def digest(path: Location) -> str:
-    """SHA-256 of a file's bytes, as 64 hex digits."""
+    """Compute the SHA-256 of a file's bytes, as 64 hex digits."""
     hashed = hashlib.sha256()
     for chunk in _chunks(path):
         hashed.update(chunk)

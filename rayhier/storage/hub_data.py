@@ -1,4 +1,4 @@
-"""Ask the Hugging Face hub which commit a data set's revision is, with a timeout of 10 seconds."""
+"""Ask the Hugging Face hub for the commit of a data set's revision, with a timeout of 10 seconds."""
 
 import re
 from pathlib import Path
@@ -12,20 +12,20 @@ EXTRA = "pip install 'rayhier[huggingface]'"
 
 
 def folder(key: str, path: str) -> Path | None:
-    """The folder that `path` names; None where `path` is a hub id, NAMESPACE/NAME or NAME. InputError for others."""
+    """Find the folder `path`; None where `path` is a hub id, NAMESPACE/NAME or NAME; InputError for any other text."""
     is_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) is not None and not path.startswith(".")
     if is_id and not paths.is_there(path):
         return None
-    found = paths.resolve(key, path)
-    if found.is_dir():
-        return found
+    local = paths.resolve(key, path)
+    if local.is_dir():
+        return local
     if not is_id:
         raise InputError(f"{key}: got {path!r}, no such folder; allowed: a folder, or a hub id such as BeIR/scifact")
     return None
 
 
 def commit(key: str, path: str, revision: str | None) -> str:
-    """The commit of a hub data set: `revision` where it is a commit hash, else from the hub. Raises as `ask`."""
+    """Return the commit of a hub data set: `revision` if it is a commit hash, else from the hub. Raises as `ask`."""
     return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
 
 
@@ -39,13 +39,13 @@ def ask(key: str, path: str, revision: str | None) -> str:
     except ImportError:
         raise InputError(f"corpus.type: huggingface needs a package that is not installed: {EXTRA}") from None
     try:
-        found = HfApi().dataset_info(path, revision=revision, timeout=HUB_SECONDS).sha
+        commit = HfApi().dataset_info(path, revision=revision, timeout=HUB_SECONDS).sha
     except Exception as error:  # noqa: BLE001  the library's, its HTTP client's and the system's errors share no base
         raise InputError(
             f"{key}: got {path!r}: no such folder, and {constants.ENDPOINT} did not provide a data set of that name "
             f"({_first(error)}); allowed: a folder, a hub id this machine can reach, or a commit as its revision"
         ) from None
-    return str(found)
+    return str(commit)
 
 
 def _first(error: Exception) -> str:

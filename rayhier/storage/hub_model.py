@@ -15,28 +15,29 @@ UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
 
 
 def is_hub_id(model: str) -> bool:
-    """Whether a spec's value has the form `ORG/NAME` or `ORG/NAME@REVISION`."""
+    """Return True if a spec's value has the form `ORG/NAME` or `ORG/NAME@REVISION`."""
     return HUB_ID.fullmatch(model) is not None
 
 
 def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
-    """The snapshot folder of a hub id; the hub is asked only where the local cache holds no complete snapshot.
+    """Find the snapshot folder of a hub id; only where the local cache has no complete snapshot, download it.
 
-    Other programs may have cached only some files; without modules.json the folder would be read as another encoder.
-    Raises InputError, which names the spec's `key`, where neither the cache nor the hub has it.
+    `is_whole` returns True for a complete folder: other programs may have cached only some files, and without
+    modules.json a folder would be read as another encoder. Raises InputError, which names the spec's `key`, where
+    neither the cache nor the hub has the model.
     """
     # Imported here: an encoder from a folder or package does not need the hub's client.
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    found = HUB_ID.fullmatch(model)
-    if found is None:
+    hub_id = HUB_ID.fullmatch(model)
+    if hub_id is None:
         raise ValueError(f"{model} is not a hub id")
 
     def snapshot(revision: str | None, *, local: bool) -> Path:
         return Path(
             snapshot_download(
-                found["repo"],
+                hub_id["repo"],
                 revision=revision,
                 allow_patterns=list(WANTED),
                 ignore_patterns=list(UNWANTED),
@@ -45,14 +46,14 @@ def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
         )
 
     try:
-        cached = snapshot(found["revision"], local=True)
+        cached = snapshot(hub_id["revision"], local=True)
     except (LocalEntryNotFoundError, OSError, ValueError):
         cached = None
     if cached is not None and is_whole(cached):
         return cached
     try:
         # The hub is asked first: where it does not answer, snapshot_download would return an incomplete snapshot.
-        commit = HfApi().model_info(found["repo"], revision=found["revision"], timeout=HUB_SECONDS).sha
+        commit = HfApi().model_info(hub_id["repo"], revision=hub_id["revision"], timeout=HUB_SECONDS).sha
         return snapshot(commit, local=False)
     except Exception as error:  # noqa: BLE001  whatever the hub's client and its HTTP library raise
         reason = " ".join(str(error).split())[:200]

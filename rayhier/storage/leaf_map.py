@@ -41,12 +41,12 @@ Change = Literal["build", "add", "upsert", "delete", "compact", "rollback"]
 
 
 class Sidecar(BaseModel):
-    """A parquet file of one more column of a shard, row for row; null where a document's first row has the value."""
+    """A parquet file with a further column of a shard, row by row; null where a document's first row has the value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: File
     maker: str
-    """Fingerprint of what made its values."""
+    """Fingerprint of the model that made the values."""
 
 
 class Shard(BaseModel):
@@ -70,11 +70,11 @@ class Shard(BaseModel):
 
     @property
     def files(self) -> list[File]:
-        """The file of rows, and its sidecars'."""
-        return [self.file, *(one.file for one in self.sidecars.values())]
+        """The file of rows, and the files of its sidecars."""
+        return [self.file, *(sidecar.file for sidecar in self.sidecars.values())]
 
     def within(self, leaves: range) -> tuple[int, int]:
-        """Rows [first, last) of this file that lie in a range of leaves."""
+        """Return the rows [first, last) of this file that lie in a range of leaves."""
         begin, end = (bisect_left(self.leaves, leaf) for leaf in (leaves.start, leaves.stop))
         return self.offsets[begin], self.offsets[end]
 
@@ -91,12 +91,12 @@ class Removal(BaseModel):
     """Version that removed these ids."""
 
     def acts_on(self, shard: Shard) -> bool:
-        """Whether these ids are removed from a shard: only from shards of earlier versions: ids can come back."""
+        """Return True if these ids are removed from a shard: only from earlier versions' shards, as ids can return."""
         return self.since > shard.since
 
 
 class Manifest(BaseModel):
-    """One version of a leaf map."""
+    """A version of a leaf map."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     format: int = FORMAT
@@ -115,9 +115,9 @@ class Manifest(BaseModel):
     leaves_per_document: int = 1
     """Most rows of a document."""
     moved: int = 0
-    """Number of rows stored in a next-best leaf because their own was full."""
+    """Number of rows stored in a next-best leaf because their best leaf was full."""
     counts: list[int]
-    """Number of rows of each leaf, without removed ones."""
+    """Number of rows of each leaf, without removed rows."""
     shards: list[Shard]
     """Files of the build or last compaction, each a contiguous range of leaves; then files added after it."""
     removed: list[Removal] = []
@@ -130,7 +130,7 @@ class Manifest(BaseModel):
 
     @property
     def rows(self) -> int:
-        """Number of rows, without removed ones."""
+        """Number of rows, without removed rows."""
         return sum(self.counts)
 
 
@@ -147,12 +147,12 @@ class LeafMap:
 
         InputError where there is no such version, its manifest is damaged, or its format is another.
         """
-        there = versions(root)
-        if not there or (version is not None and version not in there):
-            shown = ", ".join(map(str, there[-10:])) or "none"
+        numbers = versions(root)
+        if not numbers or (version is not None and version not in numbers):
+            shown = ", ".join(map(str, numbers[-10:])) or "none"
             wanted = "no manifest" if version is None else f"no version {version}; allowed: {shown}"
             raise InputError(f"{root / MANIFESTS}: holds {wanted}")
-        return cls(root, _read(root / MANIFESTS / _name(there[-1] if version is None else version)))
+        return cls(root, _read(root / MANIFESTS / _name(numbers[-1] if version is None else version)))
 
     def read(
         self,
@@ -163,10 +163,10 @@ class LeafMap:
         *,
         verify: bool = True,
     ) -> pa.Table:
-        """Read a shard's rows, sorted by leaf, without removed ones: `columns` (None: all) but `without`, of `leaves`.
+        """Read a shard's rows of `leaves` (None: all), sorted by leaf, without removed rows.
 
-        `columns` may name sidecars, which None leaves out. InputError where a file differs from the listed one; with
-        `verify` False, only page checksums are tested.
+        The table has `columns` except `without`; None means all columns but sidecars. InputError where a file differs
+        from the manifest's entry; with `verify` False, only page checksums are tested.
         """
         if verify:
             named = [shard.sidecars[name].file for name in columns or () if name in shard.sidecars]
@@ -175,12 +175,12 @@ class LeafMap:
         names = self._names(shard)
         chosen = [name for name in (names if columns is None else columns) if name not in without]
         key, gone = key_of(names), self._gone(shard)
-        own = [name for name in chosen if name not in shard.sidecars]
-        table = self._read(shard, shard.file, own if not len(gone) or key in own else [*own, key], leaves)
+        stored = [name for name in chosen if name not in shard.sidecars]
+        table = self._read(shard, shard.file, stored if not len(gone) or key in stored else [*stored, key], leaves)
         for name in chosen:
             if name in shard.sidecars:
-                beside = self._read(shard, shard.sidecars[name].file, [name], leaves)
-                table = table.append_column(beside.schema.field(name), beside[name])
+                values = self._read(shard, shard.sidecars[name].file, [name], leaves)
+                table = table.append_column(values.schema.field(name), values[name])
         if len(gone):
             table = table.filter(pc.invert(pc.is_in(table[key], gone)))
         return table.select(chosen)
@@ -192,18 +192,18 @@ class LeafMap:
             return files.read_rows(path, names, *shard.within(leaves))
 
     def columns(self, shard: Shard) -> list[str]:
-        """Names of a shard's columns, its sidecars' last."""
+        """Return the names of a shard's columns, sidecars last."""
         return [*self._names(shard), *shard.sidecars]
 
     def key(self, shard: Shard) -> str:
-        """Name of a shard's column of document ids, as users give them."""
+        """Return the name of a shard's column of document ids, as users give them."""
         return key_of(self._names(shard))
 
-    def check_maker(self, beside: Sidecar) -> None:
-        """InputError where another model than the leaf map's made a sidecar's values."""
-        if beside.maker != self.manifest.model:
+    def check_maker(self, sidecar: Sidecar) -> None:
+        """Raise InputError where another model than the leaf map's made a sidecar's values."""
+        if sidecar.maker != self.manifest.model:
             raise InputError(
-                f"{self.root / beside.file.name}: was made by model {beside.maker}, not {self.manifest.model}"
+                f"{self.root / sidecar.file.name}: was made by model {sidecar.maker}, not {self.manifest.model}"
             )
 
     def _names(self, shard: Shard) -> list[str]:
@@ -212,7 +212,7 @@ class LeafMap:
             return list(files.read_metadata(path).schema.to_arrow_schema().names)
 
     def void(self, shard: Shard) -> npt.NDArray[np.int64]:
-        """Positions of a shard's rows that later versions removed."""
+        """Return the positions of a shard's rows that later versions removed."""
         gone = self._gone(shard)
         if not len(gone):
             return np.empty(0, np.int64)
@@ -228,10 +228,13 @@ class LeafMap:
 
     @cached_property
     def _removed(self) -> list[tuple[Removal, pa.Array]]:
-        for one in self.manifest.removed:
-            check(self.root, one.file, MEND)
-        read = (files.read_table(self.root / one.file.name, ["doc_id"]) for one in self.manifest.removed)
-        return [(one, table["doc_id"].combine_chunks()) for one, table in zip(self.manifest.removed, read, strict=True)]
+        for removal in self.manifest.removed:
+            check(self.root, removal.file, MEND)
+        read = (files.read_table(self.root / removal.file.name, ["doc_id"]) for removal in self.manifest.removed)
+        return [
+            (removal, table["doc_id"].combine_chunks())
+            for removal, table in zip(self.manifest.removed, read, strict=True)
+        ]
 
 
 @contextlib.contextmanager
@@ -240,19 +243,19 @@ def _named(path: Location) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: cannot be read: {said}; {MEND}") from None
+        message = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: cannot be read: {message}; {MEND}") from None
 
 
 def verify(artifact: Artifact) -> None:
-    """Read every file of an index artifact: those its record lists, and the newest version's; InputError names one."""
+    """Read every file that an index artifact's record or its newest version lists; InputError names a bad file."""
     artifact.verify(without=CHANGING)
     for file in LeafMap.open(artifact.root).manifest.files:
         check(artifact.root, file, MEND)
 
 
 def check_built(artifact: Artifact) -> None:
-    """InputError where the version of an index artifact that was built, which evaluation measures, is gone."""
+    """Raise InputError where the first version of an index artifact, which evaluation measures, is gone."""
     try:
         LeafMap.open(artifact.root, BUILT)
     except InputError:
@@ -263,46 +266,46 @@ def check_built(artifact: Artifact) -> None:
 
 
 def key_of(names: Iterable[str]) -> str:
-    """Column of document ids, as users give them: `parent` where the corpus is cut into passages, else `doc_id`."""
+    """Return the column of document ids as users give them: `parent` where the corpus has passages, else `doc_id`."""
     return "parent" if "parent" in names else "doc_id"
 
 
 def publish(root: Location, manifest: Manifest) -> bool:
-    """Publish a version by put-if-absent; False where another writer took its number."""
+    """Publish a version by put-if-absent; returns False where another writer took its number."""
     path = root / MANIFESTS / _name(manifest.version)
     return files.create(path, seal(manifest.model_dump(mode="json")))
 
 
 def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
-    """Publish the version that `change` makes from the newest one; tried again where another writer was faster.
+    """Publish the version that `change` makes from the newest one, again from a newer one if a writer was faster.
 
-    `change` raises InputError where it does not fit the version it gets; then nothing is published.
+    `change` raises InputError where the change does not fit its version; then nothing is published.
     """
     while True:
         newest = LeafMap.open(root)
-        made = _after(newest.manifest.version, change(newest))
-        _check_there(root, made, {file.name for file in newest.manifest.files}, "run again")
-        if publish(root, made):
-            return LeafMap(root, made)
+        manifest = _after(newest.manifest.version, change(newest))
+        _check_there(root, manifest, {file.name for file in newest.manifest.files}, "run again")
+        if publish(root, manifest):
+            return LeafMap(root, manifest)
 
 
 def republish(root: Location, version: int) -> LeafMap:
     """Publish an older version as the newest (rollback). The present newest is not read, so it may be damaged."""
     while True:
-        older, there = LeafMap.open(root, version).manifest, versions(root)
-        made = _after(there[-1], older.model_copy(update={"change": "rollback", "at": now()}))
-        _check_there(root, made, set(), "take another version")
-        if publish(root, made):
-            return LeafMap(root, made)
+        older, numbers = LeafMap.open(root, version).manifest, versions(root)
+        manifest = _after(numbers[-1], older.model_copy(update={"change": "rollback", "at": now()}))
+        _check_there(root, manifest, set(), "take another version")
+        if publish(root, manifest):
+            return LeafMap(root, manifest)
 
 
-def _after(version: int, made: Manifest) -> Manifest:
-    return made.model_copy(update={"version": version + 1, "parent": version})
+def _after(version: int, manifest: Manifest) -> Manifest:
+    return manifest.model_copy(update={"version": version + 1, "parent": version})
 
 
-def _check_there(root: Location, made: Manifest, known: set[str], mend: str) -> None:
+def _check_there(root: Location, manifest: Manifest, known: set[str], mend: str) -> None:
     """InputError where a file of a manifest, other than the known ones, is missing or has another size."""
-    for file in made.files:
+    for file in manifest.files:
         if file.name not in known:
             path = root / file.name
             try:
@@ -319,7 +322,7 @@ def now() -> float:
 
 
 def versions(root: Location) -> list[int]:
-    """Numbers of the versions below `root` that have a manifest, ascending."""
+    """List the numbers of the versions below `root` that have a manifest, ascending."""
     return sorted(int(path.stem[1:]) for path in (root / MANIFESTS).glob("v*.json") if path.stem[1:].isdigit())
 
 

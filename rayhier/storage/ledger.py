@@ -11,7 +11,7 @@ from rayhier.storage.paths import Location
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One finished output: its files and its counts."""
+    """A finished output: its files and its counts."""
 
     files: tuple[File, ...]
     counts: dict[str, Any]
@@ -25,7 +25,7 @@ class Ledger:
     root: Location
 
     def done(self, key: str) -> LedgerEntry | None:
-        """The entry of an output finished earlier; None where the entry or one of its files is missing or damaged."""
+        """Read the entry of an output finished earlier; None where the entry or any file is missing or damaged."""
         try:
             saved = files.read_json(self.folder / f"{key}.json")
             entry = LedgerEntry(tuple(File(**file) for file in saved["files"]), dict(saved["counts"]))
@@ -40,7 +40,7 @@ class Ledger:
         return entry
 
     def agree(self, key: str, settle: Callable[[], str]) -> str:
-        """One value for all processes that share the ledger: the first one's `settle()`, kept when a step resumes."""
+        """Return the same value in all processes with this ledger: the first `settle()`, kept when a step resumes."""
         path = self.folder / f"{key}.agreed"
         if not path.is_file():
             files.create(path, settle().encode())

@@ -33,12 +33,12 @@ class Listing:
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
-        """All files of the source; each has another name."""
+        """All files of the source, under distinct names."""
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
 def find(spec: FileCorpus) -> Listing:
-    """The files of a source; InputError where one is missing."""
+    """Find the files of a source; InputError where a file is missing."""
     match spec:
         case Beir():
             return _beir(paths.resolve("corpus.path", spec.path))
@@ -53,12 +53,12 @@ def find(spec: FileCorpus) -> Listing:
 def _beir(folder: Path) -> Listing:
     _check_folder(folder, BEIR)
     judged = {split: NamedFile(f"qrels/{split}.tsv", folder / "qrels" / f"{split}.tsv") for split in SPLITS}
-    judged = {split: one for split, one in judged.items() if one.path.is_file()}
+    judged = {split: file for split, file in judged.items() if file.path.is_file()}
     corpus, queries = (NamedFile(name, folder / name) for name in ("corpus.jsonl", "queries.jsonl"))
-    for one in (corpus, queries):
-        if not one.path.is_file():
-            alone = f"; {ALONE}" if one is queries else ""
-            raise InputError(f"corpus.path: {one.path} is missing; allowed: {BEIR}{alone}")
+    for file in (corpus, queries):
+        if not file.path.is_file():
+            alone = f"; {ALONE}" if file is queries else ""
+            raise InputError(f"corpus.path: {file.path} is missing; allowed: {BEIR}{alone}")
     if not judged:
         raise InputError(
             f"corpus.path: {folder / 'qrels'} holds none of train.tsv, dev.tsv, test.tsv; allowed: one of them; {ALONE}"
@@ -79,9 +79,9 @@ def _msmarco(folder: Path) -> Listing:
     if not published:
         raise InputError(f"corpus.path: {folder} holds no qrels.train.tsv nor qrels.dev.tsv; allowed: {MSMARCO}")
     queries = [NamedFile(f"queries.{name}.tsv", folder / f"queries.{name}.tsv") for name in published.values()]
-    for one in queries:
-        if not one.path.is_file():
-            raise InputError(f"corpus.path: {one.path} is missing; allowed: {MSMARCO}")
+    for file in queries:
+        if not file.path.is_file():
+            raise InputError(f"corpus.path: {file.path} is missing; allowed: {MSMARCO}")
     judged = {s: NamedFile(f"qrels.{name}.tsv", folder / f"qrels.{name}.tsv") for s, name in published.items()}
     return Listing((collection,), tuple(queries), judged)
 
@@ -94,14 +94,14 @@ def _check_folder(folder: Path, allowed: str) -> None:
 def _listed(spec: Jsonl | Parquet, suffix: str) -> Listing:
     documents = _files("documents", spec.documents, suffix)
     queries = _files("queries", spec.queries, suffix) if spec.queries is not None else ()
-    both = {one.path for one in documents} & {one.path for one in queries}
+    both = {file.path for file in documents} & {file.path for file in queries}
     if both:
         raise InputError(f"corpus.queries: {min(both)} is one of the documents too; allowed: other files")
     return Listing(documents, queries, _judged(spec.judgements))
 
 
 def _judged(judgements: Judgements) -> dict[str, NamedFile]:
-    found = {}
+    files = {}
     for split in SPLITS:
         text = getattr(judgements, split)
         if text is None:
@@ -109,8 +109,8 @@ def _judged(judgements: Judgements) -> dict[str, NamedFile]:
         path = paths.resolve(f"corpus.judgements.{split}", text)
         if not path.is_file():
             raise InputError(f"corpus.judgements.{split}: got {text!r}, no such file; allowed: a file of judgements")
-        found[split] = NamedFile(f"judgements/{split}/{path.name}", path)
-    return found
+        files[split] = NamedFile(f"judgements/{split}/{path.name}", path)
+    return files
 
 
 def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
@@ -119,12 +119,14 @@ def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
     if path.is_file():
         return (NamedFile(f"{key}/{path.name}", path),)
     if path.is_dir():
-        found = sorted(one for one in path.iterdir() if one.name.endswith(suffix) and one.is_file())
+        matches = sorted(entry for entry in path.iterdir() if entry.name.endswith(suffix) and entry.is_file())
     else:
-        found = sorted(one for one in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if one.is_file())
-    if not found:
+        matches = sorted(
+            entry for entry in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if entry.is_file()
+        )
+    if not matches:
         held = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
         allowed = f"a file, a folder of *{suffix}, or a pattern of files"
         raise InputError(f"corpus.{key}: got {text!r}, {held}; allowed: {allowed}")
-    base = path if path.is_dir() else Path(os.path.commonpath([one.parent for one in found]))
-    return tuple(NamedFile(f"{key}/{one.relative_to(base).as_posix()}", one) for one in found)
+    base = path if path.is_dir() else Path(os.path.commonpath([match.parent for match in matches]))
+    return tuple(NamedFile(f"{key}/{match.relative_to(base).as_posix()}", match) for match in matches)

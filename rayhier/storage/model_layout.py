@@ -44,7 +44,7 @@ class NormalizeStep:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a folder encodes: transformer, pooling, then its steps in order."""
+    """Steps by which a folder encodes a text: transformer, pooling, then its modules in order."""
 
     transformer: Path
     """Folder of the transformer's configuration, weights and tokenizer: a subfolder in some old layouts."""
@@ -53,17 +53,17 @@ class Layout:
     pooling: Pooling
     steps: tuple[DenseStep | NormalizeStep, ...]
     configs: tuple[Path, ...]
-    """Files the layout was read from: modules.json, prompts and the modules' configurations, those that exist."""
+    """Files with the layout: modules.json, prompts and the modules' configurations, as far as they exist."""
     width: int
     """Size of a token's vector."""
     dimension: int
     """Size of a text's vector, m."""
     prompts: dict[str, str]
-    """Name of a prompt -> text that a caller may have put before a text."""
+    """Name of a prompt -> text that a caller may put before a text."""
     default_prompt: str | None
     """Name of the prompt put before every text; mostly None."""
     lowercase: bool
-    """Whether texts are lowercased before the tokenizer gets them."""
+    """True if texts are lowercased before the tokenizer gets them."""
 
     @property
     def prompt(self) -> str:
@@ -103,8 +103,8 @@ def _read(folder: Path) -> Layout:
             if step.in_features != size:
                 raise InputError(f"encoder.model: {step.folder} takes vectors of size {step.in_features}, gets {size}")
             size = step.out_features
-    said = [folder / "modules.json", folder / PROMPTS, *(path / "config.json" for _, path in modules)]
-    configs = tuple(path for path in said if path.is_file())
+    candidates = [folder / "modules.json", folder / PROMPTS, *(path / "config.json" for _, path in modules)]
+    configs = tuple(path for path in candidates if path.is_file())
     lowercase = (folder / "modules.json").is_file() and _lowercase(transformer)
     return Layout(transformer, config, pooling, steps, configs, width, size, prompts, default, lowercase)
 
@@ -194,5 +194,5 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
 
 
 def _lowercase(transformer: Path) -> bool:
-    found = sorted(transformer.glob("sentence_*_config.json"))
-    return bool(found and files.read_json(found[0]).get("do_lower_case"))
+    configs = sorted(transformer.glob("sentence_*_config.json"))
+    return bool(configs and files.read_json(configs[0]).get("do_lower_case"))

@@ -1,4 +1,4 @@
-"""Describe where generated pairs come from, before a step reads or writes them: a file, or the folder of a model."""
+"""Describe the source of generated pairs before a step reads or writes them: a file, or the folder of a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,13 @@ class PairSource:
     path: Path
     """The file of the pairs, or the folder of the model."""
     identity: str
-    """SHA-256 of the file, or over all files of the folder that change what the model writes."""
+    """SHA-256 of the file, or over all files of the folder that change the model's output."""
     lines: int = 0
     """Lines of the file; 0 for a model."""
 
 
 def describe(spec: GeneratedSpec) -> PairSource:
-    """Find and check what a spec names.
+    """Find and check the file or the model folder that a spec names.
 
     Raises InputError: a missing or empty file; a missing folder, pickled weights, custom code, or a model that is no
     encoder with a decoder.
@@ -61,12 +61,12 @@ def _model(spec: QueryModel) -> PairSource:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a cached snapshot has a configuration, a tokenizer and weights."""
+    """Return True if a cached snapshot has a configuration, a tokenizer and weights."""
     try:
-        found = bool(model_folder.weight_files(path, MODEL) and model_folder.meaning(path))
+        complete = bool(model_folder.weight_files(path, MODEL) and model_folder.meaning(path))
     except InputError:
         return False
-    return found and (path / CONFIGS[0]).is_file()
+    return complete and (path / CONFIGS[0]).is_file()
 
 
 def _check_config(path: Path) -> None:

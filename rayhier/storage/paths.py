@@ -32,7 +32,7 @@ def locate(text: str) -> Location:
 
 
 def resolve(key: str, text: str) -> Path:
-    """The absolute path of a spec's value, `~` expanded.
+    """Return the absolute path of a spec's value, `~` expanded.
 
     InputError where the text cannot be a path, and inside a Ray job where the path is relative.
     """
@@ -52,7 +52,7 @@ def resolve(key: str, text: str) -> Path:
 
 
 def is_there(text: str) -> bool:
-    """Whether a spec's value is an existing path on this machine; False where the text cannot be a path."""
+    """Return True if a spec's value is an existing path on this machine; False where the text cannot be a path."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         return Path(text).expanduser().exists()
     return False

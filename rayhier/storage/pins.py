@@ -1,6 +1,6 @@
 """Pins: files that keep a version of a leaf map, and every file of that version, from being removed by a vacuum.
 
-A pin says until when it holds. A reader renews its pin while it reads; the pin of a dead reader expires.
+A pin has a time until which it holds. A reader renews its pin while it reads; the pin of a dead reader expires.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
     """
     while True:
         leaf_map = LeafMap.open(root, version)
-        own = leaf_map.manifest.version
+        number = leaf_map.manifest.version
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):
-                held.enter_context(pinned(root, own))
+                held.enter_context(pinned(root, number))
             # A vacuum may have listed pins before this one was written: then it removed the version, or restored it.
-            if own in versions(root):
+            if number in versions(root):
                 yield leaf_map
                 return
 
@@ -69,12 +69,12 @@ def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bo
 
 
 def held(root: Location) -> set[int]:
-    """Numbers of the versions pinned now; a pin file that cannot be read counts as a pin."""
+    """Return the numbers of the versions pinned now; a pin file that cannot be read counts as a pin."""
     return {version for path, version in _every(root) if _holds(path)}
 
 
 def writing(root: Location) -> bool:
-    """Whether a writer holds a pin now, so that files which no manifest names may be in use."""
+    """Return True if a writer holds a pin now; then files that no manifest lists may be in use."""
     return any(path.name.startswith(WRITES) and _holds(path) for path, _ in _every(root))
 
 
@@ -87,13 +87,13 @@ def sweep(root: Location) -> None:
 
 def _every(root: Location) -> list[tuple[Location, int]]:
     """All pin files, each with its version."""
-    found = []
+    pins = []
     for kind in (READS, WRITES):
         for path in (root / PINS).glob(f"{kind}*.json"):
             number = path.name.removeprefix(kind).partition("-")[0]
             if number.isdigit():
-                found.append((path, int(number)))
-    return found
+                pins.append((path, int(number)))
+    return pins
 
 
 def _write(path: Location, seconds: float) -> None:
@@ -103,7 +103,7 @@ def _write(path: Location, seconds: float) -> None:
 
 
 def _holds(path: Location) -> bool:
-    """Whether a pin has not expired; True where it cannot be read."""
+    """Return True if a pin has not expired; True where it cannot be read."""
     try:
         return float(files.read_json(path)["until"]) > now()
     except FileNotFoundError:

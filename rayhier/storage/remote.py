@@ -46,7 +46,7 @@ class Stat:
 
 @dataclass(frozen=True, order=True)
 class Remote:
-    """A bucket and a key, which may name an object or the prefix of others; made without asking the store."""
+    """A bucket and a key, which may name an object or the prefix of others; making a `Remote` calls no store."""
 
     bucket: str
     """Name of the bucket with its scheme: `s3://name`."""
@@ -56,11 +56,11 @@ class Remote:
     @classmethod
     def parse(cls, text: str) -> "Remote":
         """Read `s3://bucket/key` or `gs://bucket/key`; for other text, ValueError with what is allowed."""
-        found = re.fullmatch(r"((?:s3|gs)://[^/]+)(?:/(.*))?", text)
-        parts = [part for part in (found[2] or "").split("/") if part] if found else ["."]
-        if found is None or {".", ".."} & set(parts):
+        parsed = re.fullmatch(r"((?:s3|gs)://[^/]+)(?:/(.*))?", text)
+        parts = [part for part in (parsed[2] or "").split("/") if part] if parsed else ["."]
+        if parsed is None or {".", ".."} & set(parts):
             raise ValueError("s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
-        return cls(found[1], "/".join(parts))
+        return cls(parsed[1], "/".join(parts))
 
     # Names
 
@@ -93,13 +93,13 @@ class Remote:
     # What is there
 
     def stat(self) -> Stat:
-        """Size and time of the object; FileNotFoundError where there is none."""
+        """Read size and time of the object; FileNotFoundError where there is none."""
         with self._errors():
             meta = obstore.head(_store(self.bucket), self.key)
         return Stat(meta["size"], meta["last_modified"].timestamp())
 
     def is_file(self) -> bool:
-        """Whether there is an object with exactly this key."""
+        """Return True if there is an object with exactly this key."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -107,38 +107,38 @@ class Remote:
         return True
 
     def is_dir(self) -> bool:
-        """Whether there is any object below this prefix."""
+        """Return True if there is any object below this prefix."""
         return next(self.iterdir(), None) is not None
 
     def exists(self) -> bool:
-        """Whether there is an object with this key, or below it as a prefix."""
+        """Return True if there is an object with this key, or below it as a prefix."""
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["Remote"]:
-        """Objects and prefixes one level below, sorted."""
+        """Yield objects and prefixes one level below, sorted."""
         with self._errors():
-            found = obstore.list_with_delimiter(_store(self.bucket), self.key)
-        keys = {*found["common_prefixes"], *(meta["path"] for meta in found["objects"])} - {self.key}
+            listed = obstore.list_with_delimiter(_store(self.bucket), self.key)
+        keys = {*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])} - {self.key}
         yield from sorted(Remote(self.bucket, key) for key in keys)
 
     def glob(self, pattern: str) -> Iterator["Remote"]:
-        """Objects and prefixes one level below whose name matches `pattern`, which has no slash."""
-        return (found for found in self.iterdir() if fnmatch.fnmatchcase(found.name, pattern))
+        """Yield objects and prefixes one level below whose name matches `pattern`, which has no slash."""
+        return (entry for entry in self.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
 
     def below(self) -> Iterator[str]:
-        """Names, relative to this prefix, of every object below it at any depth."""
+        """Yield the names, relative to this prefix, of every object below it at any depth."""
         for key in self._keys():
             yield key[len(self.key) :].lstrip("/")
 
     # Reading
 
     def read_bytes(self) -> bytes:
-        """Read the whole object; FileNotFoundError where there is none."""
+        """Read the object's bytes; FileNotFoundError where there is none."""
         with self._errors():
             return bytes(obstore.get(_store(self.bucket), self.key).bytes())
 
     def read_text(self) -> str:
-        """Read the whole object as UTF-8 text."""
+        """Read the object as UTF-8 text."""
         return self.read_bytes().decode()
 
     def chunks(self) -> Iterator[bytes]:
@@ -201,7 +201,7 @@ class Remote:
                 obstore.delete(_store(self.bucket), keys)
 
     def reach(self) -> None:
-        """OSError within seconds where the bucket is missing, access is denied, or the store does not answer."""
+        """Raise OSError within seconds where the bucket is missing, access is denied, or the store does not answer."""
         with self._errors():
             store = _open(self.bucket, retry_config=SOON, client_options={**CLIENT, "timeout": timedelta(seconds=5)})
             obstore.list_with_delimiter(store, self.key)

@@ -17,13 +17,13 @@ BATCH_ROWS, BUFFER_BYTES = 50, 1 << 20
 
 
 def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
-    """Mean number of passages a document, over a file's first thousand rows, 4 MiB at most.
+    """Estimate the mean number of passages a document from a file's first thousand rows, 4 MiB at most.
 
-    A row without a readable text counts as no passage, because it will be rejected; 1 where no row makes any.
+    A row without a readable text counts as no passage, because it will be rejected. Returns 1 where no row has any.
     """
     texts = list(islice(_texts(spec, path), MOST))
-    made = sum(_passages(text, spec.limits, passages) for text in texts if text is not None)
-    return made / len(texts) if made else 1
+    passage_count = sum(_passages(text, spec.limits, passages) for text in texts if text is not None)
+    return passage_count / len(texts) if passage_count else 1
 
 
 def _passages(text: str, limits: Limits, passages: Passages) -> int:

@@ -14,35 +14,35 @@ QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
 """Judgements; in a corpus of passages, `doc_id` is the id of a passage's parent."""
 PAIRS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
-"""Generated queries and the documents that they were written for; `doc_id` is a passage's parent, as in judgements."""
+"""Generated queries and their documents; `doc_id` is a passage's parent, as in judgements."""
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
-"""Rows of the source that were rejected, and why; `value` is the beginning of the row."""
+"""Rejected rows of the source, with reasons; `value` is the beginning of the row."""
 
 
 def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:
-    """Schema of documents: DOCUMENTS, `parent` for passages, and the declared fields, which may be null."""
+    """Make the schema of documents: DOCUMENTS, `parent` for passages, and the declared fields, which may be null."""
     declared = [pa.field(name, FIELDS[kind]) for name, kind in fields.items()]
     return pa.schema([*DOCUMENTS, *([PARENT] if passages else []), *declared])
 
 
 def carried(documents: pa.Schema) -> pa.Schema:
-    """Columns that later stages keep besides id, title and text: `parent` and declared fields."""
+    """Return the columns that later stages keep besides id, title and text: `parent` and declared fields."""
     return pa.schema([field for field in documents if field.name not in DOCUMENTS.names])
 
 
 def vectors(key: str, dimension: int) -> pa.Schema:
-    """Schema of the base encoder's vectors, float32 [dimension]; `key` is `doc_id` or `query_id`."""
+    """Make the schema of the base encoder's vectors, float32 [dimension]; `key` is `doc_id` or `query_id`."""
     return pa.schema([(key, pa.string()), ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def spans(dimension: int) -> pa.Schema:
-    """Schema of pseudo-queries: their document, text, and the base encoder's vector, float32 [dimension]."""
+    """Make the schema of pseudo-queries: document, text, and the base encoder's vector, float32 [dimension]."""
     drawn = [("doc_id", pa.string()), ("text", pa.string())]
     return pa.schema([*drawn, ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
-    """Schema of the leaf map: a document's `leaves`, best first, `rank` of the row's `leaf` among them; fields last."""
+    """Make the schema of the leaf map: a document's `leaves`, best first, `rank` of the row's `leaf`; fields last."""
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [

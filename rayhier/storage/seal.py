@@ -14,8 +14,8 @@ HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 
 def seal(value: dict[str, Any]) -> bytes:
-    """Write a value as JSON, one entry a line; the first is the SHA-256 of all bytes (taken with zeros there)."""
-    lines = (f" {json.dumps(key)}: {json.dumps(one, allow_nan=False)}" for key, one in value.items())
+    """Convert a value to JSON, an entry per line; the first is the SHA-256 of all bytes (taken with zeros there)."""
+    lines = (f" {json.dumps(key)}: {json.dumps(entry, allow_nan=False)}" for key, entry in value.items())
     plain = b'{\n "sha256": "' + ZEROS + b'",\n' + ",\n".join(lines).encode() + b"\n}\n"
     return plain.replace(ZEROS, hashlib.sha256(plain).hexdigest().encode(), 1)
 

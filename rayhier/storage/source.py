@@ -50,7 +50,7 @@ class Source:
 
 
 def describe(spec: CorpusSpec) -> Source:
-    """Describe the source that a spec names; InputError where something is missing or empty."""
+    """Describe the source that a spec names; InputError where a file is missing or empty."""
     match spec:
         case PythonDocs():
             return Source({"python": platform.python_version()}, None, 0, frozenset(SPLITS), None)
@@ -65,33 +65,35 @@ def describe(spec: CorpusSpec) -> Source:
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
-    """The InputError for a file that is damaged, cut short, or not parquet."""
-    said = str(error).splitlines()[0][:200]
-    return InputError(f"{path}: cannot be read as parquet ({said}); allowed: a whole parquet file")
+    """Make the InputError for a file that is damaged, cut short, or not parquet."""
+    message = str(error).splitlines()[0][:200]
+    return InputError(f"{path}: cannot be read as parquet ({message}); allowed: a whole parquet file")
 
 
 def _files(spec: FileCorpus) -> Source:
-    found = listing.find(spec)
+    listed = listing.find(spec)
     identity = {}
     sizes: dict[str, int] = {}
     lengths: dict[str, int] = {}
-    for one in found.all:
-        lines = one.path.suffix != PARQUET if one in found.judgements.values() else spec.in_lines
-        identity[one.name], size, lengths[one.name] = scan_lines(one.path) if lines else _scan_parquet(one.path)
-        sizes[one.name] = size
-    documents, text = (sum(held[one.name] for one in found.documents) for held in (lengths, sizes))
+    for file in listed.all:
+        lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
+        identity[file.name], size, lengths[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
+        sizes[file.name] = size
+    documents, text = (sum(held[file.name] for file in listed.documents) for held in (lengths, sizes))
     if documents == 0:
         raise InputError(
-            f"corpus.{_key(spec, 'documents')}: {found.documents[0].path} is empty; allowed: one document a line"
+            f"corpus.{_key(spec, 'documents')}: {listed.documents[0].path} is empty; allowed: one document a line"
         )
-    if found.queries and not any(lengths[one.name] for one in found.queries):
-        raise InputError(f"corpus.{_key(spec, 'queries')}: {found.queries[0].path} is empty; allowed: one query a line")
-    first = next(one.path for one in found.documents if lengths[one.name])
+    if listed.queries and not any(lengths[file.name] for file in listed.queries):
+        raise InputError(
+            f"corpus.{_key(spec, 'queries')}: {listed.queries[0].path} is empty; allowed: one query a line"
+        )
+    first = next(file.path for file in listed.documents if lengths[file.name])
     if spec.in_lines and not isinstance(spec, MsMarco):
         names = Columns(id="_id") if isinstance(spec, Beir) else spec.row_columns
         _check_keys(f"corpus.{_key(spec, 'documents')}", first, (names.id,), "columns")
         asked = Columns(id="_id") if isinstance(spec, Beir) else spec.row_query_columns
-        for query_file in found.queries[:1]:
+        for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
             _check_keys(key, query_file.path, (asked.id, asked.text), "query_columns")
     each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
@@ -99,12 +101,12 @@ def _files(spec: FileCorpus) -> Source:
         identity,
         documents,
         sum(sizes.values()),
-        frozenset(found.judgements),
+        frozenset(listed.judgements),
         round(documents * each),
         document_bytes=text,
-        queries=sum(lengths[one.name] for one in found.queries),
-        query_bytes=sum(sizes[one.name] for one in found.queries),
-        judgements={split: lengths[one.name] for split, one in found.judgements.items()},
+        queries=sum(lengths[file.name] for file in listed.queries),
+        query_bytes=sum(sizes[file.name] for file in listed.queries),
+        judgements={split: lengths[file.name] for split, file in listed.judgements.items()},
     )
 
 
@@ -143,9 +145,9 @@ def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
     folder = hub_data.folder(key, path)
     if folder is None:
         return {path: hub_data.commit(key, path, revision)}
-    held = sorted(one for one in folder.rglob("*") if one.is_file())
-    kept = [one for one in held if not any(part.startswith(".") for part in one.relative_to(folder).parts)]
-    return {f"{key}/{one.relative_to(folder).as_posix()}": files.digest(one) for one in kept}
+    held = sorted(path for path in folder.rglob("*") if path.is_file())
+    kept = [path for path in held if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in kept}
 
 
 def _scan_parquet(path: Path) -> tuple[str, int, int]:
@@ -158,7 +160,7 @@ def _scan_parquet(path: Path) -> tuple[str, int, int]:
 
 
 def scan_lines(path: Path) -> tuple[str, int, int]:
-    """SHA-256, bytes and number of non-blank lines of a file, in one pass of bounded memory."""
+    """Return SHA-256, bytes and number of non-blank lines of a file, read once with bounded memory."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True

@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 
 
 def find(text: str) -> Location:
-    """The workdir's location; InputError where it seems not to be writable (nothing is written as a test)."""
+    """Return the workdir's location; InputError where it seems not to be writable (nothing is written as a test)."""
     if "://" not in text:
         local = paths.resolve("workdir", text)
         _check_writable(local)
@@ -54,5 +54,5 @@ def _check_writable(workdir: Path) -> None:
 
 
 def _read_only(folder: Path) -> bool:
-    """Whether the file system refuses all writes, whatever the permissions say."""
+    """Return True if the file system refuses all writes, whatever the permissions say."""
     return bool(os.statvfs(folder).f_flag & os.ST_RDONLY) or folder.is_relative_to("/proc")

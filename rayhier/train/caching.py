@@ -19,7 +19,7 @@ Ask = tuple[Side, Ints]
 
 
 def encode(tower: Tower, asks: Sequence[Ask], micro_batch: int | None) -> tuple[list[Tensor], Callable[[], None]]:
-    """Encode every request: its vectors [n, m], and a function to call after the loss's backward pass.
+    """Encode requests: returns the vectors [n, m] of each, and a function to call after the loss's backward pass.
 
     With a `micro_batch` the activations of at most that many texts are in memory at a time, and every text is encoded
     twice; the gradients are the same.

@@ -18,13 +18,13 @@ from rayhier.train.examples import Examples, joined
 
 POSITIVES = 3
 SIBLINGS = 16
-"""Further neighbours to fetch, as a document's own passages may be nearer than those of other documents."""
+"""Further neighbours to fetch, as passages of the same document may be nearer than those of other documents."""
 
 
 def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> Choice | None:
-    """Filter of a corpus of more than `most` rows for training: keeps documents of pairs, and others by hash of the id.
+    """Make the filter that keeps about `most` rows for training: documents of pairs, and others by hash of the id.
 
-    Pairs are judged or generated. None where training keeps all rows.
+    Pairs are judged or generated. Returns None where training keeps all rows.
     """
     rows = int(corpus.record.counts["rows"])
     if rows <= most:
@@ -42,7 +42,7 @@ def sampled(corpus: Artifact, most: int, generated: Artifact | None = None) -> C
 
 
 def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = None) -> int:
-    """Number of pairs of a query and a document, judged or generated; 0 where `train.objective` uses none."""
+    """Count pairs of a query and a document, judged or generated; 0 where `train.objective` uses none."""
     if spec.objective == "documents":
         return 0
     judged = int(corpus.record.counts["splits"]["train"]["relevant"])
@@ -50,12 +50,12 @@ def count_pairs(spec: TrainSpec, corpus: Artifact, generated: Artifact | None = 
 
 
 def has_dev(corpus: Artifact) -> bool:
-    """Whether dev queries are judged."""
+    """Return True if a corpus has judgements of dev queries."""
     return bool(corpus.record.counts["splits"]["dev"]["relevant"])
 
 
 def check_differences(vectors: Artifact) -> None:
-    """InputError where all documents have the same vector."""
+    """Raise InputError where all documents have the same vector."""
     first_M: Floats | None = None
     for name in vectors.names("documents/"):
         own_NM = columns.matrix(columns.read([vectors.path(name)], ["vector"])["vector"])
@@ -74,8 +74,8 @@ def load_examples(
 ) -> Examples:
     """Load judged and generated pairs, or pairs of documents with their nearest neighbours, as `train.objective` says.
 
-    Only a router that is trained together with the encoder learns from such neighbours; for other routers there are no
-    pairs, as finding neighbours costs n² comparisons.
+    Only a router that is trained together with the encoder learns from such neighbours; for other routers the result
+    has no pairs, as finding neighbours costs n² comparisons.
     """
     if count_pairs(spec, corpus, generated):
         judged = judged_pairs(load_queries(corpus, vectors, "train"), documents)
@@ -91,7 +91,7 @@ def load_examples(
 
 
 def judged_pairs(queries: Queries, documents: Documents) -> Examples:
-    """Pairs (query, document) judged above zero; of a document in passages, the passage nearest to the query.
+    """Make pairs (query, document) judged above zero; of a document in passages, the passage nearest to the query.
 
     Nearest by the base encoder: a long document may answer in one part only, and judgements do not say in which. Its
     other passages are never used as negatives, as they may answer too.
@@ -103,17 +103,19 @@ def judged_pairs(queries: Queries, documents: Documents) -> Examples:
             rows[name].append(row)
     pairs, spared = [], []
     for number, names in enumerate(answers):
-        for own in (rows[name] for name in names):
-            pairs.append((number, own[int((documents.vector_NM[own] @ queries.vector_QM[number]).argmax())]))
-            spared += [(number, row) for row in own]
-    pair_P2, spared_S2 = (np.array(found, dtype=np.int64).reshape(-1, 2) for found in (pairs, spared))
+        for answer_rows in (rows[name] for name in names):
+            pairs.append(
+                (number, answer_rows[int((documents.vector_NM[answer_rows] @ queries.vector_QM[number]).argmax())])
+            )
+            spared += [(number, row) for row in answer_rows]
+    pair_P2, spared_S2 = (np.array(entries, dtype=np.int64).reshape(-1, 2) for entries in (pairs, spared))
     return Examples(
         queries.vector_QM, documents.vector_NM, pair_P2, queries.texts, spared_S2=spared_S2, copies=documents.copies
     )
 
 
 def document_pairs(documents: Documents) -> Examples:
-    """Pairs of each document, as a query, with its three nearest others; held-out documents are in no pair.
+    """Make pairs of each document, as a query, with its three nearest others; held-out documents are in no pair.
 
     A passage is never paired with a passage of the same document, which may overlap it. No document is held out where
     fewer than two would be left.
@@ -130,9 +132,9 @@ def document_pairs(documents: Documents) -> Examples:
 
 
 def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) -> Ints:
-    """Nearest rows [r, count] of other documents for some rows; -1 where there are fewer.
+    """Find for some rows the nearest rows [r, count] of other documents; -1 where there are fewer.
 
-    `result_N` numbers the document that each row is a passage of; None where every row is its own.
+    `result_N` numbers the document of which each row is a passage; None where every row is a document.
     """
     if result_N is None:
         return neighbours(vectors_NM, rows, count)
@@ -143,9 +145,9 @@ def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) ->
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Exact nearest neighbours [r, count] of some rows, without the row itself; -1 where there are fewer."""
+    """Find the exact nearest neighbours [r, count] of some rows, without the row itself; -1 where there are fewer."""
     near = nearest(vectors_NM[rows], vectors_NM, count + 1)[0]
-    own = near == rows[:, None]
+    itself = near == rows[:, None]
     # Equal vectors can push a row out of its own list; then the last neighbour is dropped instead.
-    own[~own.any(axis=1), -1] = True
-    return np.asarray(near[~own].reshape(len(rows), count))
+    itself[~itself.any(axis=1), -1] = True
+    return np.asarray(near[~itself].reshape(len(rows), count))

@@ -1,4 +1,4 @@
-"""The measures that pick the best epoch: searches for the dev queries, new answers weighed too, chance allowed for."""
+"""Measures on dev that pick the best epoch: over all dev queries and over those with new answers, with their error."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class DevJudge:
     """Judges rankings of the dev queries: all of them, and those with new answers, which no train query has."""
 
     def __init__(self, queries: Queries, measures: tuple[str, ...], answers: Collection[str]) -> None:
-        """Judge by some measures; `answers` are the documents that answer train queries."""
+        """Judge by measures, named as `nDCG@10`; `answers` are the documents that answer train queries."""
         self.judge = Judge(queries, measures)
         new_Q = new_answers(queries, answers)
         self.groups = {"": np.ones(len(new_Q), dtype=bool)}
@@ -31,22 +31,22 @@ class DevJudge:
             self.groups[" new"] = new_Q
 
     def measured(self, ranking: Ranking) -> "Measured":
-        """Each measure's mean over each group, and what every query adds to the mean of these.
+        """Compute each measure's mean over each group of queries, and what every query adds to the mean of these.
 
         `R@100` is over all queries, `R@100 new` over those with new answers.
         """
-        values, found = self.judge.values(ranking), {}
+        values, measures = self.judge.values(ranking), {}
         share_Q = np.zeros(len(self.judge.query_ids))
         for group, own_Q in self.groups.items():
             for name, value_Q in values.items():
-                found[f"{name}{group}"] = float(value_Q[own_Q].mean())
+                measures[f"{name}{group}"] = float(value_Q[own_Q].mean())
                 share_Q += np.where(own_Q, value_Q, 0) * len(own_Q) / own_Q.sum()
-        return Measured(found, share_Q / len(found))
+        return Measured(measures, share_Q / len(measures))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measures on dev by name, and what every query adds to `dev`, their mean: the mean of these [q] is `dev`."""
+    """Measures on dev by name, and each query's contribution [q]; the mean of either is `dev`."""
 
     values: dict[str, float]
     share_Q: Values
@@ -58,7 +58,10 @@ class Measured:
 
 
 def error_to_best(measured: Measured, kept: dict[str, Tensor]) -> float:
-    """Standard error, query by query, of the difference to the best measurement so far, which `kept` keeps as `top`."""
+    """Compute the standard error, over queries, of the difference to the best measurement, `kept["top"]` [q].
+
+    Where `measured` is the best so far, it replaces `kept["top"]`. Returns 0 for the first measurement.
+    """
     top_Q = kept["top"].numpy()
     if not len(top_Q) or measured.share_Q.mean() > top_Q.mean():
         kept["top"] = torch.from_numpy(measured.share_Q)

@@ -1,4 +1,4 @@
-"""What trainings of the encoder alone have in common: passes of steps, mining, measuring by exact search."""
+"""The common part of trainings of the encoder alone: passes of steps, mining, measuring by exact search."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from rayhier.train.tower import Tower
 Measure = Callable[[Floats, Floats], Measured]
 """Trained vectors of documents [n, m] and dev queries [q, m] -> measures on dev."""
 Draw = tuple[float, Ints, np.random.Generator]
-"""Share of the run that is done, the rows of a step, and what the step draws from."""
+"""Share of the run that is done, the rows of a step, and the step's random generator."""
 
 
 class EncoderPhase(ABC):
@@ -46,19 +46,19 @@ class EncoderPhase(ABC):
 
     @property
     def patience(self) -> int | None:
-        """Measurements without gain after which training stops; None: it runs to its last epoch."""
+        """Measurements without gain after which training stops; None: training runs to its last epoch."""
         return None
 
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Parts of the loss of a step, but for the anchor."""
+        """Make the parts of a step's loss, without the anchor."""
 
     def steps(self, epoch: int) -> Iterator[Draw]:
-        """Steps of a pass over the pairs."""
+        """Yield the steps of a pass over the pairs."""
         return self.pairs.steps(epoch, self.search)
 
     def documents(self) -> Floats:
-        """Trained vectors of all documents, on the first worker; an empty array on the others."""
+        """Encode all documents: vectors [n, m] on the first worker; an empty array on the others."""
         if self._documents is None or self._documents[0] != self.learner.version:
             self._documents = self.learner.version, self.pairs.side("document")
         return self._documents[1]
@@ -73,13 +73,13 @@ class EncoderPhase(ABC):
         return self.take([*self.parts(rows, generator), *self.anchors(len(rows), generator)], done)
 
     def take(self, parts: Sequence[Part], done: float = 0.0) -> Tensor:
-        """Take one step by the parts of its loss; returns this worker's share."""
+        """Take one step by the parts of its loss; returns this worker's share of the loss."""
         loss, backward = total_loss(self.tower, parts, self.micro_batch)
         self.learner.step(loss, done, backward)
         return loss
 
     def anchors(self, count: int, generator: np.random.Generator) -> Sequence[Part]:
-        """Draw `count` documents that should stay where the base encoder has them; none where they have no weight."""
+        """Draw `count` documents that should keep their base vectors; none where the anchor has no weight."""
         if not self.anchor:
             return []
         row_N = generator.integers(0, len(self.examples.document_NM), count)
@@ -93,7 +93,7 @@ class EncoderPhase(ABC):
         return lambda part, k: np.asarray(nearest(query_QM[query_P[part]], document_NM, k)[0])
 
     def measure(self) -> dict[str, float]:
-        """Dev measures of an exact search, on every worker: `dev`, their mean, and `error`.
+        """Measure an exact search on dev, on every worker: returns the measures, `dev`, their mean, and `error`.
 
         `error` is the standard error of the difference to the best measurement so far, query by query.
         """

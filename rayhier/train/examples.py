@@ -20,21 +20,21 @@ class Examples:
     query_texts: Sequence[str] = ()
     """Texts of the queries; empty where the queries are documents."""
     same: bool = False
-    """Whether the queries are the documents, row for row; then no document is a negative of itself."""
+    """True if the queries are the documents, row by row; then no document is a negative of itself."""
     spared_S2: Ints | None = None
     """Further pairs (query row, document row) that are no negatives: other passages of a relevant document."""
     copies: Copies | None = None
     """Which rows are passages of the same document; a search returns each whole document once."""
 
     def answers(self, results: Sequence[str]) -> set[str]:
-        """Documents, by `results` of their rows, that answer a query; none where documents are the queries.
+        """Return the ids of documents that answer a query, from `results`, the id of each row's document.
 
-        A document that a generated query asks for counts, like a judged one: training has seen it as an answer.
+        The document of a generated query counts as an answer too. Empty where documents are the queries.
         """
         return set() if self.same else {results[row] for row in np.unique(self.pair_P2[:, 1])}
 
     def known(self) -> "KnownPositives":
-        """Index of the pairs and the spared pairs, to tell negatives from positives."""
+        """Index the pairs and the spared pairs, to tell negatives from positives."""
         n = len(self.document_NM)
         pairs = self.pair_P2 if self.spared_S2 is None else np.concatenate([self.pair_P2, self.spared_S2])
         keys = pairs[:, 0] * n + pairs[:, 1]
@@ -43,15 +43,15 @@ class Examples:
         return KnownPositives(np.unique(keys), n)
 
 
-def joined(one: Examples, other: Examples) -> Examples:
-    """Join pairs over the same documents: queries of the one, then those of the other."""
-    moved_2, none_S2 = np.array([len(one.query_QM), 0]), np.empty((0, 2), dtype=np.int64)
-    spared, more = (none_S2 if own.spared_S2 is None else own.spared_S2 for own in (one, other))
+def joined(first: Examples, other: Examples) -> Examples:
+    """Join two sets of pairs over the same documents: queries of the first, then those of the other."""
+    moved_2, none_S2 = np.array([len(first.query_QM), 0]), np.empty((0, 2), dtype=np.int64)
+    spared, more = (none_S2 if examples.spared_S2 is None else examples.spared_S2 for examples in (first, other))
     return replace(
-        one,
-        query_QM=np.concatenate([one.query_QM, other.query_QM]),
-        pair_P2=np.concatenate([one.pair_P2, other.pair_P2 + moved_2]),
-        query_texts=[*one.query_texts, *other.query_texts],
+        first,
+        query_QM=np.concatenate([first.query_QM, other.query_QM]),
+        pair_P2=np.concatenate([first.pair_P2, other.pair_P2 + moved_2]),
+        query_texts=[*first.query_texts, *other.query_texts],
         spared_S2=np.concatenate([spared, more + moved_2]),
     )
 
@@ -64,24 +64,27 @@ class KnownPositives:
     documents: int
 
     def __call__(self, query_X: Ints, document_X: Ints) -> np.ndarray:
-        """Whether each (query, document) is a known positive; the two broadcast."""
+        """Tell known positives: Booleans in the shape to which the rows of queries and of documents broadcast."""
         key = query_X * self.documents + document_X
         place = np.searchsorted(self.key_P, key).clip(max=len(self.key_P) - 1)
         return np.asarray(self.key_P[place] == key)
 
     def among(self, query_N: Ints, document_D: Ints) -> np.ndarray:
-        """Whether document j is a known positive of query i, [n, d]; costs each query's positives, not n x d."""
+        """Tell known positives: Booleans [n, d], True where document j is one of query i.
+
+        Takes time by the number of each query's positives, not by n x d.
+        """
         begin, end = np.searchsorted(self.key_P, [query_N * self.documents, (query_N + 1) * self.documents])
         row_P = np.repeat(np.arange(len(query_N)), end - begin)
         positive_P = self.key_P[spans(begin, end)] % self.documents
         order = np.argsort(document_D, kind="stable")
         first, last = (np.searchsorted(document_D[order], positive_P, side) for side in ("left", "right"))
-        found = np.zeros((len(query_N), len(document_D)), dtype=bool)
-        found[np.repeat(row_P, last - first), order[spans(first, last)]] = True
-        return found
+        known_ND = np.zeros((len(query_N), len(document_D)), dtype=bool)
+        known_ND[np.repeat(row_P, last - first), order[spans(first, last)]] = True
+        return known_ND
 
     def most(self) -> int:
-        """Largest number of known positives of any query."""
+        """Return the largest number of known positives that any query has."""
         return int(np.unique(self.key_P // self.documents, return_counts=True)[1].max())
 
 

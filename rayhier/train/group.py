@@ -17,7 +17,7 @@ from rayhier.arrays import Ints
 
 
 class WorkerGroup:
-    """The process group of this worker; a group of one where none was started."""
+    """The process group of this worker; a group of one worker where no process group was started."""
 
     def __init__(self) -> None:
         started = dist.is_available() and dist.is_initialized()

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from rayhier.train.group import WorkerGroup
 
 PERFECT = 1.0
-"""Measure on dev that nothing exceeds: training that begins there has nothing to gain."""
+"""Largest value of a measure on dev: training that begins there has nothing to gain."""
 
 
 @dataclass(frozen=True)
 class Descent:
-    """How a learner follows its gradients; the defaults are torch's AdamW."""
+    """Optimizer, its settings and the schedule of learning rates; the defaults are torch's AdamW."""
 
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.999)
@@ -39,7 +39,7 @@ class Descent:
     """Greatest norm of the gradient of all weights together; a longer one is shortened to it."""
 
     def height(self, done: float) -> float:
-        """Learning rate, as a part of its full height, at a share of the run: it rises, then falls to 0.
+        """Return the learning rate as a part of its full height, after a share `done` of the run: it rises, then falls.
 
         >>> Descent(warm_up=0.2).height(0.1), Descent(warm_up=0.2).height(0.6), Descent().height(0.25)
         (0.5, 0.5, 0.75)
@@ -78,10 +78,10 @@ class Learner:
         }
 
     def step(self, loss: Tensor, done: float, backward: Callable[[], None] = lambda: None) -> None:
-        """Take one optimizer step on this worker's share of a loss.
+        """Take an optimizer step on this worker's share of a loss.
 
-        Learning rates follow `done`, the share of the run that is over. `backward` continues the backward pass below
-        cached vectors, where that of the loss ends.
+        Learning rates follow `done`, the share of the run that is over. `backward` continues the backward pass of the
+        loss below cached vectors.
         """
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * self.descent.height(done)
@@ -95,7 +95,7 @@ class Learner:
         self.version += 1
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of the weights, by name."""
+        """Return copies of the weights, by name."""
         return {name: value.detach().cpu().clone() for name, value in self.learned().items()}
 
     @torch.no_grad()
@@ -155,7 +155,7 @@ class Loop:
 
     @property
     def ended(self) -> bool:
-        """Whether every pass is done, or training has stopped."""
+        """Return True if every pass is done or training has stopped."""
         return self.started and (self.stopped or self.epoch >= self.phase.epochs)
 
     def start(self) -> dict[str, float] | None:
@@ -227,7 +227,7 @@ class Loop:
 
 
 def best_row(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Row of a history whose state is kept: the best on dev, or where rows have an error, the last one not behind it.
+    """Choose the row of a history whose state is kept: the best on dev, or with errors, the last not behind the best.
 
     A row is behind where its `dev` is lower than the best by more than its `error`: few dev queries tell states apart
     only by chance, and a schedule that has run to its end is the better guess.
@@ -252,7 +252,7 @@ def _optimizer(modules: Mapping[str, nn.Module], rates: Sequence[float], descent
     for module, rate in zip(modules.values(), rates, strict=True):
         learned = [p for p in module.parameters() if p.requires_grad]
         spared = [p for p in learned if descent.decays == "matrices" and p.ndim < 2]
-        decayed = [p for p in learned if not any(p is one for one in spared)]
+        decayed = [p for p in learned if not any(p is parameter for parameter in spared)]
         groups.append({"params": decayed, "lr": rate, "weight_decay": decay})
         groups += [{"params": spared, "lr": rate, "weight_decay": 0.0}] if spared else []
     if descent.optimizer == "adamw":
@@ -262,10 +262,10 @@ def _optimizer(modules: Mapping[str, nn.Module], rates: Sequence[float], descent
     from transformers.optimization import Adafactor
 
     # Its steps start at a rate, which every step sets anew.
-    made: torch.optim.Optimizer = Adafactor(
+    optimizer: torch.optim.Optimizer = Adafactor(
         groups, lr=1e-3, relative_step=False, scale_parameter=False, warmup_init=False
     )
-    return made
+    return optimizer
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -19,18 +19,18 @@ def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints
 
     `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first; where fewer are found, -1 fills up.
     """
-    found = np.full((len(query_P), top), -1, dtype=np.int64)
+    mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):
         part = slice(start, start + CHUNK_QUERIES)
         row_PK = search(part, top + known.most())
         wrong_PK = (row_PK >= 0) & ~known(query_P[part, None], row_PK)
         order = np.argsort(~wrong_PK, axis=1, kind="stable")[:, :top]
         best = np.take_along_axis(np.where(wrong_PK, row_PK, -1), order, axis=1)
-        found[part, : best.shape[1]] = best
-    return found
+        mined_PX[part, : best.shape[1]] = best
+    return mined_PX
 
 
 def draw(mined_PT: Ints, count: int, generator: np.random.Generator) -> Ints:
-    """Draw `count` mined negatives [p, count] of each pair, each at most once; -1 where it has fewer."""
+    """Draw `count` mined negatives [p, count] of each pair, each at most once; -1 where the pair has fewer."""
     order_PT = np.argsort(np.where(mined_PT >= 0, generator.random(mined_PT.shape), 2.0), axis=1, kind="stable")
     return np.asarray(np.take_along_axis(mined_PT, order_PT[:, :count], axis=1))

@@ -1,4 +1,4 @@
-"""Steps over pairs of a query and its document, and the hard negatives mined for them: what all trainings share."""
+"""Steps over pairs of a query and its document, with mined hard negatives, for all trainings."""
 
 from collections.abc import Callable, Iterator
 
@@ -30,13 +30,13 @@ class Pairs:
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:
-        """Trained vectors of a side, on the first worker; an empty array on the others."""
+        """Encode a side: trained vectors [n, m] on the first worker; an empty array on the others."""
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """For each step of an epoch: share of the run that is done, rows of pairs, and what the step draws from.
+        """Yield for each step of an epoch: share of the run that is done, rows of pairs, random generator.
 
-        Where hard negatives are due, every worker calls `search`, and the first calls the function that it returns.
+        Where hard negatives are due, every worker calls `search`, and the first worker calls the search it returns.
         """
         hard = self.hard
         if hard.source != "none" and hard.unit == "epochs" and epoch % hard.refresh == 0:
@@ -50,7 +50,7 @@ class Pairs:
             yield done / (self.epochs * len(steps)), rows, generator
 
     def drawn(self, rows: Ints, count: int, generator: np.random.Generator) -> Ints:
-        """Mined documents for some pairs, `count` drawn for each where it has as many, one after the other."""
+        """Draw up to `count` mined documents for each of some pairs; returns their rows as a flat array."""
         mined_X = draw(self.mined[rows], count, generator).reshape(-1)
         return np.asarray(mined_X[mined_X >= 0])
 
@@ -61,6 +61,6 @@ class Pairs:
         if group.rank == 0:
             query_P = self.examples.pair_P2[:, 0]
             mined = torch.from_numpy(mine(search, query_P, self.known, self.hard.top))
-        there = mined.to(self.tower.device)
-        group.copy_from_first([there])
-        self.learner.kept["mined"] = there.cpu()
+        copied = mined.to(self.tower.device)
+        group.copy_from_first([copied])
+        self.learner.kept["mined"] = copied.cpu()

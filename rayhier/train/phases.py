@@ -1,4 +1,4 @@
-"""Run the training phases that a spec asks for: the only place where training methods are chosen."""
+"""Run the training phases of a spec: the only place where training methods are chosen."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,17 +46,17 @@ class Material:
     examples: Examples
     dev: Queries
     phases: Mapping[str, int]
-    """Phases that the spec asks for, name -> epochs."""
+    """Phases of the spec, name -> epochs."""
     sampled: bool
-    """Whether the documents are only a sample of the corpus that the leaves are made for."""
+    """True if the documents are only a sample of the corpus."""
     spans: Spans | None
-    """Pseudo-queries that were embedded, without those of the dev queries; None where there are none."""
+    """Embedded pseudo-queries, without those of the dev queries; None where there are none."""
     titled: Callable[[], pa.Table]
-    """Reads ids, titles and texts of the documents."""
+    """Function that reads ids, titles and texts of the documents."""
     read: Read | None = None
-    """Reads tokens of texts by the trained encoder, for routers that read these."""
+    """Function that reads token vectors by the trained encoder, for routers of token vectors."""
     held_N: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Rows of documents that stand for dev queries, where none is judged."""
+    """Rows of documents that stand for dev queries where no dev query is judged."""
 
 
 def train(
@@ -98,7 +98,7 @@ def train(
 
 
 def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Queries:
-    """Load the dev queries; where none has a relevant document, held-out documents that search for their neighbours."""
+    """Load the dev queries; where no dev query has an answer, held-out documents that search for their neighbours."""
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def holdout() -> Holdout:
@@ -113,9 +113,9 @@ def dev_queries(corpus: Artifact, vectors: Artifact, documents: Documents) -> Qu
 def dev_and_spans(
     corpus: Artifact, vectors: Artifact, documents: Documents, generated: Artifact | None = None
 ) -> tuple[Queries, Spans | None]:
-    """Load the dev queries, and the pseudo-queries that are left to train with.
+    """Load the dev queries, and the remaining pseudo-queries to train with.
 
-    Without judged dev queries, generated ones that are held out stand for them, or else pseudo-queries of held-out
+    Without judged dev queries, held-out generated queries stand for them, or else pseudo-queries of held-out
     documents, where there are any.
     """
     spans = load_spans(vectors, documents.ids)

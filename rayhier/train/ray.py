@@ -87,7 +87,7 @@ def run_workers(
     title: str,
     epochs: int,
 ) -> None:
-    """Run Ray Train's workers to their end, with a progress bar of so many epochs.
+    """Run Ray Train's workers to their end, with a progress bar of `epochs` epochs.
 
     Their configuration gets the attempt's `root` and `scratch`, and a queue for `progress`.
     """
@@ -143,7 +143,7 @@ def _fit(trainer: TorchTrainer) -> None:
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Run one Ray Train worker: resume from the newest checkpoint and train; the first writes the best model."""
+    """Run a Ray Train worker: resume from the newest checkpoint and train; the first worker writes the best model."""
     spec, seed = JobSpec.model_validate(config["spec"]), int(config["seed"])
     torch.set_num_threads(spec.cluster.train.cpus)
     root, scratch = locate(config["root"]), locate(config["scratch"])
@@ -222,13 +222,13 @@ class Run:
         loop.restore_best()
         phase.finish()
 
-    def _saved(self, here: Path) -> Path:
-        """Copy the newest checkpoint's files to `here`, where they last as long as the run."""
+    def _saved(self, target: Path) -> Path:
+        """Copy the newest checkpoint's files to `target`, where they last as long as the run."""
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
-                shutil.copytree(folder, here, dirs_exist_ok=True)
-        return here
+                shutil.copytree(folder, target, dirs_exist_ok=True)
+        return target
 
     def _save(self) -> None:
         """Report to Ray from every worker; the first saves the checkpoint."""

@@ -84,7 +84,7 @@ class HeadTower:
 
 
 class TextTower:
-    """A transformer that trains on texts, or is only read.
+    """A transformer that trains on texts, or only encodes them.
 
     Dropout is off, but for the sides in `noisy`: a step follows from its batch. `encoder` holds
     float32 weights; `dtype` is the arithmetic of its forward pass (torch.autocast).
@@ -135,7 +135,7 @@ class TextTower:
 
     @contextmanager
     def _dropout(self, side: Side, rows: Ints) -> Iterator[None]:
-        """Turn dropout on for a noisy side; its mask is drawn again alike when a cached gradient passes back."""
+        """Turn dropout on for a noisy side; the same mask is drawn again when a cached gradient passes back."""
         if side not in self.noisy:
             yield
             return
@@ -166,7 +166,7 @@ class TextTower:
             return self.module.hidden(ids_NT, mask_NT).float()[back], mask_NT[back]
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:  # noqa: ARG002  needs no base
-        """Write the whole trained encoder."""
+        """Write the trained encoder with all its weights."""
         save_trained(self.module, max_length, folder)
 
     def _texts(self, side: Side, rows: Ints) -> list[str]:
@@ -186,9 +186,9 @@ def build_tower(
     dev: Queries,
     spans: Spans | None = None,
 ) -> Tower:
-    """Make the tower that `encoder.train` asks for: a head on stored vectors, or the encoder of `folder` on texts.
+    """Make the tower that `encoder.train` names: a head on stored vectors, or the encoder of `folder` on texts.
 
-    Workers that share batches must be given one precision by name: `auto` would be measured by each.
+    Workers that share batches need one precision by name: with `auto` each would measure.
     """
     device = resolve_device(spec.device)
     if spec.transformer_part is None:
@@ -204,29 +204,29 @@ def build_tower(
 def text_tower(
     spec: EncoderSpec, folder: Path, corpus: Artifact, documents: Documents, examples: Examples, dev: Queries
 ) -> TextTower:
-    """Make a tower over texts, of whose encoder trains what `encoder.train` says, or nothing."""
+    """Make a tower over texts; `encoder.train` names the part of the encoder that learns, if any."""
     device = resolve_device(spec.device)
     encoder = TextEncoder(folder, spec.model_copy(update={"precision": "float32"}))
     texts: dict[Side, pa.ChunkedArray] = {
         "document": load_texts(corpus, documents.ids),
         "dev": pa.chunked_array([list(dev.texts)]),
     }
-    same, asked = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
-    texts["query"] = texts["document"] if same else asked
+    same, query_texts = examples.same, pa.chunked_array([pa.array(examples.query_texts, pa.string())])
+    texts["query"] = texts["document"] if same else query_texts
     return TextTower(encoder, spec.transformer_part, texts, resolve(spec.precision, device))
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
-    """Trained vectors [n, m] of a side, encoded by all workers; an empty array on all workers but the first."""
+    """Encode a side by all workers: vectors [n, m] on the first worker; an empty array on the others."""
     return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
 
 
 def divided(infer: Callable[[Ints], Tensor], row_N: Ints, width: int, group: WorkerGroup) -> Floats:
-    """What `infer` makes of rows [n], each worker of its share: [n, width]; an empty array on all but the first."""
+    """Apply `infer` to rows [n], a share on each worker: [n, width] on the first; an empty array on the others."""
     every = np.empty((len(row_N) if group.rank == 0 else 0, width), dtype=np.float32)
     for begin in range(0, len(row_N), ENCODED):
         shares = group.shares(row_N[begin : begin + ENCODED])
-        whole = group.join(infer(shares[group.rank]), [len(share) for share in shares])
+        joined_NM = group.join(infer(shares[group.rank]), [len(share) for share in shares])
         if group.rank == 0:
-            every[begin : begin + ENCODED] = whole.float().cpu().numpy()
+            every[begin : begin + ENCODED] = joined_NM.float().cpu().numpy()
     return every

@@ -1,4 +1,4 @@
-"""What other code asks of every router's settings; the answers here are those of a router that nothing teaches."""
+"""The interface of every router's settings; the defaults are those of a router without training of its own."""
 
 from abc import abstractmethod
 from typing import Literal, Self
@@ -14,12 +14,12 @@ class Routing(Section):
 
     @property
     def spills(self) -> bool:
-        """Whether only documents near a border get a second leaf: no, with two leaves a document all documents do."""
+        """Return True if only documents near a border get a second leaf; False by default: all documents do."""
         return False
 
     @property
     def calibrates(self) -> bool:
-        """Whether the router learns from dev queries how probable an answer is, for a beam of each query's own: no."""
+        """Return True if dev queries calibrate the router's probabilities, for a beam per query; False by default."""
         return False
 
     @property
@@ -29,7 +29,7 @@ class Routing(Section):
 
     @property
     def sidecar_bytes(self) -> int:
-        """Bytes of a document that lie beside its rows in the leaf map: none."""
+        """Bytes of a document in sidecars of the leaf map: 0 by default."""
         return 0
 
     @property
@@ -38,7 +38,7 @@ class Routing(Section):
         return {}
 
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
-        """Phases in which only the router trains, name -> epochs: none, it trains together with the encoder."""
+        """Phases in which only the router trains, name -> epochs: none where it trains together with the encoder."""
         return {}
 
     def targets(self, queries: int, documents: int) -> int:  # noqa: ARG002  some routers are taught by both
@@ -50,5 +50,5 @@ class Routing(Section):
         """Multiply-adds of routing one vector in a router with `leaves` leaves."""
 
     def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
-        """A copy with `auto` replaced by the branching it means for `documents` documents, where it has one."""
+        """Return a copy where `auto` is replaced by the branching for `documents` documents, if there is one."""
         return self

@@ -8,11 +8,11 @@ from rayhier.spec.router.common import Routing
 from rayhier.spec.router.learned_ivf import automatic_screen
 
 WIDER = 2
-"""Dimensions of an automatic screen beside those of a learned IVF's, where teaching makes up for what is left out."""
+"""Dimensions of an automatic screen as a multiple of a learned IVF's, whose router learns to make up for fewer."""
 
 
 class HceRouting(Routing):
-    """Documents lie with the nearest node of the lowest level that training tells apart; queries visit by nearness."""
+    """Leaves are nodes of the lowest level in HCE's loss: a document lies in the nearest, queries visit by nearness."""
 
     type: Literal["hce"]
     rounds: Annotated[int, Field(ge=0, le=1000)] = 3

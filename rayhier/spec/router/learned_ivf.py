@@ -13,7 +13,7 @@ FEWEST_SCREENED = 256
 SCREEN = 48
 """Dimensions of an automatic `screen`."""
 DOCUMENTS_A_QUERY = 8
-"""Most documents that teach for each judged query: they keep the tail in order, more would outweigh queries."""
+"""Most documents used as queries for each judged query: more would outweigh the queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT = 25
 
@@ -28,10 +28,10 @@ def automatic_screen(leaves: int) -> int:
 
 
 class Teaching(Section):
-    """How the router learns which leaves hold a query's answers, after the encoder has trained."""
+    """Training of the router, after the encoder's: it learns which leaves hold a query's answers."""
 
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Passes over the queries and documents that teach."""
+    """Passes over the queries and documents that the router learns from."""
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 256
     """Queries and documents of a training step, on all workers together."""
     lr: Rate = 1e-3
@@ -74,12 +74,12 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def spills(self) -> bool:
-        """Whether only documents near a border get a second leaf: yes, a share of `index.spilled`."""
+        """Return True: only documents near a border get a second leaf, a share of `index.spilled`."""
         return True
 
     @property
     def calibrates(self) -> bool:
-        """Whether the router learns from dev queries how probable an answer is, for a beam of each query's own: yes."""
+        """Return True: dev queries calibrate the router's probabilities, for a beam per query."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
@@ -87,11 +87,11 @@ class LearnedIvfRouting(TreeSpec):
         return {"router": self.teaching.epochs if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:
-        """Number of texts that teach the router, about, with `queries` judged queries."""
+        """Estimate the number of texts that teach the router, with `queries` judged queries."""
         return queries + min(documents, self.teaching.most, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:
-        """Leaves where `branching` is auto: one for every four documents, at most 25 √N for N documents.
+        """Return the leaves where `branching` is auto: one for every four documents, at most 25 √N for N documents.
 
         The screen makes routing cheap, and with small leaves a search visits fewer documents.
         """

@@ -1,4 +1,4 @@
-"""`router: {type: retreever}`: a perfect binary tree whose splits say how probably a text lies in each node.
+"""`router: {type: retreever}`: a perfect binary tree whose splits give the probability of each node for a text.
 
 "ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval" (Gupta et al., 2025).
 """
@@ -28,7 +28,7 @@ class RetreeverRouting(Routing):
     """How attention's outputs become a node's score. `shared`: by one linear map. `linear`: by one for each node.
     `ancestors`: and a small MLP over the scores of the node and its ancestors."""
     propagation: Literal["product", "learned"] = "product"
-    """Probability of a leaf. `product`: of the splits on its path. `learned`: by an MLP over these besides."""
+    """Probability of a leaf. `product`: of the splits on its path. `learned`: by an MLP over these too."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the nodes' scores that a training step leaves out."""
 
@@ -52,7 +52,7 @@ class RetreeverRouting(Routing):
 
     @property
     def sidecar_bytes(self) -> int:
-        """Bytes of a document that lie beside its rows in the leaf map: a float16 for each leaf."""
+        """Bytes of a document in sidecars of the leaf map: a float16 for each leaf."""
         return 2 * self.leaves
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:

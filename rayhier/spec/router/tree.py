@@ -31,5 +31,5 @@ class TreeSpec(Routing):
         return int(max(2, round(self.auto_leaves(documents) ** (1 / self.height))))
 
     def over(self, documents: int) -> Self:
-        """A copy with `auto` replaced by the branching it means for `documents` documents."""
+        """Return a copy with `auto` replaced by the branching for `documents` documents."""
         return self.model_copy(update={"branching": self.children(documents)})

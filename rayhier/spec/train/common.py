@@ -10,7 +10,7 @@ from rayhier.spec.train.generated import GeneratedSpec
 from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 STEPS, FEWEST_EPOCHS = 300, 10
-"""Steps that automatic epochs make at least, and their least number."""
+"""Least steps of automatic epochs, and least number of such epochs."""
 MEASUREMENTS = 20
 """Measurements on dev where `measure_every` is auto."""
 
@@ -36,7 +36,7 @@ class Training(Section):
     is always measured."""
 
     def passes(self, pairs: int) -> int:  # noqa: ARG002  most trainings say how many
-        """Number of passes over a number of training pairs."""
+        """Return the number of passes over a number of training pairs."""
         return self.epochs
 
     def between(self, epochs: int) -> int:  # noqa: ARG002  most trainings say how many
@@ -50,30 +50,30 @@ class Training(Section):
 
     @property
     def does_without_draws(self) -> bool:
-        """Whether training by pairs goes on where no document has a pseudo-query."""
+        """Return True if training by pairs goes on where no document has a pseudo-query."""
         return True
 
     @property
     def needs_differences(self) -> bool:
-        """Whether documents that are all alike cannot be trained on: no."""
+        """Return True if training needs documents that differ; False by default."""
         return False
 
     @property
     def generation(self) -> GeneratedSpec | None:
-        """Generated pairs that are trained on beside the judged ones: none."""
+        """Generated pairs to train on in addition to judged pairs; None by default."""
         return None
 
     def check_documents(self, documents: int) -> None:
-        """InputError where training cannot use so many documents."""
+        """Raise InputError where training cannot use this number of documents; never by default."""
 
 
 class Mining(Section):
-    """How often hard negatives (wrong documents that look right) are mined, and from how many one is drawn."""
+    """Mining of hard negatives (wrong documents that look right): when, and from how many to draw."""
 
     source: str
     """Where hard negatives are taken from; with `none` nothing is mined."""
     top: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Best wrong documents of a query, from which one is drawn uniformly."""
+    """Best wrong documents of a query, from which negatives are drawn uniformly."""
     refresh: Annotated[int, Field(ge=1)] = 5
     """Epochs or steps (see `unit`) after which hard negatives are mined again."""
     unit: Literal["epochs", "steps"] = "epochs"
@@ -107,8 +107,8 @@ class InfoNce(Training):
     """Trainings of the encoder by InfoNCE over a batch's documents and mined hard negatives."""
 
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
-    """Passes over the training pairs. `auto`: as many as make 300 steps, at least 10: on a small corpus steps decide,
-    not epochs."""
+    """Passes over the training pairs. `auto`: as many as make 300 steps, at least 10: for a small corpus the number of
+    steps counts, not of epochs."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 256
     """Pairs of a training step, on all workers together."""
     encoder_lr: Rate = 1e-3
@@ -121,8 +121,8 @@ class InfoNce(Training):
     hard_negatives: ExactNegatives = ExactNegatives()
     """Mined hard negatives."""
     anchor: Weight = 4.0
-    """Weight of the loss that keeps documents where the base encoder has them (ours): the mean of 1 - cosine over
-    documents drawn for each step. Without it the documents that train queries ask for leave the others behind."""
+    """Weight of the loss that keeps documents near their base vectors (ours): the mean of 1 - cosine over documents
+    drawn for each step. Without this loss, answers of train queries move away from all other documents."""
 
     def passes(self, pairs: int) -> int:
         """Number of passes over a number of training pairs."""

@@ -32,12 +32,12 @@ class ContrastTraining(InfoNce):
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns together with the encoder: no, after it."""
+        """Return False: the router learns after the encoder."""
         return False
 
     @property
     def needs_judgements(self) -> bool:
-        """Whether nothing is trained without train judgements: yes."""
+        """Return True: nothing is trained without train judgements."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  documents teach nothing here

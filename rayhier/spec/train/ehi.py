@@ -19,7 +19,7 @@ class Loss(Section):
     indexing: Weight = 1.0
     """λ2: triplets on the path embeddings."""
     intra_leaf: Weight = 1.0
-    """λ3: loss of unlike documents that share a leaf."""
+    """λ3: loss of unlike documents in the same leaf."""
     margin: Annotated[float, Field(ge=0, le=2)] = 0.3
     """γ of both triplet losses."""
     unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
@@ -74,12 +74,12 @@ class EhiTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns together with the encoder: yes."""
+        """Return True: the router learns together with the encoder."""
         return True
 
     @property
     def needs_judgements(self) -> bool:
-        """Whether nothing is trained without train judgements: no, documents serve as queries."""
+        """Return False: without train judgements, documents serve as queries."""
         return False
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it

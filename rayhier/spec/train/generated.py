@@ -1,4 +1,4 @@
-"""`train.generated`: pairs of a query that a model has written and its document, beside the judged pairs."""
+"""`train.generated`: pairs of a query that a model has written and its document, in addition to judged pairs."""
 
 from typing import Annotated, Literal, Self
 
@@ -12,7 +12,7 @@ class PairFile(Section):
 
     type: Literal["file"]
     path: Annotated[str, Field(min_length=1)]
-    """The file, relative to the current directory. In a corpus of passages `doc_id` names the whole document."""
+    """The file, relative to the current directory. In a corpus of passages `doc_id` names the document, no passage."""
 
 
 class QueryModel(Section):
@@ -31,13 +31,13 @@ class QueryModel(Section):
     new_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
     """Most tokens of a query."""
     most: Annotated[int, Field(ge=1)] = 100_000
-    """Most documents (where these are cut: passages) that queries are written for, drawn by a hash of the id."""
+    """Most documents (passages, where these are cut) to write queries for, drawn by a hash of the id."""
     top_k: Annotated[int, Field(ge=1, le=1000)] = 10
     """Likeliest tokens from which each next one is drawn; 1: always the likeliest."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Number that decides, with a document's id, whether it is drawn and what is drawn for it."""
+    """Seed that, with a document's id, decides on drawing the document and on the tokens drawn for it."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 32
-    """Documents that are read at a time."""
+    """Documents that the model reads at a time."""
 
     @model_validator(mode="after")
     def _not_the_likeliest_twice(self) -> Self:

@@ -1,4 +1,4 @@
-"""`train: {type: hce}`: the encoder learns to tell a query's answer from its siblings in a tree over the documents.
+"""`train: {type: hce}`: the encoder learns to pick a query's answer among its siblings in a tree over the documents.
 
 "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices", Eq. 5-8 and Algorithms 1-3.
 """
@@ -15,7 +15,7 @@ from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 
 def node_counts(documents: int, branching: int) -> list[int]:
-    """Nodes of levels 1 to L - 1, top down, without the root and the documents.
+    """Return the nodes of levels 1 to L - 1, top down, without the root and the documents.
 
     ValueError for less than one document, or a branching below 2.
 
@@ -39,8 +39,8 @@ class TreeShape(Section):
     """Mean children of a node, b: N documents have ⌈N/b⌉ parents, these ⌈N/b²⌉, and so on. `auto`: the power of two
     from the cube root of N on, as the paper takes it for BEIR."""
     levels: Annotated[int, Field(ge=0, le=64)] | Literal["auto"] = "auto"
-    """Levels below the root whose nodes are told apart by their centroids, M; fewer than the tree has. `auto`: all
-    levels of nodes."""
+    """Levels below the root whose nodes the loss tells apart by their centroids, M; fewer than the tree has. `auto`:
+    all levels of nodes."""
     recluster: Literal["never", "improved", "every"] = "never"
     """When the tree is grown anew from the trained vectors. `improved`: after each measurement that is the best so far
     (Algorithm 3). `every`: after each measurement."""
@@ -63,11 +63,11 @@ class TreeShape(Section):
         return max(2, power)
 
     def told_apart(self, documents: int) -> int:
-        """Levels whose nodes are told apart, M, for a number of documents."""
+        """Return M, the number of levels with centroids in the loss, for a number of documents."""
         return len(self.counts(documents)) if self.levels == "auto" else self.levels
 
     def check(self, documents: int) -> None:
-        """InputError where the tree of so many documents has no level of nodes, or fewer than `levels`."""
+        """Raise InputError where the tree of `documents` documents has no level of nodes, or fewer than `levels`."""
         branching, height = self.children(documents), len(self.counts(documents))
         if branching >= documents:
             raise InputError(
@@ -82,7 +82,7 @@ class TreeShape(Section):
 
 
 class HceTraining(InfoNce):
-    """Contrast with siblings: nodes of a document tree above the answer, and documents beside it, as negatives."""
+    """Contrast with siblings as negatives: of the answer, and of the nodes above it in a document tree."""
 
     type: Literal["hce"]
     objective: Literal["auto", "supervised", "documents", "joint"] = "auto"  # type: ignore[assignment]
@@ -103,13 +103,13 @@ class HceTraining(InfoNce):
     directions: Literal["query", "both"] = "query"
     """`query`: each query picks its document. `both`: each document picks its query too."""
     pseudo_weight: Weight = 0.5
-    """Weight of pseudo-queries beside judged pairs, α; only with `joint`."""
+    """Weight of pseudo-queries relative to judged pairs, α; only with `joint`."""
     pseudo_queries: PseudoQueries = PseudoQueries()
-    """What stands in for queries where documents teach."""
+    """Texts that stand for queries where documents teach."""
     start: Literal["auto", "whitened", "base"] = "auto"
     """Where training begins. `whitened`: at a head in closed form under which documents
     differ from their own pseudo-queries alike in all directions (ours). `base`: at the base encoder. `auto`: whitened
-    where a head trains, there are pseudo-queries, and dev does not find clearly less by it."""
+    where a head trains, there are pseudo-queries, and dev does not measure clearly worse."""
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     """`adamw`: weight decay 0.01, torch's default. `adafactor`: the paper's, with neither relative steps nor scaling by
     parameter."""
@@ -135,22 +135,22 @@ class HceTraining(InfoNce):
         return self
 
     def whitens(self, spans: int) -> bool:
-        """Whether a head starts whitened, by a number of pseudo-queries."""
+        """Return True if a head starts whitened, given the number of pseudo-queries."""
         return self.start == "whitened" or (self.start == "auto" and spans > 0)
 
     @property
     def sees_tree(self) -> bool:
-        """Whether the loss depends on the tree: with no levels told apart, siblings come from the whole corpus."""
+        """Return True if the loss depends on the tree; without levels, siblings come from all documents."""
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns together with the encoder: no, after it."""
+        """Return False: the router learns after the encoder."""
         return False
 
     @property
     def needs_judgements(self) -> bool:
-        """Whether nothing is trained without train judgements: no, documents teach too."""
+        """Return False: without train judgements, pseudo-queries of documents teach."""
         return False
 
     @property
@@ -160,12 +160,12 @@ class HceTraining(InfoNce):
 
     @property
     def does_without_draws(self) -> bool:
-        """Whether training by pairs goes on where no document has a pseudo-query."""
+        """Return True if training by pairs goes on where no document has a pseudo-query."""
         return self.objective == "auto" and self.start != "whitened"
 
     @property
     def generation(self) -> GeneratedSpec | None:
-        """Generated pairs that are trained on beside the judged ones."""
+        """Generated pairs to train on in addition to judged pairs; None: none."""
         return self.generated
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
@@ -178,5 +178,5 @@ class HceTraining(InfoNce):
         return [1, *self.tree.counts(kept)][self.tree.told_apart(kept)]
 
     def check_documents(self, documents: int) -> None:
-        """InputError where the tree does not fit so many documents."""
+        """Raise InputError where the tree does not fit this number of documents."""
         self.tree.check(min(documents, self.most_documents))

@@ -14,7 +14,7 @@ from rayhier.spec.train.common import MEASUREMENTS, Training
 from rayhier.spec.train.contrast import ContrastTraining
 
 STEPS, FEWEST = 3_000, 5
-"""Steps, and passes, that automatic epochs make at least."""
+"""Least steps, and least passes, of automatic epochs."""
 Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
 Comparison = Literal["tv", "cosine"]
 ANCHOR = 1_000.0
@@ -41,8 +41,8 @@ class RetreeverTraining(Training):
     """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
     an epoch where there are fewer epochs."""
     reads: Literal["auto", "base", "trained"] = "auto"
-    """Vectors that the tree reads, or the encoder of the tokens that it reads. `trained`: the encoder learns first, by
-    contrast, in a phase of its own. `base`: nothing of it learns. `auto`: as `encoder.train` says."""
+    """Encoder of the vectors, or tokens, that the tree reads. `trained`: the encoder learns first, by contrast, in a
+    separate phase. `base`: the encoder does not learn. `auto`: by `encoder.train`."""
     schedule: Schedule = "matryoshka"
     """Levels that learn. `constant`: the leaves alone. `linear`, `exponential`: a level that deepens with the steps.
     `stochastic`: in each step one level d, drawn in proportion to d². `matryoshka`: all at once."""
@@ -50,21 +50,21 @@ class RetreeverTraining(Training):
     """How two texts are compared at a level of 2^h nodes. `tv`: by the paper's total variation -½‖p - q‖₁ of their
     distributions. `cosine`: of 2^h p - 1 (ours)."""
     documents: Weight = 1.0
-    """Documents that ask beside the judged queries, each for one of its three nearest, as a multiple of the judged
-    pairs (ours). 0: none."""
+    """Documents used as queries in addition to judged ones, each for one of its three nearest, as a multiple of the
+    judged pairs (ours). 0: none."""
     anchor: Weight | Literal["auto"] = "auto"
     """Weight of the mean squared differences, within a batch, between cosines of the deepest level and of the encoder's
-    vectors, among queries, among documents and between both: the tree keeps what the encoder knows and these pairs do
-    not tell (ours). 0: none; `tv` has none. `auto`: 1,000 for linear splits; others cannot hold these cosines, and have
+    vectors, among queries, among documents and between both: so the tree keeps similarities that the training pairs do
+    not show (ours). 0: none; `tv` has none. `auto`: 1,000 for linear splits; others cannot keep these cosines, and have
     none."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
     """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained first, the most
     important nearest to the root (ours). `kmeans`: from one half of a node's documents to the other. `auto`: mrl, for
     splits by attention random."""
     scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
-    """Factor of similarities before the softmax, at the start; it is learned. `auto`: 300 for tv, 20 for cosine."""
+    """First value of the learned factor of similarities before the softmax. `auto`: 300 for tv, 20 for cosine."""
     most_scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
-    """Greatest such factor. `auto`: 10,000 for tv, 100 for cosine."""
+    """Greatest value of the factor of similarities. `auto`: 10,000 for tv, 100 for cosine."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -90,7 +90,7 @@ class RetreeverTraining(Training):
         return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every
 
     def scales(self, similarity: Comparison) -> tuple[float, float]:
-        """Factor of similarities of a kind at the start, and the greatest one; the keys are about the tree's kind."""
+        """Return first and greatest factor of a kind of similarities; `scale` and `most_scale` set the tree's kind."""
         start, most = (300.0, 10_000.0) if similarity == "tv" else (20.0, 100.0)
         if similarity != self.similarity:
             return start, most
@@ -100,7 +100,7 @@ class RetreeverTraining(Training):
         )
 
     def held(self, splits: str) -> float:
-        """Weight of the anchor of a tree with splits of a kind."""
+        """Return the weight of the anchor of a tree whose splits are of a kind."""
         if self.similarity == "tv":
             return 0.0
         if self.anchor != "auto":
@@ -119,17 +119,17 @@ class RetreeverTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Whether the router learns without judgements too: yes, documents serve as queries."""
+        """Return True: without judgements the router learns too, from documents as queries."""
         return True
 
     @property
     def needs_judgements(self) -> bool:
-        """Whether nothing is trained without train judgements: no."""
+        """Return False: the tree is trained without train judgements too."""
         return False
 
     @property
     def needs_differences(self) -> bool:
-        """Whether documents that are all alike cannot be trained on: yes, no split tells them apart."""
+        """Return True: training needs documents that differ, as no split separates equal ones."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:

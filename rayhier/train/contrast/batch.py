@@ -1,4 +1,4 @@
-"""Parts of a training step's loss, each divided among workers: pairs told from negatives, and documents anchored."""
+"""Parts of a training step's loss, each divided among workers: pairs against negatives, and anchored documents."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -20,16 +20,16 @@ class Part(Protocol):
 
     @property
     def asks(self) -> list[Ask]:
-        """Rows that this worker encodes for it."""
+        """Rows that this worker encodes for this part."""
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Share of the loss on this worker: the sum over its rows, divided by the number of the whole batch's."""
+        """Return this worker's share of the loss: the sum over its rows, divided by the rows of all workers."""
 
 
 class PairBatch:
-    """Pairs of a query and its document, told from the batch's other documents and from mined ones.
+    """Pairs of a query and its document; the batch's other documents and mined documents are negatives.
 
-    Every worker compares its queries with the documents of all.
+    Every worker compares its queries with the documents of all workers.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class PairBatch:
         temperature: float,
         asked_N: Ints | None = None,
     ) -> None:
-        """Divide pairs (query, document row); `mined_X` are documents that all queries are told from.
+        """Divide pairs (query, document row); documents `mined_X` are negatives of all queries.
 
-        `asked_N` are the queries' rows of `side` where these are not the numbers by which `known` knows them.
+        `asked_N` are the queries' rows on `side`, where these differ from the query numbers in `known`.
         """
         self.group, self.known, self.side, self.temperature = group, known, side, temperature
         self.query_N, self.document_N = pair_N2.T
@@ -57,25 +57,25 @@ class PairBatch:
 
     @property
     def asks(self) -> list[Ask]:
-        """Rows that this worker encodes: its queries, and its share of the documents that all are compared with."""
+        """Rows that this worker encodes: its queries, and its share of the documents."""
         return [
             (self.side, self.asked_N[self.own]),
             ("document", self.column_C[self.columns[self.group.rank]]),
         ]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Mean over the pairs of the cross-entropy by which a query picks its document."""
+        """Compute the mean over the pairs of the cross-entropy with which a query picks its document."""
         query_NM, own_CM = vectors
         column_CM = self.group.gather(own_CM, [len(share) for share in self.columns])
         return self.queries_pick(query_NM, column_CM) / len(self.query_N)
 
     def queries_pick(self, query_NM: Tensor, column_CM: Tensor, own_NS: Tensor | None = None) -> Tensor:
-        """Sum over this worker's pairs of the cross-entropy by which a query picks its document."""
+        """Sum over this worker's pairs the cross-entropy with which a query picks its document."""
         target_N, spared_NC = self._targets(self.known.among(self.query_N[self.own], self.column_C), query_NM.device)
         return info_nce(query_NM, column_CM, target_N, spared_NC, self.temperature, own_NS)
 
     def documents_pick(self, column_CM: Tensor, query_QM: Tensor) -> Tensor:
-        """Sum over this worker's pairs of the cross-entropy by which a document picks its query, of the whole batch."""
+        """Sum over this worker's pairs the cross-entropy with which a document picks its query among the batch's."""
         spared_QN = self.known.among(self.query_N, self.document_N[self.own])
         target_N, spared_NQ = self._targets(spared_QN.T.copy(), query_QM.device)
         return info_nce(column_CM[target_N], query_QM, target_N, spared_NQ, self.temperature)
@@ -87,13 +87,13 @@ class PairBatch:
 
 
 class Anchor:
-    """Documents that training should leave where the base encoder has them (ours)."""
+    """Documents whose vectors should stay near their base vectors (ours)."""
 
     def __init__(self, group: WorkerGroup, row_N: Ints, base_NM: Tensor, weight: float) -> None:
         """Divide documents, rows [n] with base vectors [n, m]; `weight` multiplies the loss."""
         self.weight, self.rows = weight, len(row_N)
-        own = group.shares(np.arange(len(row_N)))[group.rank]
-        self.row_N, self.base_NM = row_N[own], base_NM[own]
+        rows = group.shares(np.arange(len(row_N)))[group.rank]
+        self.row_N, self.base_NM = row_N[rows], base_NM[rows]
 
     @property
     def asks(self) -> list[Ask]:
@@ -101,16 +101,16 @@ class Anchor:
         return [("document", self.row_N)]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Weighted mean over the documents of 1 - cosine."""
+        """Compute the weight times the mean over the documents of 1 - cosine to the base vector."""
         return self.weight * anchor_loss(vectors[0], self.base_NM.to(vectors[0].device)) / max(1, self.rows)
 
 
 def total_loss(tower: Tower, parts: Sequence[Part], micro_batch: int | None) -> tuple[Tensor, Callable[[], None]]:
-    """Encode the rows of all parts together and add their losses; also what to call after the backward pass."""
+    """Encode the rows of all parts together: returns the sum of losses, and a function to call after its backward."""
     asks = [part.asks for part in parts]
-    vectors, backward = encode(tower, [ask for own in asks for ask in own], micro_batch)
+    vectors, backward = encode(tower, [ask for part_asks in asks for ask in part_asks], micro_batch)
     total, begin = torch.zeros((), device=tower.device), 0
-    for part, own in zip(parts, asks, strict=True):
-        total = total + part.loss(vectors[begin : begin + len(own)])
-        begin += len(own)
+    for part, part_asks in zip(parts, asks, strict=True):
+        total = total + part.loss(vectors[begin : begin + len(part_asks)])
+        begin += len(part_asks)
     return total, backward

@@ -34,10 +34,10 @@ class Contrast(EncoderPhase):
         self.spec = spec
 
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Parts of the loss of a step on some pairs: these, with the negatives mined for them."""
+        """Make the parts of a step's loss: the pairs at `rows`, with their mined negatives."""
         return [self.batch(rows, self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator))]
 
     def batch(self, rows: Ints, mined_X: Ints) -> PairBatch:
-        """Pairs by their rows, told from mined documents too."""
+        """Make the batch of the pairs at `rows`, with mined documents as further negatives."""
         group, known = self.learner.group, self.pairs.known
         return PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)

@@ -1,4 +1,4 @@
-"""How a cross-encoder does on dev: it re-ranks the base encoder's best, alone and beside the base score."""
+"""Measures of a cross-encoder on dev: it re-ranks the base encoder's best, with and without the base score."""
 
 from collections.abc import Callable, Sequence
 
@@ -33,13 +33,13 @@ class Rerank:
         self.pairs = [(queries.texts[query], texts[at]) for query, at in pairs]
 
     def scores(self, read: Read) -> Floats:
-        """Scores [q, k] of the base's best; -inf where a query has fewer."""
+        """Score the base encoder's best documents of each query: [q, k]; -inf where a query has fewer."""
         score_QK = np.full(self.base.score_QK.shape, -np.inf, np.float32)
         score_QK[self.asked_X, self.place_X] = read(self.pairs)
         return score_QK
 
     def measured(self, score_QK: Floats, base_weight: float = 0.0) -> float:
-        """NDCG@10 of the order by scores [q, k], plus `base_weight` times the base score."""
+        """Compute nDCG@10 of the order by scores [q, k] plus `base_weight` times the base score."""
         total_QK = np.where(
             np.isfinite(score_QK), score_QK + base_weight * np.nan_to_num(self.base.score_QK, neginf=0), -np.inf
         )
@@ -55,7 +55,7 @@ class Rerank:
         return self.judge.mean(ranked)[MEASURE]
 
     def best_weight(self, score_QK: Floats) -> tuple[float, dict[str, float]]:
-        """Weight of the base score that is best on dev, the least of equals; and nDCG@10 by each weight."""
+        """Return the weight of the base score that is best on dev, the least of equals, and nDCG@10 by each weight."""
         measured = {weight: self.measured(score_QK, weight) for weight in WEIGHTS}
         best = max(WEIGHTS, key=lambda weight: (measured[weight], -weight))
         return best, {f"{weight:g}": value for weight, value in measured.items()}

@@ -1,4 +1,4 @@
-"""Groups that a cross-encoder learns from: a query's answer among wrong documents, and what a cheap teacher says.
+"""Groups that a cross-encoder learns from: a query's answer among wrong documents, with a cheap teacher's scores.
 
 Wrong documents are drawn from the base encoder's best, from BM25's best, and from all documents or the answer's leaf;
 the teacher is softmax(20 (base + 0.3 BM25 / max)) over the group.
@@ -17,14 +17,14 @@ from rayhier.train.examples import Examples, KnownPositives
 from rayhier.train.negatives import draw, mine
 
 SHARPNESS, LEXICAL = 20.0, 0.3
-"""Factors of the teacher's scores, and of BM25 in them, relative to the query's best."""
+"""Factors of the teacher's scores, and of BM25 in these scores, relative to the query's best."""
 LEAF = 64
-"""Documents of a k-means leaf that wrong ones are drawn from, about."""
+"""Approximate documents of a k-means leaf from which wrong documents are drawn."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A query, documents [d] of which the first is its answer, and the teacher's scores [d] of them."""
+    """A query, documents [d] of which the first is its answer, and the teacher's scores [d] of the documents."""
 
     query: str
     documents: list[str]
@@ -35,7 +35,7 @@ class Groups:
     """Draws groups from one corpus: its judged pairs, vectors and texts."""
 
     def __init__(self, examples: Examples, documents: Documents, texts: list[str], spec: GroupsSpec, seed: int) -> None:
-        """Find the wrong documents that groups draw from; `texts` are those of the documents' rows."""
+        """Find wrong documents for all pairs; `texts` has the text of each row of `documents`."""
         self.examples, self.texts, self.spec = examples, texts, spec
         self.words, self.known = Words(texts), examples.known()
         self.query_P = examples.pair_P2[:, 0]
@@ -47,7 +47,7 @@ class Groups:
         return len(self.query_P)
 
     def draw(self, pair_G: Ints, generator: np.random.Generator) -> list[Group]:
-        """Draw a group for each of some pairs; what one source lacks is drawn from all documents."""
+        """Draw a group for each of some pairs; where a source has too few wrong documents, all documents fill up."""
         base_GB = draw(self.base_PT[pair_G], self.spec.base, generator)
         bm25_GW = draw(self.bm25_PT[pair_G], self.spec.bm25, generator)
         return [
@@ -57,35 +57,35 @@ class Groups:
 
     def _group(self, pair: int, mined_X: Ints, generator: np.random.Generator) -> Group:
         query, answer = self.examples.pair_P2[pair].tolist()
-        own = [answer, *dict.fromkeys(mined_X[mined_X >= 0].tolist())]
-        own += self._others(query, own, 1 + self.spec.wrong - len(own), generator)
+        rows = [answer, *dict.fromkeys(mined_X[mined_X >= 0].tolist())]
+        rows += self._others(query, rows, 1 + self.spec.wrong - len(rows), generator)
         text = self.examples.query_texts[query]
-        base_D = self.examples.document_NM[own] @ self.examples.query_QM[query]
+        base_D = self.examples.document_NM[rows] @ self.examples.query_QM[query]
         score_N = self.words.scores(text)
-        bm25_D = score_N[own] / max(float(score_N.max()), 1e-9)
-        return Group(text, [self.texts[row] for row in own], SHARPNESS * (base_D + LEXICAL * bm25_D))
+        bm25_D = score_N[rows] / max(float(score_N.max()), 1e-9)
+        return Group(text, [self.texts[row] for row in rows], SHARPNESS * (base_D + LEXICAL * bm25_D))
 
     def _others(self, query: int, taken: list[int], count: int, generator: np.random.Generator) -> list[int]:
-        """Draw documents that are neither taken nor known answers, from the answer's leaf first where that is asked."""
-        here = np.arange(len(self.texts)) if self.leaves is None else self.leaves.beside(taken[0])
-        found = _fresh(self.known, query, taken, here, count, generator)
-        if len(found) < count and self.leaves is not None:
+        """Draw documents that are neither taken nor known answers, from the answer's leaf first if there are leaves."""
+        rows = np.arange(len(self.texts)) if self.leaves is None else self.leaves.beside(taken[0])
+        drawn = _fresh(self.known, query, taken, rows, count, generator)
+        if len(drawn) < count and self.leaves is not None:
             every = np.arange(len(self.texts))
-            found += _fresh(self.known, query, [*taken, *found], every, count - len(found), generator)
-        return found
+            drawn += _fresh(self.known, query, [*taken, *drawn], every, count - len(drawn), generator)
+        return drawn
 
     def _nearest(self, part: slice, k: int) -> Ints:
-        found = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]
-        return np.asarray(found)
+        row_PK = nearest(self.examples.query_QM[self.query_P[part]], self.examples.document_NM, k)[0]
+        return np.asarray(row_PK)
 
     def _sharing(self, part: slice, k: int) -> Ints:
-        """The best rows by BM25; queries that occur in several pairs are ranked once."""
+        """Find the best rows by BM25; queries that occur in several pairs are ranked once."""
         query_U, place = np.unique(self.query_P[part], return_inverse=True)
         return self.words.best([self.examples.query_texts[query] for query in query_U.tolist()], k)[1][place]
 
 
 class Leaves:
-    """K-means leaves of documents, that wrong documents are drawn from."""
+    """K-means leaves of documents, from which wrong documents are drawn."""
 
     def __init__(self, leaf_N: Ints) -> None:
         self.leaf_N = leaf_N
@@ -93,7 +93,7 @@ class Leaves:
         self.sorted_N = leaf_N[self.order]
 
     def beside(self, row: int) -> Ints:
-        """Rows of the leaf that a row lies in."""
+        """Return the rows in the same leaf as a row."""
         begin, end = np.searchsorted(self.sorted_N, [self.leaf_N[row], self.leaf_N[row] + 1])
         return np.asarray(self.order[begin:end])
 
@@ -109,8 +109,8 @@ def _fresh(
     """Draw up to `count` rows of `here` that are neither taken nor known answers of a query."""
     drawn_X = generator.permutation(here_X) if len(here_X) <= 10 * count + 100 else _some(here_X, count, generator)
     free = ~np.isin(drawn_X, taken) & ~known(np.full(len(drawn_X), query), drawn_X)
-    found: list[int] = drawn_X[free][:count].tolist()
-    return found
+    rows: list[int] = drawn_X[free][:count].tolist()
+    return rows
 
 
 def _some(here_X: Ints, count: int, generator: np.random.Generator) -> Ints:

@@ -16,7 +16,7 @@ from rayhier.train.group import WorkerGroup
 from rayhier.train.loop import Descent, Learner
 
 PASS = 1_000
-"""Groups after which a checkpoint can be written, where an epoch has more."""
+"""Groups of a pass: an epoch with more groups is several passes, with checkpoints between them."""
 CPU_PAIRS = 64
 """Pairs whose activations a CPU holds at a time."""
 
@@ -52,7 +52,7 @@ class Reading:
         self.model, self.corpora, self.spec, self.training = model, list(corpora), spec, training
         self.dtype, self._measure = dtype, measure
         self.learner = Learner({"model": model}, (training.lr,), group, Descent(warm_up=0.1, clip=1.0))
-        self.groups = sum(min(len(one), training.most_pairs) for one in self.corpora)
+        self.groups = sum(min(len(corpus), training.most_pairs) for corpus in self.corpora)
         self.parts = max(1, -(-self.groups // PASS))
         self.epochs = training.epochs * self.parts
         self.measure_every = self.parts
@@ -60,15 +60,15 @@ class Reading:
     def run_pass(self, epoch: int) -> dict[str, float]:
         """Run one pass on every worker; returns the mean loss of its groups."""
         number, part = divmod(epoch, self.parts)
-        own = np.array_split(self._order(number), self.parts)[part]
-        steps = np.array_split(own, max(1, -(-len(own) // self.training.batch_size)))
+        chosen = np.array_split(self._order(number), self.parts)[part]
+        steps = np.array_split(chosen, max(1, -(-len(chosen) // self.training.batch_size)))
         total = 0.0
         self.model.train()
         for step, rows in enumerate(steps):
             done = (epoch + (step + 0.5) / len(steps)) / self.epochs
             total += self._step(rows, [self.training.seed, epoch, step], done)
         self.model.eval()
-        return {"loss_total": total / max(1, len(own))}
+        return {"loss_total": total / max(1, len(chosen))}
 
     def measure(self) -> dict[str, float]:
         """Measures on dev, on the first worker."""
@@ -79,20 +79,20 @@ class Reading:
         self.model.eval()
 
     def _order(self, epoch: int) -> Ints:
-        """Rows of pairs over all corpora in an epoch's order; of a large corpus a random part."""
+        """Return rows of pairs over all corpora in an epoch's order; of a large corpus a random part."""
         generator = np.random.default_rng([self.training.seed, epoch])
         begin, chosen = 0, []
-        for one in self.corpora:
-            chosen.append(begin + generator.permutation(len(one))[: self.training.most_pairs])
-            begin += len(one)
+        for corpus in self.corpora:
+            chosen.append(begin + generator.permutation(len(corpus))[: self.training.most_pairs])
+            begin += len(corpus)
         return generator.permutation(np.concatenate(chosen))
 
     def _step(self, row_G: Ints, seed: list[int], done: float) -> float:
         """Take one step on groups by their rows; returns the sum of the groups' losses on all workers."""
         workers = self.learner.group
-        own = workers.shares(row_G)[workers.rank]
+        share = workers.shares(row_G)[workers.rank]
         torch.manual_seed(int(np.random.default_rng([*seed, workers.rank]).integers(2**31)))  # for dropout
-        groups = self._drawn(own, seed)
+        groups = self._drawn(share, seed)
         losses: list[float] = []
 
         def backward() -> None:
@@ -108,13 +108,13 @@ class Reading:
         return float(workers.sum(sum(losses)))
 
     def _drawn(self, row_G: Ints, seed: list[int]) -> list[Group]:
-        """Groups of rows over all corpora; what is drawn for a row does not depend on who draws it."""
+        """Draw the groups of rows over all corpora; the draw for a row does not depend on the worker."""
         groups, begin = [], 0
-        for one in self.corpora:
-            here = row_G[(row_G >= begin) & (row_G < begin + len(one))]
-            for row in here.tolist():
-                groups += one.draw(np.array([row - begin]), np.random.default_rng([*seed, row]))
-            begin += len(one)
+        for corpus in self.corpora:
+            part_G = row_G[(row_G >= begin) & (row_G < begin + len(corpus))]
+            for row in part_G.tolist():
+                groups += corpus.draw(np.array([row - begin]), np.random.default_rng([*seed, row]))
+            begin += len(corpus)
         return groups
 
     def _loss(self, groups: Sequence[Group]) -> Tensor:

@@ -38,7 +38,7 @@ from rayhier.train.ray import METRICS, Run, run_workers
 
 PHASE = "cross_encoder"
 MOST_DOCUMENTS = 1_000_000
-"""Documents of a corpus that wrong ones are drawn from, and that dev queries look through, at most."""
+"""Most documents of a corpus from which wrong documents are drawn, and which dev queries search."""
 FIRST_WORDS = 12
 NO_PAIRS = (
     "cross_encoder.train: no judged train pair is left to learn from in {}; allowed: a corpus with train judgements, "
@@ -47,7 +47,7 @@ NO_PAIRS = (
 
 
 def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
-    """Train a cross-encoder where the spec says so; writes `model/`, `settings.json`, and what training measured."""
+    """Train a cross-encoder where the spec trains it; writes `model/`, `settings.json` and measures of training."""
     reads = _cross(spec)
     if reads.train is not None:
         apart = kept_apart(corpus, vectors, spec)
@@ -71,7 +71,7 @@ def build(spec: JobSpec, folder: CrossEncoderFolder, corpus: Artifact, vectors: 
 
 
 def train_worker(config: dict[str, Any]) -> None:
-    """Run one Ray Train worker: train from the newest checkpoint; the first writes the model and how it is used."""
+    """Run a Ray Train worker: train from the newest checkpoint; the first worker writes model and settings."""
     spec = JobSpec.model_validate(config["spec"])
     reads, workers = _cross(spec), spec.cluster.train
     torch.set_num_threads(workers.cpus)
@@ -106,7 +106,7 @@ def _phase(
     reads = _cross(spec)
     others = [_published(place) for place in training.pairs]
     apart = kept_apart(corpus, vectors, spec)
-    corpora = [_groups(*one, training, apart) for one in ((corpus, vectors), *others)]
+    corpora = [_groups(*pair, training, apart) for pair in ((corpus, vectors), *others)]
     passed = 0
 
     def measure(model: CrossEncoder) -> dict[str, float]:
@@ -121,7 +121,7 @@ def _phase(
 
 
 def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining, apart: AbstractSet[str]) -> Groups:
-    """Groups of a corpus, without queries of some texts."""
+    """Make the groups of a corpus, without queries whose text is in `apart`."""
     queries = train_queries(corpus, vectors, apart)
     documents = load_documents(corpus, vectors, sampled(corpus, MOST_DOCUMENTS))
     examples = judged_pairs(queries, documents)
@@ -130,9 +130,9 @@ def _groups(corpus: Artifact, vectors: Artifact, training: CrossEncoderTraining,
 
 
 def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSet[str]:
-    """Texts of a job's queries that its cross-encoder never learns from, wherever they stand.
+    """Return the texts of queries that a job's cross-encoder never learns from, in any corpus.
 
-    Those are the train queries that are kept for scores, and the dev queries.
+    These are the train queries that are kept for scores, and the dev queries.
     """
     queries, apart = load_queries(corpus, vectors, "train"), set(load_queries(corpus, vectors, "dev").texts)
     if spec.scores is not None:
@@ -142,7 +142,7 @@ def kept_apart(corpus: Artifact, vectors: Artifact, spec: JobSpec) -> AbstractSe
 
 
 def train_queries(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -> Queries:
-    """Train queries of a corpus but those of some texts."""
+    """Load the train queries of a corpus, without those whose text is in `apart`."""
     queries = load_queries(corpus, vectors, "train")
     return queries.some(np.array([text not in apart for text in queries.texts], dtype=bool))
 
@@ -153,14 +153,14 @@ def _check_pairs(corpus: Artifact, vectors: Artifact, apart: AbstractSet[str]) -
 
 
 def _published(place: str) -> tuple[Artifact, Artifact]:
-    """Corpus and vectors of another workdir; InputError where it has none."""
+    """Open corpus and vectors of another workdir; InputError where it publishes none."""
     workdir = locate(place)
     now = current.read(workdir)
     return current.artifact(workdir, now, "corpus"), current.artifact(workdir, now, "vectors")
 
 
 def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
-    """Dev queries with the base encoder's best documents; None where no dev query is judged."""
+    """Load dev queries with the base encoder's best documents; None where no dev query is judged."""
     queries = load_queries(corpus, vectors, "dev")
     if not queries.answered:
         return None
@@ -171,7 +171,7 @@ def _dev(corpus: Artifact, vectors: Artifact) -> Rerank | None:
 
 
 def _base(queries: Queries, documents: Documents) -> Ranking:
-    """The base encoder's best results of each query; rows are those of `documents`, of passages the best one."""
+    """Rank `documents`, by row, with the base encoder for each query; of passages only the best is kept."""
     ids, results = (pa.array(names, pa.string()) for names in (documents.ids, documents.results))
 
     def fetch_rows(fetch: int) -> tuple[Floats, Ints]:
@@ -199,7 +199,7 @@ def _cross(spec: JobSpec) -> CrossEncoderSpec:
 def _settings(
     reads: CrossEncoderSpec, scorer: PairScorer, dev: Rerank | None, samples: Sequence[tuple[str, str]]
 ) -> tuple[Settings, dict[str, float]]:
-    """How the cross-encoder is used: the precision that is fastest here, and the weight that is best on dev."""
+    """Choose the settings of a cross-encoder: the fastest precision on this machine, the best base weight on dev."""
     pairs = dev.pairs[:TRIED] if dev is not None else samples
     precision = scorer.choose(*zip(*pairs, strict=True))
     if reads.beside != "auto" or dev is None:

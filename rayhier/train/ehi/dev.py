@@ -24,9 +24,9 @@ class DevMeasure:
         self.judge = DevJudge(queries, MEASURES, answers)
 
     def __call__(self, now: Snapshot) -> Measured:
-        """R@10 and R@100 at 5, 10 and 20% visited, of all queries and, where there are any, of those with new answers.
+        """Compute R@10 and R@100 at 5, 10 and 20% visited, over all queries and over those with new answers, if any.
 
-        The recall at a share visited is interpolated between beams, which visit as many documents on average.
+        The recall at a share visited is interpolated between beams, by the share that each visits on average.
         """
         # Curves begin at (0, 0): a collapsed index cannot visit so few documents, and is interpolated from there.
         visited: list[float] = [0.0]
@@ -56,7 +56,7 @@ class DevMeasure:
 
 
 def doublings(leaves: int) -> list[int]:
-    """Beams to measure every epoch: powers of two, and all leaves.
+    """List the beams to measure every epoch: powers of two, and all leaves.
 
     >>> doublings(40)
     [1, 2, 4, 8, 16, 32, 40]

@@ -45,7 +45,7 @@ class Snapshot:
     lists: LeafLists
 
     def leaves(self, vector_QM: Floats, beam: int) -> Ints:
-        """Leaves [q, beam] that trained vectors [q, m] are routed to."""
+        """Route trained vectors [q, m]: the leaves [q, beam] that each visits."""
         return route_all(self.router, Encoded.of(vector_QM), beam)[0].numpy()
 
 
@@ -92,7 +92,7 @@ class Joint:
         return {f"loss_{name}": value for name, value in zip(LOSSES, means, strict=True)}
 
     def measure(self) -> dict[str, float]:
-        """Dev measures of the current index, on every worker: `dev`, their mean, `error`, the leaves' balance.
+        """Measure the current index on dev, on every worker: `dev`, the mean, `error`, and the leaves' balance.
 
         `error` is the standard error of the difference to the best measurement so far, query by query.
         """
@@ -102,7 +102,7 @@ class Joint:
         return {"dev": measured.dev, "error": error, **measured.values, **balance(now.lists.sizes)}
 
     def finish(self) -> None:
-        """Store each leaf's mean vector in the first worker's router, as second leaves are chosen by these."""
+        """Store each leaf's mean vector in the first worker's router; the means choose second leaves."""
         now = self.snapshot()
         if len(now.document_NM):
             leaf_N = now.leaves(now.document_NM, 1)[:, 0]
@@ -130,16 +130,16 @@ class Joint:
         group = self.learner.group
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
-        own = shares[group.rank]
-        hard_N = hard_D[own]
+        share = shares[group.rank]
+        hard_N = hard_D[share]
         has_hard = bool((hard_D >= 0).any())
-        asks: list[tuple[Side, Ints]] = [("query", query_D[own]), ("document", document_D[own])]
+        asks: list[tuple[Side, Ints]] = [("query", query_D[share]), ("document", document_D[share])]
         asks += [("document", np.maximum(hard_N, 0))] if has_hard else []
         (query_NM, positive_NM, *hard), backward = encode(self.tower, asks, self.spec.micro_batch)
         positive_NT = self.router.path_embedding(positive_NM)
         both = group.gather(torch.cat([positive_NM, positive_NT], dim=1), [len(share) for share in shares])
         document_DM, document_DT = torch.split(both, [positive_NM.shape[1], positive_NT.shape[1]], dim=1)
-        negative_ND = torch.from_numpy(~self.pairs.known.among(query_D[own], document_D))
+        negative_ND = torch.from_numpy(~self.pairs.known.among(query_D[share], document_D))
         device = self.tower.device
         batch = Batch(
             query_NM=query_NM,

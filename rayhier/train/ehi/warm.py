@@ -16,7 +16,7 @@ STEPS, BATCH, RATE = 1_000, 512, 3e-3
 
 
 def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
-    """Make `router` route like spherical k-means: by its centroids, or with several levels by a fit to each level."""
+    """Make `router` route like spherical k-means of [n, m]: with its centroids, or fitted to them level by level."""
     rng = np.random.default_rng(seed)
     if len(vectors_NM) > MOST_READ:
         vectors_NM = vectors_NM[np.sort(rng.choice(len(vectors_NM), MOST_READ, replace=False))]
@@ -51,7 +51,7 @@ def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random
 
 
 def walk(x_NM: Tensor, centroids: list[Tensor], draw: torch.Generator) -> tuple[Tensor, list[Tensor]]:
-    """Paths [n, height] drawn child by child, and the distributions [n, branching] they were drawn from."""
+    """Draw paths [n, height] child by child; also returns the distributions [n, branching] of each draw."""
     node_N = torch.zeros(len(x_NM), dtype=torch.long)
     children, targets = [], []
     for level in centroids:

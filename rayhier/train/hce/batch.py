@@ -12,9 +12,9 @@ from rayhier.train.hce.training_tree import TrainingTree
 
 
 class TreeBatch:
-    """Pairs whose queries tell nodes above their document from siblings, and the document from others.
+    """Pairs whose queries pick their document among others, and each node above it among the node's siblings.
 
-    The documents drawn beside an answer are negatives of its query alone, so its worker encodes them.
+    The siblings drawn for an answer are negatives of its query alone, so the query's worker encodes them.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class TreeBatch:
         *,
         both: bool = False,
     ) -> None:
-        """Add siblings of the answers, a term of the contrast for each set [n, s] of them, -1 where there are fewer.
+        """Add siblings of the answers: each set [n, s], -1 where there are fewer, is a term of the contrast.
 
         `hierarchy` weighs the cross-entropy among siblings of nodes, `weight` all of the loss; with `both`, documents
         pick their queries too.
@@ -38,11 +38,11 @@ class TreeBatch:
 
     @property
     def asks(self) -> list[Ask]:
-        """Queries, documents that all are compared with, and siblings."""
+        """Rows that this worker encodes: queries, its share of the documents, and siblings."""
         return [*self.pairs.asks, *(("document", own_NS[own_NS >= 0]) for own_NS in self.sibling_TNS)]
 
     def loss(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Weighted mean over the batch's pairs."""
+        """Compute the weighted mean of the loss over the batch's pairs."""
         query_NM, own_CM, *siblings = vectors
         query_QM, column_CM = self._gathered(query_NM, own_CM)
         total = query_NM.new_zeros(())
@@ -69,7 +69,7 @@ class TreeBatch:
 
 
 def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
-    """Inner products [n, s] of queries and their siblings, whose vectors [x, m] follow each other; -inf where -1."""
+    """Compute inner products [n, s] of queries [n, m] and siblings, numbered -1 (then -inf) or in order of [x, m]."""
     there_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
     row_X = there_NS.nonzero()[:, 0]
     found_NS = query_NM.new_full(there_NS.shape, -torch.inf)

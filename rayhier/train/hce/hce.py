@@ -34,7 +34,7 @@ class Hce(EncoderPhase):
         measure: Measure,
         group: WorkerGroup | None = None,
     ) -> None:
-        """Prepare to train by the pairs of `examples`, by pseudo-queries where there are none, or by both."""
+        """Prepare to train by the pairs of `examples`, by `pseudo` where there are no pairs, or by both."""
         n, m = examples.document_NM.shape
         counts = spec.tree.counts(n)
         self.hierarchy = Hierarchy(counts[: spec.tree.told_apart(n)], m).to(tower.device)
@@ -48,17 +48,17 @@ class Hce(EncoderPhase):
 
     @property
     def patience(self) -> int | None:
-        """Measurements without gain after which training stops; None: it runs to its last epoch."""
+        """Measurements without gain after which training stops; None: training runs to its last epoch."""
         return self.spec.patience
 
     @property
     def levels(self) -> list[int]:
-        """Level whose nodes siblings lie below, for each term of the contrast: one, or one a level below M (Eq. 7)."""
+        """Levels with the nodes that hold siblings, for each term of the contrast: one, or all above M (Eq. 7)."""
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 
     def steps(self, epoch: int) -> Iterator[Draw]:
-        """Steps of a pass over the judged pairs, or where there are none over the documents with pseudo-queries."""
+        """Yield the steps of a pass over the judged pairs, or without these over documents with pseudo-queries."""
         if not self.training_tree.version:
             self.plant()
         generator = np.random.default_rng([self.seed, epoch, 2])
@@ -73,7 +73,7 @@ class Hce(EncoderPhase):
             yield (epoch + number / len(steps)) / self.epochs, rows, generator
 
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Parts of the loss of a step: judged pairs, and as many documents with their pseudo-queries beside them."""
+        """Make the parts of a step's loss: judged pairs, and as many documents with their pseudo-queries."""
         if self.pseudo is not None and not self.judged:
             return [self._pseudo_batch(self.pseudo, self.pseudo.rows[rows], 1.0, generator)]
         mined_X = self.pairs.drawn(rows, self.spec.hard_negatives.per_query, generator)
@@ -84,7 +84,7 @@ class Hce(EncoderPhase):
         return parts
 
     def batch(self, rows: Ints, mined_X: Ints) -> TreeBatch:
-        """Judged pairs by their rows, told from mined documents too."""
+        """Make the batch of the judged pairs at `rows`, with mined documents as further negatives."""
         group, known = self.learner.group, self.pairs.known
         pairs = PairBatch(group, known, "query", self.examples.pair_P2[rows], mined_X, self.spec.temperature)
         return self._told(pairs, 1.0)
@@ -109,7 +109,7 @@ class Hce(EncoderPhase):
         return TreeBatch(pairs, self.training_tree, siblings, hierarchy, weight, both=both)
 
     def measure(self) -> dict[str, float]:
-        """Dev measures of an exact search; then the tree is grown, the first time and where it is due."""
+        """Measure an exact search on dev; then grow the tree, the first time and where a new tree is due."""
         before = self.learner.kept["top"]
         measures = super().measure()
         recluster, improved = self.spec.tree.recluster, self.learner.kept["top"] is not before
@@ -118,7 +118,7 @@ class Hce(EncoderPhase):
         return measures
 
     def plant(self) -> None:
-        """Grow the tree from the documents as they are encoded now."""
+        """Grow the tree from the documents' current vectors."""
         self.training_tree.plant(self.documents(), self.spec.tree.children(len(self.examples.document_NM)), self.seed)
 
 

@@ -1,4 +1,4 @@
-"""The router whose leaves are HCE's nodes: the lowest level that training tells apart, visited by q·c (ours)."""
+"""The router whose leaves are HCE's nodes at the lowest level of its loss, visited by q·c (ours)."""
 
 import numpy as np
 import torch
@@ -14,10 +14,10 @@ from rayhier.train.hce.hce import Hce
 
 @torch.no_grad()
 def node_router(trained: Hce, spec: HceRouting) -> LearnedIvfRouter:
-    """Make a router of the nodes of level M: a learned IVF that nothing taught.
+    """Make a router of the nodes of level M: a learned IVF without training of its own.
 
-    Trained centroids tell documents apart but need not lie amid them, so rounds of k-means begin there. A document
-    lies with the nearest centroid, where its trained vector is now, not where the tree had it.
+    Trained centroids separate documents but need not lie among them, so rounds of k-means begin at the centroids. A
+    document's leaf is that of the centroid nearest to its trained vector, not its node in the tree.
     """
     centroid_LM = F.normalize(trained.hierarchy.centroids[-1].detach().cpu(), dim=1)
     vector_NM = trained.documents()

@@ -1,4 +1,4 @@
-"""Pairs of a pseudo-query and the document that it was drawn from."""
+"""Pairs of a pseudo-query and its document."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -16,24 +16,24 @@ from rayhier.train.tower import TextTower, Tower
 
 
 class PseudoPairs(Protocol):
-    """Documents as answers of pseudo-queries of their own."""
+    """Documents as answers of pseudo-queries that were drawn from them."""
 
     @property
     def rows(self) -> Ints:
         """Rows of the documents that have a pseudo-query, ascending."""
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Rows [x], on the tower's side of pseudo-queries, of one for each of some documents, drawn anew."""
+        """Draw a pseudo-query for each of documents [x]; returns their rows [x] on the tower's side `pseudo`."""
 
 
 class StoredPairs:
-    """Pseudo-queries that were embedded once, of which each document has some."""
+    """Pseudo-queries that were embedded once, some for each document."""
 
     def __init__(self, drawn: Spans) -> None:
         self.rows, self.begin_D, self.count_D = np.unique(drawn.row_P, return_index=True, return_counts=True)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Rows [x], among the stored ones, of one for each of some documents."""
+        """Draw a stored pseudo-query for each of documents [x]; returns their rows [x]."""
         place_X = np.searchsorted(self.rows, document_X)
         return np.asarray(self.begin_D[place_X] + pick(self.count_D[place_X], generator))
 
@@ -42,15 +42,15 @@ class RedrawnPairs:
     """Pseudo-queries drawn anew whenever they are used, for a transformer that trains."""
 
     def __init__(self, drawer: SpanDrawer, documents: pa.Table, drawn: Spans, tower: TextTower) -> None:
-        """Draw from documents (id, title, text); `drawn`, those that were embedded, say which have any."""
+        """Draw from documents (id, title, text); only those with a pseudo-query in `drawn` are used."""
         self.drawer, self.documents, self.tower = drawer, documents, tower
         self.rows = np.unique(drawn.row_P)
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Rows [x] of one for each of some documents, among those that this draws and gives to the tower."""
+        """Draw a new pseudo-query for each of documents [x], give the texts to the tower, and return their rows [x]."""
         key = str(generator.integers(2**63))
-        own = self.documents.take(pa.array(document_X))
-        ids, titles, texts = (own[name].to_pylist() for name in ("doc_id", "title", "text"))
+        chosen = self.documents.take(pa.array(document_X))
+        ids, titles, texts = (chosen[name].to_pylist() for name in ("doc_id", "title", "text"))
         place, drawn = self.drawer.draw(ids, titles, texts, key)
         self.tower.give("pseudo", drawn)
         begin_X, end_X = (np.searchsorted(place, np.arange(len(document_X)), side) for side in ("left", "right"))
@@ -65,7 +65,7 @@ class SamePairs:
         tower.texts["pseudo"], tower.noisy = tower.texts["document"], frozenset({"pseudo"})
 
     def chosen(self, document_X: Ints, generator: np.random.Generator) -> Ints:
-        """Rows [x] of the documents themselves, whose mask is drawn anew."""
+        """Return the rows [x] of the documents themselves; the tower draws a new mask."""
         self.tower.noise = int(generator.integers(2**32))
         return document_X
 
@@ -76,7 +76,7 @@ def pick(count_X: Ints, generator: np.random.Generator) -> Ints:
 
 
 def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
-    """Index of what answers a document's pseudo-queries: the document, with all its passages where it is cut."""
+    """Index the answers of a document's pseudo-queries: the document, with all its passages where it is cut."""
     if copies is None:
         rows = np.arange(documents)
         return KnownPositives(rows * (documents + 1), documents)
@@ -89,9 +89,9 @@ def own_answers(documents: int, copies: Copies | None) -> KnownPositives:
 def pseudo_pairs(
     spec: PseudoQueries, tower: Tower, drawn: Spans | None, documents: Callable[[], pa.Table]
 ) -> PseudoPairs | None:
-    """Make the pseudo-queries that a spec asks for, None where there are none.
+    """Make the pseudo-queries of a spec; None where there are none.
 
-    `drawn` are those embedded, without those held out for dev; `documents` reads ids, titles and texts.
+    `drawn` are the embedded pseudo-queries without those held out for dev; `documents` reads ids, titles and texts.
     """
     if isinstance(tower, TextTower) and spec.source == "simcse":
         return SamePairs(tower.size("document"), tower)

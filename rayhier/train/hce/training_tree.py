@@ -1,4 +1,4 @@
-"""The document tree of a training: which nodes lie above a document, and which documents beside it.
+"""The document tree of a training: the nodes above each document, and its siblings.
 
 The first worker grows the tree; checkpoints keep it, as the hierarchy's centroids are trained for these nodes.
 """
@@ -15,14 +15,14 @@ from rayhier.train.examples import KnownPositives
 from rayhier.train.loop import Learner
 
 SPARE = 4
-"""Documents looked at beyond those wanted, for others that turn out to be answers."""
+"""Further documents to look at, as some turn out to be answers."""
 
 
 class TrainingTree:
     """The tree that a learner trains with; its nodes are fixed in number, its shape changes with every planting."""
 
     def __init__(self, learner: Learner, hierarchy: Hierarchy, counts: Sequence[int], documents: int) -> None:
-        """Keep an empty tree with so many nodes in each level; `plant` fills it."""
+        """Keep an empty tree with `counts` nodes in its levels; `plant` fills the tree."""
         self.learner, self.hierarchy, self.counts = learner, hierarchy, list(counts)
         for level, count in enumerate(self.counts):
             learner.kept[f"parent.{level}"] = torch.zeros(count, dtype=torch.long)
@@ -44,11 +44,11 @@ class TrainingTree:
         if group.rank == 0:
             self._note(grow(directions(document_NM), branching, seed))
         kept["version"] += 1
-        there = [kept["leaf"], *(kept[f"parent.{level}"] for level in range(len(self.counts)))]
-        moved = [tensor.to(self.learner.parameters[0].device) for tensor in there]
+        tensors = [kept["leaf"], *(kept[f"parent.{level}"] for level in range(len(self.counts)))]
+        moved = [tensor.to(self.learner.parameters[0].device) for tensor in tensors]
         group.copy_from_first([*moved, *(centroid.data for centroid in self.hierarchy.centroids)])
-        for own, tensor in zip(there, moved, strict=True):
-            own.copy_(tensor.cpu())
+        for kept_tensor, tensor in zip(tensors, moved, strict=True):
+            kept_tensor.copy_(tensor.cpu())
         for centroid in self.hierarchy.centroids:
             self.learner.optimizer.state.pop(centroid, None)
 
@@ -62,7 +62,7 @@ class TrainingTree:
             centroid.copy_(torch.from_numpy(own_KM))
 
     def arrange(self) -> None:
-        """Work out paths and siblings of the tree as it is kept, also after a checkpoint was loaded."""
+        """Compute paths and siblings of the kept tree, also after a checkpoint was loaded."""
         if self._arranged == self.version:
             return
         kept = self.learner.kept
@@ -83,14 +83,14 @@ class TrainingTree:
         self._arranged = self.version
 
     def below(self, level: int, generator: np.random.Generator) -> "Below":
-        """Documents below the nodes of a level, 0 for the root, in an order drawn anew."""
+        """Return the documents below each node of a level, 0 for the root, in a new random order."""
         self.arrange()
         node_N = self.path_NT[:, level - 1].numpy() if level else np.zeros(len(self.path_NT), dtype=np.int64)
         return Below.of(node_N, self.counts[level - 1] if level else 1, generator)
 
 
 def directions(vector_NM: Floats) -> Floats:
-    """Vectors [n, m] at length one; as they are where all have it already.
+    """Scale vectors [n, m] to unit length; returns the same array where all have it.
 
     >>> directions(np.array([[3.0, 4.0], [0.0, 1.0]], dtype=np.float32)).tolist()
     [[0.6000000238418579, 0.800000011920929], [0.0, 1.0]]
@@ -102,7 +102,7 @@ def directions(vector_NM: Floats) -> Floats:
 
 
 class Below:
-    """Documents below each node of a level, in random order, to draw neighbours of a document from."""
+    """Documents below each node of a level, in random order, from which siblings are drawn."""
 
     def __init__(self, node_N: Ints, order_N: Ints, place_N: Ints, begin_K: Ints) -> None:
         self.node_N, self.order_N, self.place_N, self.begin_K = node_N, order_N, place_N, begin_K
@@ -119,7 +119,7 @@ class Below:
     def siblings(self, query_N: Ints, document_N: Ints, known: KnownPositives, count: int) -> Ints:
         """Draw `count` documents [n, count] below the node of each document, without the query's known answers.
 
-        The next ones in the node's order are taken, from the document's own place on; -1 where there are fewer.
+        Those after the document in the node's order are taken; -1 where there are fewer.
         """
         node_N = self.node_N[document_N]
         begin_N, size_N = self.begin_K[node_N], np.diff(self.begin_K)[node_N]

@@ -19,7 +19,7 @@ from rayhier.train.tower import HeadTower, Tower
 SHRINKAGE = 0.1
 """Part of the identity beside the covariance, whose mean variance is 1; docs/LOG.md has others."""
 ERRORS = 2.0
-"""Standard errors by which dev must find less before a head does not start whitened."""
+"""Standard errors by which dev must measure worse before a head does not start whitened."""
 ROWS = 65_536
 """Differences that are in memory at a time."""
 
@@ -27,9 +27,9 @@ ROWS = 65_536
 def start_whitened(
     tower: Tower, spec: HceTraining, drawn: Spans | None, measure: Measure, group: WorkerGroup | None = None
 ) -> None:
-    """Whiten a head by documents' pseudo-queries, if a spec says so; with `auto` unless dev finds less by it.
+    """Whiten a head by documents' pseudo-queries if the spec says so; with `auto`, unless dev measures worse by it.
 
-    Less is by more than two standard errors of the difference, query by query: few dev queries differ by chance.
+    Worse is by more than two standard errors of the difference, query by query: few dev queries differ by chance.
     """
     if not isinstance(tower, HeadTower) or drawn is None or not len(drawn) or not spec.whitens(len(drawn)):
         return
@@ -52,7 +52,9 @@ def start_whitened(
 
 
 def is_behind(value_Q: Values, other_Q: Values) -> bool:
-    """Whether the mean of values is below that of others, by more than two standard errors of their difference.
+    """Return True if the mean of `value_Q` is lower than that of `other_Q` by more than two standard errors.
+
+    The error is that of the mean difference, query by query.
 
     >>> other_Q = np.array([0.5, 0.6, 0.7, 0.8])
     >>> is_behind(other_Q - [0.1, 0.2, 0.1, 0.2], other_Q), is_behind(other_Q - [0.4, -0.1, 0.3, 0.0], other_Q)
@@ -64,13 +66,13 @@ def is_behind(value_Q: Values, other_Q: Values) -> bool:
 
 @torch.no_grad()
 def whiten(head: ResidualHead, document_NM: Floats, drawn: Spans) -> None:
-    """Set a head to the whitening of differences between pseudo-queries and their documents, base vectors [n, m]."""
+    """Set a head to the matrix that whitens pseudo-queries minus their documents, whose base vectors are [n, m]."""
     matrix_MM = whitening(covariance(document_NM, drawn), SHRINKAGE)
     head.weight.copy_(torch.from_numpy(matrix_MM) - torch.eye(len(matrix_MM)))
 
 
 def covariance(document_NM: Floats, drawn: Spans) -> Floats:
-    """Second moments [m, m] of pseudo-queries less their documents."""
+    """Compute the second moments [m, m] of pseudo-queries minus their documents, base vectors [n, m]."""
     m = document_NM.shape[1]
     total_MM = np.zeros((m, m))
     for begin in range(0, len(drawn), ROWS):

@@ -27,21 +27,21 @@ DEAREST = 0.2
 FEWEST_GROUPED = 16_384
 """Number of leaves from which on documents are compared only with leaves of the nearest groups."""
 UNSEEN = 20
-"""Where documents are a sample of the corpus, one in UNSEEN is kept from k-means and prices."""
+"""Where documents are a sample of the corpus, every UNSEEN-th is kept from k-means and prices."""
 SAMPLE_A_LEAF = 256
-"""Documents per leaf in the sample on which prices are found."""
+"""Documents per leaf in the sample from which prices are computed."""
 
 
 def make_router(spec: LearnedIvfRouting, document_NM: Floats, seed: int, *, sampled: bool = False) -> LearnedIvfRouter:
-    """Make a router that is k-means IVF of documents [n, m], float32 or float16.
+    """Make a router that equals k-means IVF of documents [n, m], float32 or float16.
 
-    Where the documents are a sample of the corpus, k-means does not read every twentieth: its centroids are nearer to
-    documents it has read, so the other ones show how the rest of the corpus will lie.
+    Where the documents are a sample of the corpus, k-means does not read every twentieth: centroids are nearer to
+    documents that k-means has read, so the unread ones stand for the rest of the corpus.
     """
     n, m = document_NM.shape
     router = empty_router(spec, n, m, seed)
-    seen = np.flatnonzero(np.arange(n) % UNSEEN) if sampled else None
-    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=seen)
+    rows = np.flatnonzero(np.arange(n) % UNSEEN) if sampled else None
+    centroid_LM = spherical_kmeans(document_NM, router.n_leaves, seed, rows=rows)
     centroid_LM = centroid_LM[siblings(centroid_LM, router.branching, spec.height, seed)]
     if router.cells.groups:
         group_GM = spherical_kmeans(centroid_LM, router.cells.groups, seed)
@@ -69,9 +69,9 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
 
     In each round a leaf fuller than the mean becomes dearer and an emptier one cheaper, as in an auction, so that
     documents near its border move, until imbalance is low. The most even round counts. Prices, and the border within
-    which documents have a second leaf, are found on a sample and stay with the router, so that every document is placed
+    which documents have a second leaf, come from a sample and stay with the router, so that every document is placed
     independently, now or later. A round compares a document only with the leaves that were nearest before there were
-    prices. Where the documents are a sample of the corpus, the border is found on those that neither k-means nor the
+    prices. Where the documents are a sample of the corpus, the border comes from those that neither k-means nor the
     prices have read.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
@@ -83,9 +83,9 @@ def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: i
     border = _Bidders.of(router, document_NM[::UNSEEN]) if sampled else bidders
     for _ in range(AUCTIONS):
         if leaves > 1:
-            gap_N = np.concatenate([own.gaps(router.cells.price_L) for own in border])
+            gap_N = np.concatenate([batch.gaps(router.cells.price_L) for batch in border])
             router.cells.border.fill_(float(np.quantile(gap_N, spec.index.spilled)))
-        leaf_NR = np.concatenate([own.leaves(router, leaves, spill) for own in bidders])
+        leaf_NR = np.concatenate([batch.leaves(router, leaves, spill) for batch in bidders])
         sizes = leaf_sizes(leaf_NR[counted], router.n_leaves)
         if (imbalance := balance(sizes)["imbalance"]) < least:
             least, best = imbalance, (router.cells.price_L.clone(), router.cells.border.clone())
@@ -123,12 +123,12 @@ class _Bidders:
         return [cls(document_NM[part], leaf_NC[part], near_NC[part]) for part in parts(n)]
 
     def gaps(self, price_L: Tensor) -> Floats:
-        """Difference [n] of the cosines to the best leaf and to the next, after price."""
+        """Compute the difference [n] between the cosines to the best leaf and to the next, after price."""
         best_N2 = self._after(price_L).topk(min(2, self.near_NC.shape[1]), dim=1).values
         return np.asarray((best_N2[:, 0] - best_N2[:, -1]).numpy())
 
     def leaves(self, router: LearnedIvfRouter, leaves: int, spill: Spill) -> Ints:
-        """Leaves [n, r] of the documents at the router's prices."""
+        """Choose the leaves [n, r] of the documents at the router's prices."""
         count = 1 if leaves == 1 else min(CANDIDATES, self.near_NC.shape[1])
         place_NC = self._after(router.cells.price_L).topk(count, dim=1).indices
         leaf_NC = self.leaf_NC.gather(1, place_NC).numpy()
@@ -140,7 +140,7 @@ class _Bidders:
 
 
 def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
-    """Number of documents in each leaf; a document that is in a leaf twice counts once.
+    """Count the documents in each leaf; a document that is in a leaf twice counts once.
 
     >>> leaf_sizes(np.array([[0, 1], [1, 1]]), 3)
     array([1, 2, 0])

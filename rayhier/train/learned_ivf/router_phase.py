@@ -24,7 +24,7 @@ MEASURED = 1024
 
 
 class RouterPhase:
-    """Trains a router in passes over targets; `targets` and `dev` are read on the first worker only."""
+    """Phase that trains a router in passes over targets; only the first worker reads `targets` and `dev`."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class RouterPhase:
         """Copy the first worker's tensor to every worker."""
         group = self.learner.group
         shape, kind = group.agree((tuple(tensor.shape), tensor.dtype))
-        here = tensor.to(device) if group.rank == 0 else torch.empty(shape, dtype=kind, device=device)
-        group.copy_from_first([here])
-        return here
+        copied = tensor.to(device) if group.rank == 0 else torch.empty(shape, dtype=kind, device=device)
+        group.copy_from_first([copied])
+        return copied
 
     def run_pass(self, epoch: int) -> dict[str, float]:
         """Run one pass over the targets; returns the mean loss."""
@@ -84,7 +84,7 @@ class RouterPhase:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """`dev`, the geometric mean of the probability that the router gives to the leaves of a dev query's answer."""
+        """Measure `dev`: the geometric mean of the router's probability for the leaves of a dev query's answer."""
         if self.learner.group.rank > 0:
             return {}
         dev, total = self.dev, 0.0
@@ -119,22 +119,21 @@ def build_router_phase(
     *,
     sampled: bool = False,
 ) -> RouterPhase:
-    """Make the router phase that follows contrastive training: its trained vectors give leaves and targets.
+    """Make the router phase that follows contrastive training, with leaves and targets by the trained vectors.
 
     `dev_P2` are judged pairs (dev query row, document row). Where no query is judged there are no targets, and the
     order of k-means remains: documents as queries are unlike queries, and a router that learns from them alone visits
-    half as many documents again (docs/LOG.md). `sampled`: the documents are a sample of the corpus that the leaves are
-    for.
+    half as many documents again (docs/LOG.md). `sampled`: the documents are only a sample of the corpus.
     """
     group, seed = trained.learner.group, trained.pairs.seed
     n, m = examples.document_NM.shape
-    own = router.model_copy(update={"rank": 0}) if examples.same else router
+    spec_router = router.model_copy(update={"rank": 0}) if examples.same else router
     document_NM, query_QM, dev_QM = trained.documents(), trained.pairs.side("query"), trained.pairs.side("dev")
     targets, dev, leaf_NR = Targets.none(m), Targets.none(m), np.zeros((0, 1), np.int64)
     if group.rank > 0:
-        empty = empty_router(own, n, m, seed).to(trained.tower.device)
+        empty = empty_router(spec_router, n, m, seed).to(trained.tower.device)
         return RouterPhase(empty, leaf_NR, targets, dev, router.teaching, seed, group)
-    begun = make_router(own, document_NM, seed, sampled=sampled).to(trained.tower.device)
+    begun = make_router(spec_router, document_NM, seed, sampled=sampled).to(trained.tower.device)
     leaf_NR = settle(begun, document_NM, spec, seed, sampled=sampled)
     if not examples.same:
         targets = Targets.of(examples, query_QM, document_NM, router.teaching, seed)

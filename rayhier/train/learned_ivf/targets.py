@@ -24,12 +24,12 @@ class Targets:
 
     @classmethod
     def none(cls, dimension: int) -> Self:
-        """No targets, for every worker but the first."""
+        """Make an empty set of targets, for every worker but the first."""
         return cls(np.zeros((0, dimension), np.float32), np.zeros((0, 2), np.int64), np.zeros(0, np.float32))
 
     @classmethod
     def judged(cls, query_QM: Floats, pair_P2: Ints) -> Self:
-        """Queries [t, m] and their judged answers (query row, document row) alone; every query has the same weight."""
+        """Make targets of queries [t, m] and their judged answers (query row, document row); each query weighs 1."""
         pairs = pair_P2[np.argsort(pair_P2[:, 0], kind="stable")]
         return cls(query_QM, pairs, (1 / np.bincount(pairs[:, 0])[pairs[:, 0]]).astype(np.float32))
 

@@ -1,4 +1,4 @@
-"""A linear adapter whose first numbers represent a text too; a tree's splits start at its directions.
+"""A linear adapter whose first numbers represent a text too; a tree's splits start at the adapter's directions.
 
 Shapes: N texts, M embedding size.
 """

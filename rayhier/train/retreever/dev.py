@@ -18,9 +18,9 @@ from rayhier.train.dev import DevJudge, Measured
 MEASURES = ("nDCG@10", "R@100")
 DEPTH = 100
 MOST_SEARCHED = 100_000
-"""Most documents that are searched: all that answer dev queries, and others drawn by seed."""
+"""Most documents to search: all that answer dev queries, and others drawn by seed."""
 MOST_NUMBERS = 1 << 28
-"""Most numbers of the documents that are searched."""
+"""Most numbers, over all representations, of the documents to search."""
 SEED = 0
 
 
@@ -30,7 +30,7 @@ class SizesMeasure:
     def __init__(self, queries: Queries, documents: Documents, answers: Collection[str] = (), numbers: int = 1) -> None:
         """Measure by dev queries; `answers` are the documents that answer train queries.
 
-        A text has at most so many `numbers`: with very many, fewer documents are searched.
+        `numbers` is the largest size of a representation: where it is very large, fewer documents are searched.
         """
         self.judge = DevJudge(queries, MEASURES, answers)
         self.row_N = searched(queries, documents.results, min(MOST_SEARCHED, MOST_NUMBERS // numbers))
@@ -39,11 +39,11 @@ class SizesMeasure:
         )
 
     def __call__(self, document: Sequence[Floats], dev: Sequence[Floats], similarity: Comparison) -> Measured:
-        """NDCG@10 and R@100 at every given size, of the rows [n, size] of `row_N` and the dev queries [q, size]."""
+        """Compute nDCG@10 and R@100 at every size, of documents [n, size] at `row_N` and dev queries [q, size]."""
         values: dict[str, float] = {}
-        share_Q, found = np.zeros(len(self.judge.judge.query_ids)), result_numbers(self.ids, self.results)
+        share_Q, results = np.zeros(len(self.judge.judge.query_ids)), result_numbers(self.ids, self.results)
         for document_NK, dev_QK in zip(document, dev, strict=True):
-            best = best_results(partial(flat(document_NK, similarity), dev_QK), found, len(document_NK), DEPTH)
+            best = best_results(partial(flat(document_NK, similarity), dev_QK), results, len(document_NK), DEPTH)
             measured = self.judge.measured(whole_scan(*best, self.results, len(document_NK)))
             values |= {f"{name} of {dev_QK.shape[1]}": value for name, value in measured.values.items()}
             share_Q += measured.share_Q / len(document)
@@ -51,7 +51,7 @@ class SizesMeasure:
 
 
 def searched(queries: Queries, results: Sequence[str], most: int) -> Ints:
-    """Rows of the documents that dev searches look through: all, or the answers and a sample of the others."""
+    """Choose the rows of documents that dev queries search: all, or the answers and a sample of the others."""
     n = len(results)
     if n <= most:
         return np.arange(n)

@@ -1,4 +1,4 @@
-"""Documents that ask too: each is a query for one of its nearest neighbours, beside the judged pairs (ours).
+"""Documents as queries for their nearest neighbours, in addition to the judged pairs (ours).
 
 Train queries lie close to their answers once the encoder has learned these pairs, so that a tree can put them together
 without putting anything else together. Neighbouring documents keep it true to all vectors.
@@ -19,10 +19,10 @@ from rayhier.train.tower import Side
 
 
 def asking(examples: Examples, document_NM: Floats, share: float, seed: int, held_N: Ints) -> tuple[Ints, Ints]:
-    """Draw documents that ask and one of the three nearest to each, `share` times as many as there are judged pairs.
+    """Draw documents as queries and one of the three nearest to each, `share` times as many as judged pairs.
 
-    Returns both by row [r]. Those in `held_N` never ask, as they stand for dev queries. No document is paired with a
-    passage of its own.
+    Returns the rows [r] of both. Documents in `held_N` are never queries, as they stand for dev queries. No document
+    is paired with a passage of the same document.
     """
     n, count = len(document_NM), round(share * len(examples.pair_P2))
     draws, none_R = np.random.default_rng([seed, 3]), np.zeros(0, np.int64)
@@ -37,9 +37,9 @@ def asking(examples: Examples, document_NM: Floats, share: float, seed: int, hel
 
 
 def with_asked(examples: Examples, row_R: Ints, own_R: Ints) -> Examples:
-    """Add pairs of documents that ask and the documents that they ask for: document i asks as query q + i.
+    """Add pairs of documents as queries (rows [r]) and their documents (rows [r]): row i becomes query q + i.
 
-    Neither the document itself nor another passage of it is a negative of its question.
+    Neither the document itself nor another passage of it is a negative of its query.
     """
     pair_P2 = np.stack([np.arange(len(row_R)), own_R], axis=1)
     asked_S, spared_S = np.arange(len(row_R)), row_R
@@ -54,7 +54,7 @@ def with_asked(examples: Examples, row_R: Ints, own_R: Ints) -> Examples:
 
 
 def reading(read: Read, queries: int, row_R: Ints) -> Read:
-    """Read queries after the first `queries` as the documents of those rows."""
+    """Make a `read` whose queries after the first `queries` are read as the documents `row_R`."""
 
     def both(side: Side, rows: Ints) -> tuple[Tensor, ...]:
         if side != "query" or not (asks := rows >= queries).any():
@@ -63,7 +63,7 @@ def reading(read: Read, queries: int, row_R: Ints) -> Read:
             return read("document", row_R[rows - queries])
         parts = [read("query", rows[~asks]), read("document", row_R[rows[asks] - queries])]
         order = torch.from_numpy(np.argsort(np.concatenate([np.flatnonzero(~asks), np.flatnonzero(asks)])))
-        return tuple(_beside(own)[order] for own in zip(*parts, strict=True))
+        return tuple(_beside(tensors)[order] for tensors in zip(*parts, strict=True))
 
     return both
 

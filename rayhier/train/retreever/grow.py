@@ -1,4 +1,4 @@
-"""Grow ReTreever's tree over a trained or frozen encoder: its start, its training, and what its router keeps."""
+"""Grow ReTreever's tree over a trained or frozen encoder: start, training, and the router that keeps the tree."""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +24,7 @@ from rayhier.train.retreever.start import principal, sizes, start_at_directions,
 from rayhier.train.tower import Tower, encode_side
 
 ADAPTER_RATE = 1e-3
-"""Learning rate of the adapter whose directions a tree starts at."""
+"""Learning rate of the adapter that gives a tree its first directions."""
 READ = 64
 """Texts whose tokens are read at a time, without gradient."""
 NONE: Ints = np.zeros(0, np.int64)
@@ -43,7 +43,7 @@ def grow(
     read: Read | None = None,
     held_N: Ints = NONE,
 ) -> RetreeverRouter:
-    """Train a tree by what `read` reads of texts, by default the tower's vectors; `run` runs its phases.
+    """Train a tree on the tensors that `read` gives for texts, by default the tower's vectors; `run` runs its phases.
 
     Documents in `held_N`, by row, stand for dev queries.
     """
@@ -62,7 +62,7 @@ def grow(
         direction_DM = adapter.weight.detach().cpu()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = RetreeverRouter(
+        grown = RetreeverRouter(
             dimension,
             router.depth,
             router.splits,
@@ -71,12 +71,12 @@ def grow(
             router.dropout,
             spec.similarity,
         )
-    made.to(tower.device)
+    grown.to(tower.device)
     if group.rank == 0:
-        _start(made, spec, document_NM, direction_DM, seed, read)
+        _start(grown, spec, document_NM, direction_DM, seed, read)
     at_once = READ if router.splits == "attention" else AT_ONCE
     phase = Matching(
-        made.representations,
+        grown.representations,
         tower,
         examples,
         spec,
@@ -88,16 +88,17 @@ def grow(
         at_once=at_once,
     )
     run("tree", phase)
-    _keep_cells(made, document_NM, phase)
-    return made
+    _keep_cells(grown, document_NM, phase)
+    return grown
 
 
 def with_documents(
     examples: Examples, document_NM: Floats, spec: RetreeverTraining, seed: int, held_N: Ints = NONE
 ) -> tuple[Examples, Callable[[Read], Read]]:
-    """Add documents that ask, as many as a spec says, found on the first worker; and what reads them as queries.
+    """Add documents as queries, as many as the spec sets, chosen by the first worker; also returns their reader.
 
-    Documents in `held_N`, by row, stand for dev queries and do not ask.
+    The reader wraps a `Read` so that it reads them as queries. Documents at rows `held_N` stand for dev queries and
+    are not added.
     """
     if not spec.documents or examples.same:
         return examples, lambda read: read

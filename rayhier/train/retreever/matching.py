@@ -1,4 +1,4 @@
-"""Train representations of several sizes: each query tells its document from the batch's, each document its query."""
+"""Train representations of several sizes: each query picks its document among the batch's, each document its query."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -20,16 +20,16 @@ from rayhier.train.tower import Side, Tower, divided
 
 DESCENT = Descent(betas=(0.9, 0.95), decay=0.05, decays="matrices", warm_up=0.05, clip=1.0)
 AT_ONCE = 16_384
-"""Vectors that are represented at a time, without gradient, at most."""
+"""Most vectors to represent at a time, without gradient."""
 FLOATS = 1 << 24
-"""Most numbers that representing texts holds at a time."""
+"""Most numbers in memory while texts are represented."""
 
 Read = Callable[[Side, Ints], tuple[Tensor, ...]]
-"""Side, rows -> what representations read of these texts: vectors [n, m], or tokens' vectors [n, t, m] and a mask."""
+"""Side, rows -> input of representations for these texts: vectors [n, m], or token vectors [n, t, m] and a mask."""
 
 
 def from_tower(tower: Tower) -> Read:
-    """Read the vectors that a tower makes."""
+    """Make a `Read` of the vectors that a tower makes."""
     return lambda side, rows: (tower.infer(side, rows),)
 
 
@@ -41,14 +41,14 @@ class Scale(nn.Module):
         self.log, self.most = nn.Parameter(torch.tensor(math.log(start))), most
 
     def forward(self) -> Tensor:
-        """Return the factor, at most the greatest one."""
+        """Return the factor, limited to its greatest value."""
         with torch.no_grad():
             self.log.clamp_(max=math.log(self.most))
         return self.log.exp()
 
 
 class Matching:
-    """A phase that trains representations of texts, of which a frozen encoder tells all there is to read."""
+    """A phase that trains representations of texts on the output of a frozen encoder."""
 
     patience = None
 
@@ -69,7 +69,7 @@ class Matching:
         schedule: Schedule | None = None,
         rate: float | None = None,
     ) -> None:
-        """Train by what `read` reads, by default the tower's vectors; schedule and rate default to the spec's.
+        """Train on the tensors of `read`, by default the tower's vectors; schedule and rate default to the spec's.
 
         `at_once` is the number of texts that are read at a time, without gradient. `vectors` reads the encoder's
         vectors, where `read` reads tokens; `anchor` is the weight that holds the cosines of the deepest size to theirs.
@@ -105,18 +105,18 @@ class Matching:
         return loss
 
     def loss(self, rows: Ints, done: float, drawn: float) -> Tensor:
-        """Share of a step's loss on this worker: the mean over pairs, directions and sizes that a schedule draws."""
+        """Compute this worker's share of a step's loss: the mean over pairs, both directions and drawn sizes."""
         group, (query_N, document_N) = self.learner.group, self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))
-        own, counts = shares[group.rank], [len(share) for share in shares]
-        own_A = torch.from_numpy(own).to(self.tower.device)
+        place_A, counts = shares[group.rank], [len(share) for share in shares]
+        own_A = torch.from_numpy(place_A).to(self.tower.device)
         spared_NN = torch.from_numpy(self.known.among(query_N, document_N)).to(self.tower.device)
         spared_NN.fill_diagonal_(False)
-        sides: list[tuple[Side, Ints]] = [("query", query_N[own]), ("document", document_N[own])]
-        asked, answered = (self._sizes(side, row_A) for side, row_A in sides)
-        scale, weights = self.scale(), level_weights(self.schedule, len(asked), done, drawn)
+        sides: list[tuple[Side, Ints]] = [("query", query_N[place_A]), ("document", document_N[place_A])]
+        query_sizes, document_sizes = (self._sizes(side, row_A) for side, row_A in sides)
+        scale, weights = self.scale(), level_weights(self.schedule, len(query_sizes), done, drawn)
         total, kind = scale.new_zeros(()), self.representations.similarity
-        for weight, query_AK, document_AK in zip(weights, asked, answered, strict=True):
+        for weight, query_AK, document_AK in zip(weights, query_sizes, document_sizes, strict=True):
             if weight:
                 to_documents = scale * similarities(query_AK, group.gather(document_AK, counts), kind)
                 to_queries = to_documents.T
@@ -127,7 +127,7 @@ class Matching:
         loss = total / (2 * len(rows) * sum(weights))
         if self.anchor:
             vectors = [F.normalize(self.vectors(side, row_A)[0], dim=1) for side, row_A in sides]
-            loss = loss + self.anchor * self._moved([asked[-1], answered[-1]], vectors, counts)
+            loss = loss + self.anchor * self._moved([query_sizes[-1], document_sizes[-1]], vectors, counts)
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
@@ -135,7 +135,7 @@ class Matching:
 
         Those of queries and documents [a, k] among themselves and with each other; the unit vectors are [a, m].
         """
-        gathered = [[self.learner.group.gather(own, counts) for own in every] for every in (deepest, vectors)]
+        gathered = [[self.learner.group.gather(part, counts) for part in every] for every in (deepest, vectors)]
         total = deepest[0].new_zeros(())
         for side, other in ((0, 0), (0, 1), (1, 1)):
             own_AN, wanted_AN = (
@@ -148,10 +148,10 @@ class Matching:
         return self.representations.sizes(self.representations.scores(*self.read(side, rows)))
 
     def measure(self) -> dict[str, float]:
-        """Dev measures of flat searches, on every worker: `dev`, their mean, and the learned `scale`.
+        """Measure flat searches on dev, on every worker: the measures, `dev`, their mean, and the learned `scale`.
 
         The best epoch is kept, not the last one that is behind it by chance alone: a start at directions that are
-        trained already can be the best, and what follows learns the train queries by heart (docs/LOG.md).
+        trained already can be the best, and later epochs learn the train queries by heart (docs/LOG.md).
         """
         document_NW, dev_QW = self.scores("document", self.dev.row_N), self.scores("dev")
         group, measured = self.learner.group, None
@@ -173,13 +173,13 @@ class Matching:
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
-        """Scores [n, w] of rows of a side, by default all, on the first worker; an empty array on the others."""
+        """Compute scores [n, w] of rows of a side, by default all, on the first worker; an empty array elsewhere."""
         rows = np.arange(self.tower.size(side)) if row_N is None else row_N
         return self._divided(self.representations.scores, side, rows, self.representations.width)
 
     @torch.no_grad()
     def leaves(self, tree: NodeTree) -> Ints:
-        """Most probable leaf [n] of every document, on the first worker; an empty array on the others."""
+        """Find the most probable leaf [n] of every document, on the first worker; an empty array elsewhere."""
 
         def best(*read: Tensor) -> Tensor:
             return torch.as_tensor(tree(*read)[-1]).argmax(dim=1, keepdim=True)
@@ -200,12 +200,12 @@ class Matching:
 
 
 def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
-    """Sum over rows of the cross-entropy by which each picks its own column among those that are not spared."""
+    """Sum over rows the cross-entropy with which row i picks column `own_N[i]` among columns that are not spared."""
     return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
 
 
 def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> Sequence[float]:
-    """Weight of the loss of levels 1 to D at a share `done` of the steps; `drawn` is uniform in [0, 1).
+    """Return the loss weights of levels 1 to D after a share `done` of the steps; `drawn` is uniform in [0, 1).
 
     `constant` trains the leaves; `linear` and `exponential` deepen step by step; `stochastic` draws a level with
     P(d) ∝ d²; `matryoshka` trains every level at once.
@@ -227,11 +227,11 @@ def level_weights(schedule: Schedule, depth: int, done: float, drawn: float) -> 
             while below <= drawn * total and level < depth:
                 level += 1
                 below += level * level
-    return [float(own == level) for own in range(1, depth + 1)]
+    return [float(number == level) for number in range(1, depth + 1)]
 
 
 def at_a_time(representations: Representations) -> int:
-    """Texts whose representations are in memory at a time."""
+    """Return the number of texts whose representations are in memory at a time."""
     return max(64, FLOATS // representations.floats)
 
 
@@ -239,11 +239,11 @@ def at_a_time(representations: Representations) -> int:
 def size_all(representations: Representations, score_NW: Floats, places: Collection[int] | None = None) -> list[Floats]:
     """Represent texts by their scores [n, w], in batches: arrays [n, size] of every size, coarse first.
 
-    With `places`, of these alone, by their position among the sizes.
+    `places` selects sizes by their position; None: all.
     """
     device, step = next(representations.parameters()).device, at_a_time(representations)
     parts = []
     for begin in range(0, max(1, len(score_NW)), step):
         every = representations.sizes(torch.from_numpy(score_NW[begin : begin + step]).to(device))
         parts.append([every[place].cpu() for place in (range(len(every)) if places is None else places)])
-    return [torch.cat(own).numpy() for own in zip(*parts, strict=True)]
+    return [torch.cat(batches).numpy() for batches in zip(*parts, strict=True)]

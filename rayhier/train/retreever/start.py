@@ -18,7 +18,7 @@ DIRECTED = 3
 
 
 def sizes(dimension: int) -> list[int]:
-    """Sizes of an adapter's representations: 2, 4, 8, … and the whole vector.
+    """List the sizes of an adapter's representations: 2, 4, 8, … and all numbers.
 
     >>> sizes(384)
     [2, 4, 8, 16, 32, 64, 128, 256, 384]
@@ -36,7 +36,7 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start splits at directions [d, m], the first at the root; those below the first third at random ones.
+    """Start splits at directions [d, m], the first at the root; splits below the first third at random directions.
 
     Random directions come in bases of orthogonal ones: a whole basis keeps inner products as they are. A trunk starts
     at the first directions and their opposites, which a split then adds up to one.
@@ -92,7 +92,7 @@ def start_between_halves(splits: Splits, vectors_NM: Floats, seed: int) -> Tenso
 
 
 def sampled(vectors_NM: Floats, seed: int) -> Floats:
-    """Read vectors [n, m], or so many of them as a start reads."""
+    """Return vectors [n, m] as float32, or a random sample where there are more than a start reads."""
     if len(vectors_NM) <= MOST_READ:
         return vectors_NM
     rows = np.sort(np.random.default_rng(seed).choice(len(vectors_NM), MOST_READ, replace=False))
