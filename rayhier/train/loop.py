@@ -18,9 +18,6 @@ from torch import Tensor, nn
 
 from rayhier.train.group import WorkerGroup
 
-PERFECT = 1.0
-"""Largest value of a measure on dev: training that begins there has nothing to gain."""
-
 
 @dataclass(frozen=True)
 class Descent:
@@ -143,7 +140,9 @@ class Phase(Protocol):
 class Loop:
     """Runs the passes of a phase, from the start or from a checkpoint."""
 
-    def __init__(self, phase: Phase) -> None:
+    def __init__(self, phase: Phase, enough: float = math.inf) -> None:
+        """Run a phase, unless its measure on dev is `enough` at the start: then there is nothing to gain."""
+        self.enough = enough
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
         self.epoch = 0
         self.started = False
@@ -187,7 +186,7 @@ class Loop:
         if self.phase.patience is not None:
             self.stopped = self.group.agree(self._since_best() >= self.phase.patience)
         if self.epoch == 0:
-            self.stopped = self.group.agree(row is not None and row["dev"] >= PERFECT)
+            self.stopped = self.group.agree(row is not None and row["dev"] >= self.enough)
         return row
 
     def _since_best(self) -> int:

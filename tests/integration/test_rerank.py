@@ -14,6 +14,7 @@ from ray import serve
 from ray.util import list_named_actors
 
 from rayhier import run
+from rayhier.command import STOPPED
 from rayhier.evaluate.report import Report
 from rayhier.scores.settings import Settings, open_scorer
 from rayhier.search import __main__ as shell
@@ -265,7 +266,7 @@ def test_a_killed_score_stage_scores_nothing_twice(
         return scored(self, pairs)
 
     monkeypatch.setattr(PairScorer, "_read", dying)
-    assert run.main([spec, "--stage", "scores"]) == run.STOPPED
+    assert run.main([spec, "--stage", "scores"]) == STOPPED
     monkeypatch.setattr(PairScorer, "_read", lambda self, pairs: read.extend(pairs) or scored(self, pairs))
     stages = ("scores", "train", "index")
     assert run.main([spec, *(part for stage in stages for part in ("--stage", stage))]) == 0

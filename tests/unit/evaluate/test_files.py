@@ -39,7 +39,7 @@ def test_judgements(tmp_path, text):
     [
         (read_queries, "q1\toak\nq2", r"line 2: wrong number of columns: 'q2' \(1 of 2 rows"),
         (read_queries, "q1\toak\nq1\telm", "line 2: duplicate id: 'q1'"),
-        (read_queries, '{"_id": "q1"}', "line 1: empty text"),
+        (read_queries, '{"_id": "q1"}', "line 1: missing key of the text"),
         (read_queries, '{"_id": "q1", "text": ', "line 1: not JSON"),
         (read_queries, "\n", "holds no rows"),
         (read_judgements, "q1\td1\thigh", "line 1: wrong type"),

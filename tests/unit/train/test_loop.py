@@ -68,6 +68,15 @@ def test_it_is_finished_only_when_it_has_started():
     assert loop.ended
 
 
+def test_a_run_that_begins_with_enough_ends_at_once():
+    loop = walk(devs=[1.0, 0.5, 0.5])
+    loop.enough = 1.0
+    assert [row["epoch"] for row in run(loop).history] == [0]
+    loop = walk(epochs=2, devs=[0.99, 0.5, 0.5])
+    loop.enough = 1.0
+    assert [row["epoch"] for row in run(loop).history] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(("epochs", "every", "noted"), [(5, 2, [0, 2, 4, 5]), (5, 9, [0, 5]), (4, 2, [0, 2, 4])])
 def test_the_last_epoch_is_always_measured(epochs, every, noted):
     assert [row["epoch"] for row in run(walk(epochs, every)).history] == noted
