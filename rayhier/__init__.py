@@ -1,4 +1,4 @@
-"""Adapt an encoder and learn an index for your corpus; measure what was gained, search it and serve it.
+"""Adapt an encoder and learn an index for your corpus; measure the gain, search the index and serve it.
 
 `rayhier.run(spec)` trains and indexes, `rayhier.open(workdir)` opens an index: docs/python.md.
 """

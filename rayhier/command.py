@@ -1,4 +1,4 @@
-"""What all commands do alike: one line for an error, exit codes, Ctrl-C, and a reader that has seen enough."""
+"""Run a command: errors in one line, exit codes, Ctrl-C, and a reader of the output that stops early."""
 
 import logging
 import os
@@ -20,8 +20,8 @@ def run_command(
 ) -> int:
     """Run the body of a command; returns its exit code.
 
-    An InputError, an OSError with a file's name, and `failures` are printed as one line; `unfinished` says what an
-    OSError leaves, `stopped` what Ctrl-C leaves.
+    An InputError, an OSError with a file's name, and `failures` are printed as one line. `unfinished` is text added to
+    an OSError's line about unfinished work; `stopped` is the line after Ctrl-C.
     """
     try:
         code = body()
@@ -34,11 +34,11 @@ def run_command(
     except failures as error:
         return _mistake(str(error))
     except OSError as error:
-        if (said := no_room(error)) is None:
+        if (message := no_room(error)) is None:
             if error.strerror is None:
                 raise
-            said = f"{error.filename or 'storage'}: {error.strerror}{unfinished}"
-        return _mistake(said)
+            message = f"{error.filename or 'storage'}: {error.strerror}{unfinished}"
+        return _mistake(message)
     except KeyboardInterrupt:
         print(stopped, file=sys.stderr)
         return STOPPED
@@ -50,6 +50,6 @@ def log_to_stderr() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
 
 
-def _mistake(said: str) -> int:
-    print(f"error: {said}", file=sys.stderr)
+def _mistake(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
     return MISTAKE

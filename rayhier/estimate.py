@@ -35,26 +35,26 @@ vectors/s at m = 384 with 40 leaves, 70,000 with 1,000, 9,700 with 7,000."""
 START = 15.0
 """Seconds until a stage's processes have imported torch and opened their files."""
 BYTES_A_TOKEN = 4
-"""Bytes of text that become one token, about."""
+"""Approximate bytes of text per token."""
 PAIRS_A_DOCUMENT = 3
 """Training pairs of one document where documents serve as queries."""
 SCANS = 20
 """Work of an evaluation, counted in exact searches: four systems, all but exact search at every beam of a curve."""
 WHOLE = {"hnsw", "scann"}
-"""Names of the baselines that one process builds over all vectors."""
+"""Names of the baselines that a single process builds over all vectors."""
 ITERATIONS, SETTLING, SAMPLE_A_LEAF = 25, 12, 256
 """Iterations of k-means, iterations that even out leaf sizes (about), and documents a leaf that both read at most."""
 DEV_PAIRS = 200 * 50
-"""Pairs of dev queries that a cross-encoder is measured by, at most."""
+"""Most pairs of dev queries to measure a cross-encoder by."""
 COMPARED = 6
 """FLOPs, in the time they take, of comparing two numbers by total variation: it is no matrix product."""
 NEIGHBOURS = 1_000
 """Queries of a dev measurement at most, as estimated; without dev judgements, held-out documents serve as queries."""
 ATTENDED = 512
-"""Numbers of a token's key, of its value, and of what attention makes of a text for each split of a tree."""
+"""Numbers of a token's key, of its value, and of attention's output for each split of a tree."""
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
-"""Documents and splits of which a tree's start holds scores, documents that its dev searches look through, and their
-numbers, at most."""
+"""Most documents and splits whose scores a tree's start holds, most documents that dev queries search, and most
+numbers of these documents."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ class Cost:
 
 
 def parameters(folder: Path) -> int:
-    """Multiply-adds that one token takes in the transformer of an encoder's folder."""
+    """Compute the multiply-adds of a token in the transformer of an encoder's folder."""
     return matrices(read_layout(folder).transformer)
 
 
 def matrices(folder: Path) -> int:
-    """Multiply-adds that one token takes: numbers in a transformer's matrices, without embeddings (looked up)."""
+    """Compute the multiply-adds of a token: numbers in a transformer's matrices, without embeddings (looked up)."""
     count = 0
     for file in model_folder.weight_files(folder):
         with file.open("rb") as opened:
@@ -135,7 +135,7 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
 
 
 def pair_tokens(spec: JobSpec, work: Work) -> float:
-    """Mean tokens of a pair that a cross-encoder reads."""
+    """Estimate the mean tokens of a pair that a cross-encoder reads."""
     if spec.cross_encoder is None:
         return 0.0
     return min(spec.cross_encoder.max_length, 3 + (work.query_bytes + work.document_bytes) / BYTES_A_TOKEN)
@@ -145,8 +145,8 @@ def _reading(spec: JobSpec, work: Work, pairs: float, workers: GpuWorkers | Trai
     """Seconds to score pairs by the cross-encoder."""
     if spec.cross_encoder is None:
         return 0.0
-    own = spec.encoder.model_copy(update={"precision": spec.cross_encoder.precision})
-    rate = _rate(spec.model_copy(update={"encoder": own}), workers)
+    encoder = spec.encoder.model_copy(update={"precision": spec.cross_encoder.precision})
+    rate = _rate(spec.model_copy(update={"encoder": encoder}), workers)
     return 2.0 * work.reader * pairs * pair_tokens(spec, work) / rate
 
 
@@ -175,12 +175,12 @@ def _factorising(spec: JobSpec, work: Work) -> float:
 
 
 def reranking_seconds(spec: JobSpec, work: Work) -> float:
-    """Seconds of a process of `evaluate` for the pairs of one re-ranked query; 0 where nothing is re-ranked."""
+    """Estimate a process's seconds in `evaluate` for the pairs of a re-ranked query; 0 without re-ranking."""
     rerank = spec.search.reranking
     if rerank is None:
         return 0.0
-    one = spec.cluster.evaluate.model_copy(update={"workers": 1})
-    return _reading(spec, work, rerank.budget, one)
+    reader = spec.cluster.evaluate.model_copy(update={"workers": 1})
+    return _reading(spec, work, rerank.budget, reader)
 
 
 def _generating(spec: JobSpec, work: Work) -> float:
@@ -188,28 +188,28 @@ def _generating(spec: JobSpec, work: Work) -> float:
     model = spec.train.generation
     if not isinstance(model, QueryModel):
         return work.generated / ROWS_READ
-    asked = work.generated / model.per_document * min(model.max_length, 2 + work.document_bytes / BYTES_A_TOKEN)
-    return work.generator * (asked + work.generated * model.new_tokens) / _plain_rate(spec.cluster.embed)
+    token_count = work.generated / model.per_document * min(model.max_length, 2 + work.document_bytes / BYTES_A_TOKEN)
+    return work.generator * (token_count + work.generated * model.new_tokens) / _plain_rate(spec.cluster.embed)
 
 
 def tokens(spec: JobSpec, mean_bytes: float) -> float:
-    """Mean tokens of texts of `mean_bytes` bytes, cut at `max_length`."""
+    """Estimate the mean tokens of texts of `mean_bytes` bytes, cut at `max_length`."""
     return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)
 
 
 def drawn_tokens(spec: JobSpec, work: Work) -> float:
-    """Tokens of all pseudo-queries, about: spans, and titles like queries; 0 where none are drawn."""
+    """Estimate the tokens of all pseudo-queries: spans, and titles like queries; 0 where none are drawn."""
     draws = spec.train.draws
     if draws is None:
         return 0.0
     title = tokens(spec, work.query_bytes) if draws.has_titles else 0.0
-    own = tokens(spec, work.document_bytes)
-    spans = draws.spans * draws.length if draws.has_spans and own > draws.length else 0
+    length = tokens(spec, work.document_bytes)
+    spans = draws.spans * draws.length if draws.has_spans and length > draws.length else 0
     return work.documents * (title + spans)
 
 
 def drawn_rows(spec: JobSpec, work: Work) -> int:
-    """Number of pseudo-queries, at most."""
+    """Return the largest possible number of pseudo-queries."""
     draws = spec.train.draws
     return 0 if draws is None else work.documents * (draws.has_titles + draws.has_spans * draws.spans)
 
@@ -218,8 +218,8 @@ def _encoding(spec: JobSpec, work: Work, workers: GpuWorkers | TrainWorkers) -> 
     """Seconds to encode every document and query once; CPUs tokenise at the same time."""
     queries = work.queries + work.generated
     count = work.documents * tokens(spec, work.document_bytes) + queries * tokens(spec, work.query_bytes)
-    own = spec.cluster.tokenise or workers
-    return max(_forward(work, count) / _rate(spec, workers), count / (TOKENISED * own.cpus * own.workers))
+    resources = spec.cluster.tokenise or workers
+    return max(_forward(work, count) / _rate(spec, workers), count / (TOKENISED * resources.cpus * resources.workers))
 
 
 def _forward(work: Work, count: float) -> float:
@@ -374,6 +374,6 @@ def _evaluating(spec: JobSpec, work: Work) -> float:
     workers = spec.cluster.evaluate
     scanned = 2.0 * SCANS * work.measured * work.documents * work.dimension / (workers.workers * workers.cpus)
     scanned /= CPU_FLOAT32
-    asked = work.measured * tokens(spec, work.query_bytes) if spec.encodes_again else 0
+    query_tokens = work.measured * tokens(spec, work.query_bytes) if spec.encodes_again else 0
     read = work.measured * reranking_seconds(spec, work) / workers.workers
-    return len(spec.evaluate.seeds) * (scanned + _forward(work, asked) / CPU_FLOAT32 + read)
+    return len(spec.evaluate.seeds) * (scanned + _forward(work, query_tokens) / CPU_FLOAT32 + read)

@@ -1,4 +1,4 @@
-"""Print a plan for people: steps, places, sizes, hours, what serving takes, the total, and notes to read first."""
+"""Print a plan for people: steps, places, sizes, hours, the size of serving, the total, and notes to read first."""
 
 import os
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search 
 
 
 def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> str:
-    """The plan as text for people: steps, places, sizes, resources, hours; serving; then the total and notes.
+    """Format a plan as text for people: steps, places, sizes, resources, hours; serving; then the total and notes.
 
     "To do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
     """
@@ -42,37 +42,37 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
 
 
 def notes(plan: Plan) -> list[str]:
-    """Notes on what is allowed but may surprise: skipped stages, assumed sizes, extra rows, a full scan, memory."""
-    found = [] if plan.evaluates else [NOT_EVALUATED]
+    """Note valid settings that may surprise: skipped stages, assumed sizes, extra rows, a full scan, memory."""
+    lines = [] if plan.evaluates else [NOT_EVALUATED]
     if plan.source.rows is None:
-        found.append(f"corpus: its size is unknown until it is read; this plan assumes {ASSUMED_DOCUMENTS:,} documents")
+        lines.append(f"corpus: its size is unknown until it is read; this plan assumes {ASSUMED_DOCUMENTS:,} documents")
     documents = plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.leaves_per_document > 1:
         index, rows = next(step for step in plan.steps if step.stage == "index"), plan.spec.rows_per_document
-        beside = documents * plan.spec.router.sidecar_bytes
-        found.append(
+        sidecars = documents * plan.spec.router.sidecar_bytes
+        lines.append(
             f"index.leaves_per_document: {rows:g} rows a document in the leaf map: "
-            f"{size_of(index.bytes)} instead of {size_of((index.bytes - beside) / rows + beside)} with one row"
+            f"{size_of(index.bytes)} instead of {size_of((index.bytes - sidecars) / rows + sidecars)} with one row"
         )
     leaves = plan.spec.leaves(documents)
     beam = plan.spec.search.leaves_visited(leaves, round(documents * plan.spec.rows_per_document))
     if beam >= leaves:
-        found.append(
+        lines.append(
             f"warning: search.beam: a query visits {beam} of {leaves:,} leaves: every search reads the whole index"
         )
-    return found + _reading(plan) + _too_large(plan)
+    return lines + _reading(plan) + _too_large(plan)
 
 
 def _reading(plan: Plan) -> list[str]:
     """Notes on pairs that a cross-encoder reads: ahead, and for a query."""
-    found, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
+    lines, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.scores is not None:
-        found.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
+        lines.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
     rerank = plan.spec.search.reranking
     if rerank is not None:
         seconds = reranking_seconds(plan.spec, plan.work)
-        found.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
-    return found
+        lines.append(f"search.rerank: a query reads {rerank.budget:,} pairs, about {seconds:.2g} s of a process")
+    return lines
 
 
 def _serving(plan: Plan) -> list[str]:
@@ -80,10 +80,10 @@ def _serving(plan: Plan) -> list[str]:
     folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
     weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
     lines = [f"serving, a core a replica, {RATE:g} questions a second at {BUSY:.0%} of what replicas answer:"]
-    for one in deployments(plan.spec, plan.work, weights[0], weights[-1]):
-        count = one.replicas()
+    for deployment in deployments(plan.spec, plan.work, weights[0], weights[-1]):
+        count = deployment.replicas()
         lines.append(
-            f"  {one.name:<14} about {size_of(one.memory):>6}  {one.rate:>6.3g} questions/s  "
+            f"  {deployment.name:<14} about {size_of(deployment.memory):>6}  {deployment.rate:>6.3g} questions/s  "
             f"{count:,} replica{'s' if count > 1 else ''}"
         )
     return lines

@@ -1,4 +1,4 @@
-"""Turn a spec into ordered steps: what each depends on, where its result is stored, how large it gets.
+"""Turn a spec into ordered steps, each with its inputs, and the place and size of its artifact.
 
 A plan needs no cluster. Missing inputs, and jobs that cannot fit, are refused here.
 """
@@ -39,7 +39,7 @@ CODE = {
 }
 """Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
-"""Fields that say where a corpus is stored. Fingerprints leave them out and cover the content instead."""
+"""Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
 ASSUMED_DOCUMENTS = 5_000
 """Documents assumed where the source's size is unknown until it is read."""
 BYTES_A_DOCUMENT = 1_500
@@ -52,7 +52,7 @@ REPORT_BYTES = 10_000_000
 
 @dataclass(frozen=True)
 class Step:
-    """One artifact of a job, published or still to be made."""
+    """An artifact of a job, published or still to be made."""
 
     stage: str
     kind: Kind
@@ -73,7 +73,7 @@ class Step:
 
     @property
     def is_published(self) -> bool:
-        """Whether the artifact has a record that can be read."""
+        """Return True if the artifact has a record that can be read."""
         try:
             return self.place.published() is not None
         except InputError:
@@ -94,24 +94,24 @@ class Plan:
     source: Source
     model: ModelFolder
     pairs: PairSource | None = None
-    """Where generated pairs come from; None without `train.generated`."""
+    """Source of generated pairs; None without `train.generated`."""
     cross_encoder: CrossEncoderFolder | None = None
     """The cross-encoder's folder; None without `cross_encoder`."""
     steps: list[Step] = field(default_factory=list)
 
     def step(self, kind: Kind, seed: int | None = None) -> Step:
-        """The step that makes a kind of artifact."""
+        """Find the step that makes a kind of artifact, for a seed where there is one per seed."""
         return next(step for step in self.steps if step.kind == kind and step.seed == seed)
 
     def made_of(self, to_make: Sequence[Step]) -> list[Step]:
-        """Other published steps that depend on a model in `to_make`: its weights may change, not its fingerprint."""
+        """List other published steps that depend on a model in `to_make`, whose new weights keep its fingerprint."""
         gone = {step.fingerprint for step in to_make if step.stage == "train"}
-        found: list[Step] = []
+        steps: list[Step] = []
         for step in self.steps:
             if step not in to_make and step.is_published and gone & set(step.inputs.values()):
                 gone.add(step.fingerprint)
-                found.append(step)
-        return found
+                steps.append(step)
+        return steps
 
     @cached_property
     def work(self) -> Work:
@@ -125,28 +125,28 @@ class Plan:
 
     @property
     def evaluates(self) -> bool:
-        """Whether the corpus has judgements, or may have them (unknown until it is read)."""
+        """Return True if the corpus has judgements, or may have them (unknown until it is read)."""
         return self.spec.corpus.names_judgements
 
 
 def make_plan(spec: JobSpec) -> Plan:
-    """Check corpus, model and workdir and plan the steps; InputError where one is missing or the job cannot fit."""
+    """Check corpus, model and workdir and plan the steps; InputError where any is missing or the job cannot fit."""
     place = workdir.find(spec.workdir)
     current.check_format(place)
-    found = source.describe(spec.corpus)
+    described = source.describe(spec.corpus)
     generation = spec.train.generation
-    if spec.train.objective in ("supervised", "joint") and "train" not in found.judged and generation is None:
+    if spec.train.objective in ("supervised", "joint") and "train" not in described.judged and generation is None:
         raise InputError(NO_JUDGEMENTS.format(spec.train.objective))
-    judged = found.judged | ({"dev"} if "train" in found.judged else set())
+    judged = described.judged | ({"dev"} if "train" in described.judged else set())
     if spec.corpus.names_judgements and spec.evaluate.split not in judged:
         raise InputError(_no_split(spec, sorted(judged - {"train"})))
     if "scann" in spec.evaluate.baselines and importlib.util.find_spec("scann") is None:
         raise InputError(NO_SCANN)
-    if found.documents is not None and spec.corpus.passages is None:
-        spec.check_leaves(found.documents)
+    if described.documents is not None and spec.corpus.passages is None:
+        spec.check_leaves(described.documents)
     pairs = None if generation is None else pair_source.describe(generation)
     reads = None if spec.cross_encoder is None else cross_encoder_folder.describe(spec.cross_encoder)
-    plan = Plan(spec, place, found, model_folder.open_model(spec.encoder), pairs, reads)
+    plan = Plan(spec, place, described, model_folder.open_model(spec.encoder), pairs, reads)
     spec.check_dimension(plan.model.dimension)
     plan.steps.extend(_Steps(plan).all())
     _check_space(plan)
@@ -198,8 +198,8 @@ class _Steps:
             steps += [model, index]
             measured |= {f"model.{seed}": model.fingerprint, f"index.{seed}": index.fingerprint}
             if self.spec.factors is not None:
-                made = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
-                steps.append(factors := self._factors(made, seed))
+                inputs = {**base, **scored, "model": model.fingerprint, "index": index.fingerprint}
+                steps.append(factors := self._factors(inputs, seed))
                 learned[f"factors.{seed}"] = factors.fingerprint
         if self.spec.search.reranking is not None:
             measured |= scored | learned
@@ -242,7 +242,7 @@ class _Steps:
         training, kept = spec.cross_encoder.train, spec.scores.judged if spec.scores else 0
         unchanged = ["layers"] if spec.cross_encoder.layers is None else []
         others = [] if training is None else [published_pairs(place) for place in training.pairs]
-        made = self._step(
+        step = self._step(
             "cross_encoder",
             "cross_encoder",
             base,
@@ -253,10 +253,10 @@ class _Steps:
             kept=kept if training is not None else 0,
         )
         if spec.scores is None:
-            return [made]
+            return [step]
         size = spec.scores.pairs(self.work.documents) * BYTES_A_SCORE
-        inputs = {**base, "cross_encoder": made.fingerprint}
-        return [made, self._step("scores", "scores", inputs, size, scores=_fields(spec.scores))]
+        inputs = {**base, "cross_encoder": step.fingerprint}
+        return [step, self._step("scores", "scores", inputs, size, scores=_fields(spec.scores))]
 
     def _factors(self, inputs: dict[str, str], seed: int) -> Step:
         size = self.work.documents * (self.work.dimension * 4 + BYTES_A_SCORE)
@@ -309,10 +309,10 @@ class _Steps:
     def _step(
         self, stage: str, kind: Kind, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object
     ) -> Step:
-        made = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
+        digest = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
         cost = stage_cost(stage, self.spec, self.work)
         return Step(
-            stage, kind, Place(self.plan.workdir / kind / made), inputs, self._resources(stage), size, cost, seed
+            stage, kind, Place(self.plan.workdir / kind / digest), inputs, self._resources(stage), size, cost, seed
         )
 
     def _resources(self, stage: str) -> str:
@@ -373,8 +373,8 @@ def _reader(plan: Plan) -> int:
     """Multiply-adds that one token takes in the cross-encoder, in the layers that are kept; 0 without one."""
     if plan.cross_encoder is None or plan.spec.cross_encoder is None:
         return 0
-    whole, kept = matrices(plan.cross_encoder.path), plan.spec.cross_encoder.layers
-    return whole if kept is None else round(whole * min(1, kept / max(kept, plan.cross_encoder.layers)))
+    count, kept = matrices(plan.cross_encoder.path), plan.spec.cross_encoder.layers
+    return count if kept is None else round(count * min(1, kept / max(kept, plan.cross_encoder.layers)))
 
 
 def _resources(workers: CpuWorkers | TrainWorkers) -> str:
@@ -400,7 +400,7 @@ def _check_space(plan: Plan) -> None:
 
 
 def size_of(count: float) -> str:
-    """A number of bytes as text, for instance 1.5 TB."""
+    """Format a number of bytes as text, for instance 1.5 TB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}"

@@ -17,12 +17,12 @@ console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True
 
 
 def say(text: str) -> None:
-    """Print one line on standard error for the person who runs the job."""
+    """Print a line on standard error for the person who runs the job."""
     console.print(text)
 
 
 def here(place: object) -> str:
-    """A path relative to the current directory where it lies below; any other place unchanged."""
+    """Shorten a path below the current directory to a relative path; any other place stays as it is."""
     return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
 
 
@@ -55,7 +55,7 @@ class Bar:
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 
     def expect(self, total: int) -> None:
-        """Change the total to one that is known better."""
+        """Replace the total by a better estimate."""
         self.total = total
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], total=total)

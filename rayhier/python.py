@@ -48,7 +48,7 @@ class Results(Sequence[Hit]):
     query: str | None
     """The query's text; None where it was a vector."""
     answer: Answer
-    """The results, and what finding them cost."""
+    """The results, and the cost of the search."""
 
     @overload
     def __getitem__(self, place: int) -> Hit: ...
@@ -73,7 +73,7 @@ class Results(Sequence[Hit]):
         return "\n".join([*lines, visited])
 
     def to_pandas(self) -> "pd.DataFrame":
-        """A table with a row for each result: id, score, leaf, title, text, and the declared fields."""
+        """Make a table with a row for each result: id, score, leaf, title, text, and the declared fields."""
         import pandas as pd
 
         rows = []
@@ -110,12 +110,12 @@ class Index:
 
     @property
     def version(self) -> int:
-        """Version that is searched; `add` and `delete` make new ones."""
+        """Version in use; `add` and `delete` publish and open new versions."""
         return self._searcher.manifest.version
 
     @property
     def spec(self) -> JobSpec:
-        """The spec that the index was built by."""
+        """Spec of the run that built the index."""
         return self._searcher.model.spec
 
     def search(
@@ -161,14 +161,14 @@ class Index:
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
 
     def encode(self, texts: str | Sequence[str]) -> Floats:
-        """Vectors [n, m] of texts by the trained encoder, float32; of unit length where similarity is cosine."""
+        """Encode texts by the trained encoder: float32 [n, m], of unit length where similarity is cosine."""
         return self._searcher.model.encode([texts] if isinstance(texts, str) else list(texts)).numpy
 
     def add(self, documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]], *, upsert: bool = False) -> int:
         """Add documents without training: a .jsonl or .parquet file, or mappings with the corpus's columns.
 
-        With `upsert`, documents whose ids are there already are replaced. Returns the new version, which is searched
-        from now on. InputError where a document is not as the corpus's are, or an id is there already.
+        With `upsert`, documents with the same ids are replaced. Returns the new version, which later searches use.
+        InputError where a document does not fit the corpus's columns, or without `upsert` an id is in the index.
         """
         model = self._searcher.model
         if isinstance(documents, str | os.PathLike):
@@ -181,7 +181,7 @@ class Index:
         return self._reopened()
 
     def delete(self, ids: str | Sequence[str]) -> int:
-        """Delete documents by their ids; returns the new version, which is searched from now on.
+        """Delete documents by their ids; returns the new version, which later searches use.
 
         InputError where an id is not in the index.
         """

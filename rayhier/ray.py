@@ -56,7 +56,7 @@ def _no_stderr() -> Iterator[None]:
 
 
 def _is_left_over() -> bool:
-    """Whether a note of `ray start` on this machine names a cluster that is gone: Ray would wait minutes for it."""
+    """Return True if a note of `ray start` on this machine names a cluster that is gone; Ray would wait minutes."""
     try:
         noted = Path(tempfile.gettempdir(), "ray", "ray_current_cluster").read_text().strip()
         _check_answers(noted)
@@ -82,7 +82,7 @@ def _check_answers(address: str) -> None:
 
 
 def check_resources(spec: JobSpec) -> None:
-    """InputError where a stage needs more than the cluster has: Ray would wait for it for ever."""
+    """Raise InputError where a stage needs more than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
@@ -96,16 +96,16 @@ def check_resources(spec: JobSpec) -> None:
 
 def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
     """InputError where tokenising and encoding together need more CPUs than there are: both would wait for ever."""
-    if (own := spec.cluster.tokenise) is None:
+    if (tokenise := spec.cluster.tokenise) is None:
         return
-    _check("cluster.tokenise", own.workers, own.cpus, "CPU", nodes)
+    _check("cluster.tokenise", tokenise.workers, tokenise.cpus, "CPU", nodes)
     has = sum(nodes)
     for stage in spec.encoding:
         other = getattr(spec.cluster, stage)
-        asked = own.workers * own.cpus + other.workers * other.cpus
-        if asked > has:
-            where = f"cluster.tokenise: got {own.workers} workers x {own.cpus} CPUs beside cluster.{stage}"
-            raise InputError(f"{where}, together {asked:g}; allowed: at most the cluster's {has:g} CPUs")
+        cpus = tokenise.workers * tokenise.cpus + other.workers * other.cpus
+        if cpus > has:
+            where = f"cluster.tokenise: got {tokenise.workers} workers x {tokenise.cpus} CPUs beside cluster.{stage}"
+            raise InputError(f"{where}, together {cpus:g}; allowed: at most the cluster's {has:g} CPUs")
 
 
 def _check_device(spec: JobSpec) -> None:
@@ -120,9 +120,9 @@ def _check_device(spec: JobSpec) -> None:
 def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float]) -> None:
     """InputError where `workers` processes with `each` of a resource do not fit these nodes."""
     has, largest = sum(nodes), max(nodes, default=0)
-    asked = round(workers * each, PARTS)
-    where = f"{key}: got {workers} workers x {each:g} {kind}s = {asked:g}"
-    if asked > has:
+    total = round(workers * each, PARTS)
+    where = f"{key}: got {workers} workers x {each:g} {kind}s = {total:g}"
+    if total > has:
         raise InputError(f"{where}; allowed: at most the cluster's {has:g} {kind}s")
     if each > largest:
         raise InputError(f"{where}; allowed: at most {largest:g} {kind}s a worker, as the largest node has")
@@ -132,7 +132,7 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 
 def call(function: Callable[..., T], cpus: int, *arguments: Any) -> T:
-    """Result of a function called on the cluster, in one process with some CPUs; InputError where it raises that."""
+    """Call a function on the cluster, in a process with `cpus` CPUs; returns its result, raises its InputError."""
     try:
         result: T = ray.get(ray.remote(num_cpus=cpus)(function).remote(*arguments))
     except RayTaskError as error:
@@ -158,10 +158,10 @@ def stream(
     workers: CpuWorkers,
     ahead: Pool | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what `actor(**arguments)(item)` returns for each item, as results arrive, from a pool of `workers` actors.
+    """Yield the results of `actor(**arguments)(item)` for all items as they arrive, from a pool of `workers` actors.
 
-    With a pool `ahead`, its actors process each item first, and both pools work at the same time. InputError where an
-    actor raises it or has no room to write.
+    With a pool `ahead`, the actors of that pool process each item first, and both pools work at the same time. Raises
+    InputError where an actor raises InputError or has no room to write.
     """
     if not items:
         return
@@ -193,9 +193,9 @@ def _reporting(actor: type) -> type:
             except InputError as error:
                 return {ERROR: str(error)}
             except OSError as error:
-                if (said := no_room(error)) is None:
+                if (message := no_room(error)) is None:
                     raise
-                return {ERROR: said}
+                return {ERROR: message}
 
     Reporter.__name__ = Reporter.__qualname__ = actor.__name__
     return Reporter

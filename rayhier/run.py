@@ -80,8 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> dict[str, Any]:
     """Make every artifact of the named stages that is not published yet; returns the summary.
 
-    Raises InputError where an input is missing, a published file differs from its record, or the cluster is too
-    small: all of this is checked before any step runs.
+    Raises InputError before any step runs where an input is missing, a published file differs from its record, or the
+    cluster is too small.
     """
     began = time.monotonic()
     _prepare(plan, stages, fresh=fresh)
@@ -89,9 +89,9 @@ def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> d
     for step in plan.steps:
         if step.stage not in stages:
             continue
-        found = step.place.published()
-        state = "published" if found else "built"
-        artifact = found or _make(plan, step)
+        published = step.place.published()
+        state = "published" if published else "built"
+        artifact = published or _make(plan, step)
         say(f"{step.title}: {state} {here(step.place.folder)} ({artifact.record.seconds:.1f} s)")
         summary.append({"stage": step.stage, "seed": step.seed, "fingerprint": step.fingerprint, "state": state})
         _make_current(plan)

@@ -1,4 +1,4 @@
-"""How evenly documents are spread over leaves."""
+"""Measure how evenly documents are spread over leaves."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from rayhier.arrays import Ints
 
 
 def balance(size_L: Ints) -> dict[str, float]:
-    """Imbalance L·Σn²/(Σn)² (faiss's definition; 1 = even) and how many leaves are empty.
+    """Compute leaves, empty leaves and imbalance L·Σn²/(Σn)² (faiss's definition; 1 = even) from leaf sizes [L].
 
     >>> balance(np.array([2, 2, 0, 4]))
     {'leaves': 4, 'empty': 1, 'imbalance': 1.5}

@@ -1,4 +1,4 @@
-"""Documents of a corpus as arrays: ids, base vectors, and which rows belong to one result."""
+"""Documents of a corpus as arrays: ids, base vectors, and the result of each row."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
-"""Filter of rows: ids of the whole documents that rows belong to -> whether each row is kept."""
+"""Filter of rows: id of each row's document (of a passage, its parent) -> True where the row is kept."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Which rows belong to the same document, where it lies in several leaves or is cut into passages."""
+    """Groups of rows of the same document, which lies in several leaves or is cut into passages."""
 
     result_N: Ints
     """Number [n] of the result that each row belongs to; a search returns each result once, by its best row."""
@@ -41,7 +41,7 @@ class Documents:
 
     @property
     def copies(self) -> Copies | None:
-        """Which rows belong to the same result; None where every row is a result of its own."""
+        """Make the groups of rows of the same result; None where every row is a different result."""
         if self.parents is None:
             return None
         return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
@@ -52,9 +52,9 @@ def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = 
     names, vector_PNM = [], []
     for name in vectors.names("documents/"):
         part = read_vectors(corpus, vectors, name)
-        own = part if choice is None else part.filter(choice(part["result_id"]))
-        names.append(own.select(["doc_id", "result_id"]))
-        vector_PNM.append(columns.matrix(own["vector"]))
+        chosen = part if choice is None else part.filter(choice(part["result_id"]))
+        names.append(chosen.select(["doc_id", "result_id"]))
+        vector_PNM.append(columns.matrix(chosen["vector"]))
     table = pa.concat_tables(names)
     ids, results = table["doc_id"], table["result_id"]
     parents = None if results.equals(ids) else results.to_pylist()

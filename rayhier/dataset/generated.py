@@ -30,5 +30,5 @@ def load_generated(generated: Artifact, vectors: Artifact) -> Queries:
         grades.setdefault(query, {})[document] = 1
     table = columns.read([vectors.path(VECTORS)], ["query_id", "vector"])
     texts = columns.read([generated.path("queries.parquet")], ["query_id", "text"])
-    own = texts["text"].take(pc.index_in(table["query_id"], texts["query_id"].combine_chunks()))
-    return Queries(table["query_id"].to_pylist(), columns.matrix(table["vector"]), grades, own.to_pylist())
+    query_texts = texts["text"].take(pc.index_in(table["query_id"], texts["query_id"].combine_chunks()))
+    return Queries(table["query_id"].to_pylist(), columns.matrix(table["vector"]), grades, query_texts.to_pylist())

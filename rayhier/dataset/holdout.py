@@ -41,7 +41,7 @@ class Holdout:
     def merge(parts: Sequence["Holdout"], most: int) -> "Holdout":
         """Merge the held-out documents of several parts: the first by hash, at most `most`."""
         hashes = np.concatenate([part.hash_H for part in parts])
-        ids, results = ([one for part in parts for one in getattr(part, name)] for name in ("ids", "results"))
+        ids, results = ([value for part in parts for value in getattr(part, name)] for name in ("ids", "results"))
         first = np.argsort(hashes, kind="stable")[:most]
         vectors = np.concatenate([part.vector_HM for part in parts])
         return Holdout(hashes[first], [ids[row] for row in first], [results[row] for row in first], vectors[first])
@@ -49,8 +49,8 @@ class Holdout:
     def queries(self, near: Ranking) -> Queries:
         """Use the documents as queries; relevant are the ten nearest others of the eleven nearest that `near` ranks."""
         grades = {}
-        for name, own, rows in zip(self.ids, self.results, near.row_QK, strict=True):
-            others = [other for other in near.ids[rows[rows >= 0]].tolist() if other != own]
+        for name, result, rows in zip(self.ids, self.results, near.row_QK, strict=True):
+            others = [other for other in near.ids[rows[rows >= 0]].tolist() if other != result]
             grades[name] = dict.fromkeys(others[:NEIGHBOURS], 1)
         return Queries(self.ids, self.vector_HM, grades)
 

@@ -25,30 +25,30 @@ class Judge:
         run = {}
         named = self.query_ids if ids is None else ids
         for query, rows, scores in zip(named, ranking.row_QK, ranking.score_QK, strict=True):
-            found = rows >= 0
-            run[query] = dict(zip(ranking.ids[rows[found]].tolist(), scores[found].tolist(), strict=True))
+            present = rows >= 0
+            run[query] = dict(zip(ranking.ids[rows[present]].tolist(), scores[present].tolist(), strict=True))
         return run
 
     def values(self, ranking: Ranking) -> dict[str, Values]:
-        """Each measure of every judged query, [q]; a query without results has 0."""
+        """Compute each measure of every judged query, [q]; a query without results has 0."""
         return self.values_of(self.run(ranking))
 
     def values_of(self, run: dict[str, dict[str, float]]) -> dict[str, Values]:
-        """Each measure of every judged query, [q], by a run."""
+        """Compute each measure of every judged query, [q], from a TREC run."""
         values = {name: np.zeros(len(self.query_ids)) for name in self.measures}
         for value in self.evaluator.iter_calc(run):
             values[self.parsed[value.measure]][self._place[value.query_id]] = value.value
         return values
 
     def mean(self, ranking: Ranking) -> dict[str, float]:
-        """Each measure's mean over the judged queries."""
+        """Compute each measure's mean over the judged queries."""
         return means(self.values(ranking))
 
     def mean_of(self, run: dict[str, dict[str, float]]) -> dict[str, float]:
-        """Each measure's mean over the judged queries, by a run."""
+        """Compute each measure's mean over the judged queries from a TREC run."""
         return means(self.values_of(run))
 
 
 def means(values: dict[str, Values]) -> dict[str, float]:
-    """Mean of each measure over the queries."""
+    """Compute the mean of each measure over the queries."""
     return {name: float(value_Q.mean()) for name, value_Q in values.items()}

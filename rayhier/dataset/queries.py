@@ -26,18 +26,18 @@ class Queries:
 
     @property
     def answered(self) -> bool:
-        """Whether any document is judged above zero."""
+        """Return True if any document is judged above zero."""
         return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
 
     def some(self, kept_Q: Bools) -> "Queries":
-        """Some of the queries, with their judgements."""
+        """Select the queries where `kept_Q` [q] is True, with their judgements."""
         rows = np.flatnonzero(kept_Q).tolist()
         ids = [self.ids[row] for row in rows]
         texts = [self.texts[row] for row in rows] if len(self.texts) else ()
         return Queries(ids, self.vector_QM[rows], {name: self.grades[name] for name in ids}, texts)
 
     def about(self, documents: Collection[str]) -> "Queries":
-        """The queries with an answer among some documents, and their judgements of these."""
+        """Select the queries with an answer among `documents`, and only judgements of these."""
         kept = {
             query: {name: grade for name, grade in grades.items() if name in documents}
             for query, grades in self.grades.items()
@@ -46,25 +46,25 @@ class Queries:
         return replace(self, grades=kept).some(answered)
 
     def with_vectors(self, vector_QM: Floats) -> "Queries":
-        """Copy of the queries with the vectors of another encoder."""
+        """Copy the queries with the vectors [q, m] of another encoder."""
         return replace(self, vector_QM=vector_QM)
 
 
 def new_answers(queries: Queries, answers: Collection[str]) -> Bools:
-    """Whether each query has none of these documents, the answers of train queries, among its own answers, [q]."""
+    """Find queries without answers among `answers`, the documents that answer train queries: Booleans [q]."""
     return np.array([not any(name in answers for name in relevant(queries.grades[query])) for query in queries.ids])
 
 
 def relevant(grades: Mapping[str, int]) -> list[str]:
-    """Documents judged above zero."""
+    """List the documents judged above zero."""
     return [name for name, grade in grades.items() if grade > 0]
 
 
 def load_answers(corpus: Artifact, split: str) -> set[str]:
-    """Ids of the documents that are judged above zero for a query of a split."""
+    """Load the ids of the documents that are judged above zero for any query of a split."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["doc_id", "grade"])
-    found: set[str] = set(judged.filter(pc.greater(judged["grade"], 0))["doc_id"].to_pylist())
-    return found
+    answers: set[str] = set(judged.filter(pc.greater(judged["grade"], 0))["doc_id"].to_pylist())
+    return answers
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:

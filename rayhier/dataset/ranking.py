@@ -25,7 +25,7 @@ HEAD = struct.Struct("QQQQ")
 
 @dataclass(frozen=True)
 class Ranking:
-    """The best results of each query, best first and each once, and what finding them cost."""
+    """The best results of each query, best first and each once, and the cost of the search."""
 
     score_QK: Floats
     """Scores [q, k]; -inf where a query has fewer results."""
@@ -85,7 +85,7 @@ class Ranking:
 
 
 def unpacked(content: bytes) -> Ranking:
-    """Ranking of what `Ranking.packed` made on a machine of this kind."""
+    """Make a ranking from the bytes of `Ranking.packed`, made on a machine with the same byte order."""
     q, k, costs, size = HEAD.unpack_from(content)
     cost_CQ = HEAD.size + 8 * q * k
     documents, score_QK = cost_CQ + 8 * q * costs, len(content) - size * q * k
@@ -135,7 +135,7 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
 
 
 def stacked(parts: Sequence[Ranking]) -> Ranking:
-    """Rankings of several groups of queries as one, in their order."""
+    """Join the rankings of several groups of queries into one, in their order."""
     if len(parts) == 1:
         return parts[0]
     documents = pa.concat_tables([part.documents for part in parts], promote_options="default")
@@ -156,16 +156,16 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
 
 
 def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
-    """Divide a ranking into those of consecutive groups of its queries, each with its own documents alone."""
+    """Divide a ranking into consecutive groups of queries of given sizes, each with only the documents in it."""
     if len(sizes) == 1:
         return [ranking]
     parts, end = [], 0
     for size in sizes:
-        own = slice(end, end + size)
+        rows = slice(end, end + size)
         end += size
-        documents = compact(ranking.score_QK[own], ranking.row_QK[own], ranking.documents)
-        costs = ranking.visited_Q[own], ranking.scanned_Q[own], ranking.leaves_Q[own]
-        parts.append(Ranking(*documents, *costs, None if ranking.calls_Q is None else ranking.calls_Q[own]))
+        documents = compact(ranking.score_QK[rows], ranking.row_QK[rows], ranking.documents)
+        costs = ranking.visited_Q[rows], ranking.scanned_Q[rows], ranking.leaves_Q[rows]
+        parts.append(Ranking(*documents, *costs, None if ranking.calls_Q is None else ranking.calls_Q[rows]))
     return parts
 
 
@@ -199,7 +199,7 @@ def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats
 
 
 def repeated(value_QF: Ints) -> Bools:
-    """Mark [q, f] each value that an earlier column of its row holds too."""
+    """Mark each value that occurs in an earlier column of its row: Booleans [q, f]."""
     order = np.argsort(value_QF, axis=1, kind="stable")
     ranked = take(value_QF, order)
     query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])

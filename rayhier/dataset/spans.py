@@ -53,8 +53,8 @@ def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tu
     pseudo-queries: a passage of one is in no other set. Where none would be left, its pseudo-queries are in both.
     """
     own_P = [results[row] for row in spans.row_P]
-    whole = list(dict.fromkeys(own_P))
-    held_out = {whole[row] for row in holdout_rows(whole)}
+    holdout = list(dict.fromkeys(own_P))
+    held_out = {holdout[row] for row in holdout_rows(holdout)}
     held_P = np.array([name in held_out for name in own_P])
     held = spans[held_P]
     names = [f"{ids[row]}#{number}" for number, row in enumerate(held.row_P)]

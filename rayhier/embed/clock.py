@@ -27,9 +27,9 @@ class Clock:
         now, tokens, parameters = time.monotonic(), 0, 0
         if self._encoder is not None:
             tokens, parameters = self._encoder.seen - self._seen, self._encoder.parameters
-        found = {"worked": self._worked, "passed": now - self._since, "tokens": tokens, "parameters": parameters}
+        counts = {"worked": self._worked, "passed": now - self._since, "tokens": tokens, "parameters": parameters}
         self._since, self._worked, self._seen = now, 0.0, self._seen + tokens
-        return found
+        return counts
 
 
 @dataclass

@@ -46,8 +46,10 @@ class TextEncoder:
     @property
     def parameters(self) -> int:
         """Number of parameters, without embedding tables, which are only looked up."""
-        looked_up = sum(one.weight.numel() for one in self.encoder.modules() if isinstance(one, torch.nn.Embedding))
-        return sum(one.numel() for one in self.encoder.parameters()) - looked_up
+        looked_up = sum(
+            module.weight.numel() for module in self.encoder.modules() if isinstance(module, torch.nn.Embedding)
+        )
+        return sum(parameter.numel() for parameter in self.encoder.parameters()) - looked_up
 
     def encode(self, texts: Sequence[str]) -> Floats:
         """Vectors [n, m], float32, in the order of the texts; unit vectors for cosine."""

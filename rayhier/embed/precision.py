@@ -16,10 +16,10 @@ def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
 
 
 def as_embedded(spec: JobSpec, vectors: Artifact, gpus: float) -> JobSpec:
-    """A spec whose `precision: auto` is named: what the embed step of the same run measured and recorded.
+    """Replace `precision: auto` by the precision that the embed step of the same run measured and recorded.
 
-    It stays `auto`, for a step to measure itself, where embed's actors had GPUs and the step's processes, of `gpus`
-    each, have none, or the reverse; and where embed's machines differed.
+    The precision stays `auto`, for the step to measure, where embed's actors had GPUs and the step's processes, with
+    `gpus` each, have none, or the reverse; and where embed's machines differed.
     """
     recorded = vectors.record.counts["precision"]
     alike = (spec.cluster.embed.gpus > 0) == (gpus > 0)

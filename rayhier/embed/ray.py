@@ -96,13 +96,13 @@ class EmbedPart:
         check_numbers(name, ids[key], vectors)
         schema = schemas.vectors(key, self.encoder.dimension)
         column = columns.vector_column(vectors, pa.float32())
-        made = [files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
+        written = [files.write_parquet(self.root, name, [pa.table([ids[key], column], schema=schema)], schema)]
         counts = {"rows": len(texts), "precision": str(self.encoder.dtype).removeprefix("torch.")}
         if self.drawer is not None and name not in (QUERIES, GENERATED):
             drawn = self._drawn(self.drawer, name)
-            made.append(files.write_parquet(self.root, spans_of(name), [drawn], drawn.schema))
+            written.append(files.write_parquet(self.root, spans_of(name), [drawn], drawn.schema))
             counts["spans"] = len(drawn)
-        self.ledger.enter(ledger_key(name), LedgerEntry(tuple(made), counts))
+        self.ledger.enter(ledger_key(name), LedgerEntry(tuple(written), counts))
         return {"rows": len(texts), **self.clock.lap()}
 
     def _drawn(self, drawer: SpanDrawer, name: str) -> pa.Table:
@@ -210,7 +210,7 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
 
 
 def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
-    """InputError where a vector of a part holds NaN or infinity, before anything is trained on it."""
+    """Raise InputError where a vector of a part holds NaN or infinity, before training uses the vector."""
     bad = np.flatnonzero(~np.isfinite(vector_NM).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
@@ -222,10 +222,10 @@ def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
 
 
 def spans_of(name: str) -> str:
-    """Name of the file of pseudo-queries of a file of documents."""
+    """Return the name of the file of pseudo-queries of a file of documents."""
     return FOLDER + name.removeprefix("documents/")
 
 
 def ledger_key(name: str) -> str:
-    """Name of a part's entry in the ledger."""
+    """Return the name of a part's entry in the ledger."""
     return name.replace("/", "-")

@@ -19,7 +19,7 @@ Offsets = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class SpanDrawer:
-    """Draws pseudo-queries from what an encoder reads of a document, its first `max_length` tokens."""
+    """Draws pseudo-queries from the part of a document that an encoder reads, its first `max_length` tokens."""
 
     tokenizer: Any
     max_length: int
@@ -40,23 +40,23 @@ class SpanDrawer:
     def draw(
         self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
     ) -> tuple[list[int], list[str]]:
-        """Draw the pseudo-queries of documents: the row of the document of each, ascending, and its text."""
+        """Draw the pseudo-queries of documents: returns for each its document's row, ascending, and its text."""
         rows: list[int] = []
         drawn: list[str] = []
         for row, (name, title, text, offsets) in enumerate(
             zip(ids, titles, texts, self._offsets(titles, texts), strict=True)
         ):
-            own = [title.strip()] if self.spec.has_titles and title.strip() and text.strip() else []
+            of_document = [title.strip()] if self.spec.has_titles and title.strip() and text.strip() else []
             for number in range(self.spec.spans if len(offsets) > self.spec.length else 0):
                 first = chosen(f"{key}\0{number}\0{name}", len(offsets) - self.spec.length + 1)
                 begin, end = offsets[first][0], offsets[first + self.spec.length - 1][1]
-                own.append(document_text(title, text)[begin:end])
-            rows += [row] * len(own)
-            drawn += own
+                of_document.append(document_text(title, text)[begin:end])
+            rows += [row] * len(of_document)
+            drawn += of_document
         return rows, drawn
 
     def yields_any(self, titles: Sequence[str], texts: Sequence[str]) -> bool:
-        """Whether any of these documents has a pseudo-query."""
+        """Return True if any of these documents has a pseudo-query."""
         return bool(self.draw([""] * len(titles), titles, texts)[0])
 
     def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:
@@ -74,8 +74,8 @@ class SpanDrawer:
             verbose=False,
         )["offset_mapping"]
         return [
-            [offset for offset in own if offset[0] >= len(title.strip())]
-            for title, own in zip(titles, read, strict=True)
+            [offset for offset in offsets if offset[0] >= len(title.strip())]
+            for title, offsets in zip(titles, read, strict=True)
         ]
 
 

@@ -34,7 +34,7 @@ class Tokeniser:
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Token ids of each text, cut to `max_length`."""
-        found: Tokens = self.tokenizer(
+        tokens: Tokens = self.tokenizer(
             [self.prompt + text for text in texts],
             truncation=True,
             max_length=self.max_length,
@@ -42,12 +42,12 @@ class Tokeniser:
             return_token_type_ids=False,
             verbose=False,
         )["input_ids"]
-        return found
+        return tokens
 
 
 def packed(tokens: Tokens) -> dict[str, bytes]:
     """Pack token ids as bytes, to send them to another process."""
-    ids = np.fromiter((one for ids in tokens for one in ids), dtype=np.int32)
+    ids = np.fromiter((token for ids in tokens for token in ids), dtype=np.int32)
     ends = np.cumsum([len(ids) for ids in tokens], dtype=np.int64)
     return {"ids": ids.tobytes(), "ends": ends.tobytes()}
 

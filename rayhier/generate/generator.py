@@ -1,6 +1,6 @@
 """A model with encoder and decoder that writes queries for documents (Nogueira et al., doc2query).
 
-What it draws for a document follows from the seed, the document's id and the number of the query alone.
+A drawn query depends on the seed, the document's id and the number of the query alone.
 """
 
 import copy
@@ -20,7 +20,7 @@ from rayhier.spec.train import QueryModel
 from rayhier.storage.pair_source import MODEL
 
 UNUSED = ("top_k", "top_p", "temperature", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha")
-"""Settings of a folder's own generation that the spec's replace."""
+"""Settings of generation in a model's folder that are not used: the spec's replace them."""
 
 
 class Drawing:
@@ -35,7 +35,7 @@ class Drawing:
         self.noise_RTK, self.step = noise_RTK, 0
 
     def __call__(self, ids_RT: Tensor, score_RV: Tensor) -> Tensor:  # noqa: ARG002  as transformers calls it
-        """Scores [r, v] of the next token, -inf but for the k likeliest, whose noise is added."""
+        """Return scores [r, v] of the next token: the k likeliest with noise added, -inf for all others."""
         best = score_RV.topk(min(self.noise_RTK.shape[2], score_RV.shape[1]), dim=1)
         noise_RK = self.noise_RTK[:, self.step, : best.values.shape[1]]
         self.step += 1
@@ -56,21 +56,21 @@ class Generator:
         positions = getattr(self.model.config, "max_position_embeddings", None)  # none: T5's are relative
         self.max_length = min(spec.max_length, positions or spec.max_length)
         self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # one is the decoder's start
-        own = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.new_tokens, "max_length": None}
-        for name, value in (dict.fromkeys(UNUSED) | own).items():
+        settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.new_tokens, "max_length": None}
+        for name, value in (dict.fromkeys(UNUSED) | settings).items():
             setattr(self.config, name, value)
 
     def __call__(self, ids: Sequence[str], texts: Sequence[str]) -> list[list[str]]:
         """Write `per_document` queries for each document, by its id and text."""
-        tokens = [torch.tensor(one) for one in self._tokens(texts)]
+        tokens = [torch.tensor(ids) for ids in self._tokens(texts)]
         order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row]))
-        found: list[list[str]] = [[] for _ in ids]
+        queries: list[list[str]] = [[] for _ in ids]
         for begin in range(0, len(order), self.spec.batch_size):
             rows = order[begin : begin + self.spec.batch_size]
             written = self._write([ids[row] for row in rows], [tokens[row] for row in rows])
             for place, row in enumerate(rows):
-                found[row] = written[place * self.spec.per_document : (place + 1) * self.spec.per_document]
-        return found
+                queries[row] = written[place * self.spec.per_document : (place + 1) * self.spec.per_document]
+        return queries
 
     def _tokens(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
@@ -85,7 +85,7 @@ class Generator:
         from transformers import LogitsProcessorList
 
         padded_NT = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
-        mask_NT = pad_sequence([torch.ones_like(one) for one in tokens], batch_first=True).to(self.device)
+        mask_NT = pad_sequence([torch.ones_like(ids) for ids in tokens], batch_first=True).to(self.device)
         read = self.model.get_encoder()(input_ids=padded_NT.to(self.device), attention_mask=mask_NT)
         times = self.spec.per_document
         read.last_hidden_state = read.last_hidden_state.repeat_interleave(times, dim=0)
@@ -117,13 +117,15 @@ def load(folder: Path) -> Any:
 
     logging.disable_progress_bar()
     try:
-        model, found = AutoModelForSeq2SeqLM.from_pretrained(
+        model, loading = AutoModelForSeq2SeqLM.from_pretrained(
             folder, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **LOCAL
         )
     except ValueError as error:
-        said = str(error).splitlines()[0][:200]
-        raise InputError(f"{MODEL}: {folder} cannot be loaded ({said}); allowed: models such as T5 or BART") from None
-    wrong = sorted(map(str, (*found["missing_keys"], *found["mismatched_keys"])))
+        message = str(error).splitlines()[0][:200]
+        raise InputError(
+            f"{MODEL}: {folder} cannot be loaded ({message}); allowed: models such as T5 or BART"
+        ) from None
+    wrong = sorted(map(str, (*loading["missing_keys"], *loading["mismatched_keys"])))
     if wrong:
         raise InputError(
             f"{MODEL}: {folder} lacks {len(wrong)} tensors of its config, or has them in another shape; "

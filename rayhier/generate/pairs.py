@@ -1,4 +1,4 @@
-"""Generated pairs as queries and what answers them: which are accepted, and why the others are not."""
+"""Generated pairs of a query and its document: accepted pairs, and rejected ones with reasons."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,75 +26,75 @@ Source = tuple[str, ParsedRows[Pair]]
 
 
 def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
-    """Read a file of pairs; InputError where every one names a document that the corpus has not."""
+    """Read a file of pairs; InputError where no pair names a document of the corpus."""
     form = lines.Format(lambda line: check.pair(check.json_row(line), limits), ALLOWED)
     rows = lines.whole(NamedFile(path.name, path), form).rows
-    found = collect(distinct(known(rows, document_ids(corpus)), set()))
-    unknown = [one.value for _, one in found.rejected if one.reason == Reason.UNKNOWN_DOCUMENT]
-    if unknown and not found.accepted:
+    parsed = collect(distinct(known(rows, document_ids(corpus)), set()))
+    unknown = [rejection.value for _, rejection in parsed.rejected if rejection.reason == Reason.UNKNOWN_DOCUMENT]
+    if unknown and not parsed.accepted:
         raise InputError(
             f"{FILE}: {path}: none of its {len(unknown):,} pairs names a document of the corpus (the first: "
             f"{unknown[0]!r}); allowed: ids of its documents, such as {_first_id(corpus)!r}"
         )
-    return path.name, found
+    return path.name, parsed
 
 
 def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> list[Source]:
     """Check queries that a model wrote: for each part of the corpus its name, and a table of `query` and `doc_id`."""
-    seen: set[bytes] = set()
+    earlier: set[bytes] = set()
     return [
-        (name, collect(distinct(checked(table.to_pylist(), lambda row: check.pair(row, limits)), seen)))
+        (name, collect(distinct(checked(table.to_pylist(), lambda row: check.pair(row, limits)), earlier)))
         for name, table in written
     ]
 
 
 def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
     """Reject pairs of unknown documents."""
-    for one in rows:
-        if isinstance(one, Pair) and one.doc_id not in documents:
-            yield Rejection(Reason.UNKNOWN_DOCUMENT, beginning(one.doc_id))
+    for row in rows:
+        if isinstance(row, Pair) and row.doc_id not in documents:
+            yield Rejection(Reason.UNKNOWN_DOCUMENT, beginning(row.doc_id))
         else:
-            yield one
+            yield row
 
 
-def distinct(rows: Rows[Pair], seen: set[bytes]) -> Rows[Pair]:
-    """Reject pairs in `seen`; the others are added to it."""
-    for one in rows:
-        if not isinstance(one, Pair):
-            yield one
-        elif (key := digest(one.query) + digest(one.doc_id)) in seen:
-            yield Rejection(Reason.DUPLICATE_PAIR, beginning(f"{one.doc_id} {one.query}"))
+def distinct(rows: Rows[Pair], earlier: set[bytes]) -> Rows[Pair]:
+    """Reject pairs whose digest is in `earlier`; the digests of the others are added to `earlier`."""
+    for row in rows:
+        if not isinstance(row, Pair):
+            yield row
+        elif (key := digest(row.query) + digest(row.doc_id)) in earlier:
+            yield Rejection(Reason.DUPLICATE_PAIR, beginning(f"{row.doc_id} {row.query}"))
         else:
-            seen.add(key)
-            yield one
+            earlier.add(key)
+            yield row
 
 
 def write(root: Location, sources: Sequence[Source]) -> Output:
     """Write the accepted pairs and the rejected rows; equal queries of several documents become one query."""
-    pairs = [one for _, found in sources for _, one in found.accepted]
-    ids = {query: f"g{number}" for number, query in enumerate(dict.fromkeys(one.query for one in pairs))}
+    pairs = [pair for _, parsed in sources for _, pair in parsed.accepted]
+    ids = {query: f"g{number}" for number, query in enumerate(dict.fromkeys(pair.query for pair in pairs))}
     queries = pa.table([list(ids.values()), list(ids)], schema=schemas.QUERIES)
-    paired = pa.table([[ids[one.query] for one in pairs], [one.doc_id for one in pairs]], schema=schemas.PAIRS)
-    rejected = tables.rejected((name, *row) for name, found in sources for row in found.rejected)
-    made = [
+    paired = pa.table([[ids[pair.query] for pair in pairs], [pair.doc_id for pair in pairs]], schema=schemas.PAIRS)
+    rejected = tables.rejected((name, *row) for name, parsed in sources for row in parsed.rejected)
+    written = [
         files.write_parquet(root, "queries.parquet", groups(queries), schemas.QUERIES),
         files.write_parquet(root, "pairs.parquet", groups(paired), schemas.PAIRS),
         files.write_parquet(root, tables.REJECTED, groups(rejected), schemas.REJECTED),
     ]
-    return Output(_counts(sources, pairs) | {"queries": len(ids)}, tuple(made))
+    return Output(_counts(sources, pairs) | {"queries": len(ids)}, tuple(written))
 
 
 def _counts(sources: Sequence[Source], pairs: Sequence[Pair]) -> dict[str, Any]:
     """Counts for record.json; read = accepted + rejected."""
-    read = sum(found.read for _, found in sources)
-    reasons = [one.reason for _, found in sources for _, one in found.rejected]
-    return {"pairs": tables.count(read, pairs, reasons), "documents": len({one.doc_id for one in pairs})}
+    read = sum(parsed.read for _, parsed in sources)
+    reasons = [rejection.reason for _, parsed in sources for _, rejection in parsed.rejected]
+    return {"pairs": tables.count(read, pairs, reasons), "documents": len({pair.doc_id for pair in pairs})}
 
 
 def document_ids(corpus: Artifact) -> IdSet:
-    """Ids that a pair may name: those of whole documents."""
-    found = [np.array([digest(name) for name in names], NO_DIGESTS.dtype) for names in _ids(corpus)]
-    return IdSet(np.concatenate([NO_DIGESTS, *found]))
+    """Return the ids that a pair may name: of documents, not of passages."""
+    digests = [np.array([digest(name) for name in names], NO_DIGESTS.dtype) for names in _ids(corpus)]
+    return IdSet(np.concatenate([NO_DIGESTS, *digests]))
 
 
 def _first_id(corpus: Artifact) -> str:
@@ -109,6 +109,6 @@ def _ids(corpus: Artifact) -> Iterator[list[str]]:
 
 
 def named_by(path: Location) -> str:
-    """Column of a file of documents that holds the id of the whole document."""
+    """Return the column with the id of the document, not of the passage, in a file of documents."""
     columns_there = files.read_metadata(path).schema.to_arrow_schema().names
     return schemas.PARENT.name if schemas.PARENT.name in columns_there else "doc_id"

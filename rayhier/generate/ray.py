@@ -1,4 +1,4 @@
-"""The generate stage: a file that is read here, or on Ray Data a pool of models that write queries part by part."""
+"""The generate stage: read a file of pairs in this process, or write queries part by part by models on Ray Data."""
 
 import os
 from pathlib import Path
@@ -59,9 +59,9 @@ class GeneratePart:
         table = columns.read([path], list(dict.fromkeys(["doc_id", "title", "text", key])))
         drawn = table if self.last is None else table.filter(pa.array(self._ranks(table) <= self.last))
         queries = self.generator(drawn["doc_id"].to_pylist(), document_texts(drawn))
-        ids = [one for one, own in zip(drawn[key].to_pylist(), queries, strict=True) for _ in own]
-        made = pa.table([ids, [query for own in queries for query in own]], schema=WRITTEN)
-        file = files.write_parquet(self.root, written(name), [made], WRITTEN)
+        ids = [name for name, texts in zip(drawn[key].to_pylist(), queries, strict=True) for _ in texts]
+        written_pairs = pa.table([ids, [query for texts in queries for query in texts]], schema=WRITTEN)
+        file = files.write_parquet(self.root, written(name), [written_pairs], WRITTEN)
         self.ledger.enter(ledger_key(name), LedgerEntry((file,), {"documents": len(table)}))
         return {"documents": len(table)}
 
@@ -73,23 +73,23 @@ def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt)
     """Read or write pairs for the documents of `corpus`; InputError where none is accepted."""
     match spec.train.generation:
         case PairFile():
-            found = [read_file(source.path, corpus, spec.corpus.limits)]
+            sources = [read_file(source.path, corpus, spec.corpus.limits)]
             key, allowed = f"{FILE}: {source.path}", ALLOWED
         case QueryModel() as model:
-            found = _written(spec, model, source, corpus, attempt)
+            sources = _written(spec, model, source, corpus, attempt)
             key, allowed = f"{MODEL}: {model.model}", "a model that writes queries"
         case _:
             raise AssertionError("planned only with train.generated")
-    made = write(attempt.root, found)
-    counts = made.counts["pairs"]
-    said = tables.line(counts)
+    output = write(attempt.root, sources)
+    counts = output.counts["pairs"]
+    summary = tables.line(counts)
     if not counts["accepted"]:
-        raise InputError(f"{key}: no pair accepted ({said}); allowed: {allowed}")
-    say(f"  generated pairs: {said}")
-    say(f"  generated queries: {made.counts['queries']:,}, for {made.counts['documents']:,} documents")
+        raise InputError(f"{key}: no pair accepted ({summary}); allowed: {allowed}")
+    say(f"  generated pairs: {summary}")
+    say(f"  generated queries: {output.counts['queries']:,}, for {output.counts['documents']:,} documents")
     if counts["rejected"]:
         say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
-    return made
+    return output
 
 
 def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artifact, attempt: Attempt) -> list[Source]:
@@ -118,10 +118,10 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
 
 
 def written(name: str) -> str:
-    """Name of the file of queries that were written for a file of documents."""
+    """Return the name of the file of queries for a file of documents."""
     return f"{SCRATCH}/written/{name.removeprefix('documents/')}"
 
 
 def ledger_key(name: str) -> str:
-    """Name of a part's entry in the ledger."""
+    """Return the name of a part's entry in the ledger."""
     return name.replace("/", "-")

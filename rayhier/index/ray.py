@@ -60,7 +60,7 @@ class RoutePart:
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`; returns its number of documents and the rows of each leaf."""
+        """Route the part `row["part"]`; returns its number of documents and a lap of the clock."""
         name = str(row["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         tokens = unpacked(row) if "ids" in row else None

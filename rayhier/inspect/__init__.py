@@ -1,1 +1,1 @@
-"""Show an index's tree to people: what is where, and why a document or a query goes there."""
+"""Show an index's tree to people: the content of nodes, and the paths of documents and queries."""

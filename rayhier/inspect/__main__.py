@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rayhier.inspect.nodes import Inspection, Node, Step
 
 DEPTH, MOST_DEPTH = 3, 16
-"""Levels shown where no depth is given, and most that may be asked for."""
+"""Levels shown where no depth is given, and most levels that `--depth` allows."""
 WORDS, WIDTH, SHORT = 8, 100, 40
-"""Keywords of a line, and characters of a text that has a line of its own, and of one that shares a line."""
+"""Keywords in a line, and characters of a text that fills a line, and of a text that shares a line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def _lines(given: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
 
 
 def heading(tree: "Inspection") -> str:
-    """One line on the index: documents, rows, leaves, levels."""
+    """Describe the index in a line: documents, rows, leaves, levels."""
     manifest, router = tree.there.manifest, tree.model.spec.router.type
     levels = " > ".join(f"{len(level):,}" for level in tree.levels)
     grouped = ", grouped by their centroids" if tree.tree.grouped else ""
@@ -84,14 +84,14 @@ def _examples(tree: "Inspection", depth: int) -> dict[str, list[str]]:
     """Lines on each node to a depth, by its name: titles of its documents, and queries."""
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
     titles, queries = tree.titles([name for node in nodes for name in node.documents]), tree.queries
-    found = {}
+    examples = {}
     for node in nodes:
-        own = [titles.get(name) or name for name in node.documents], queries[node.level - 1][node.number]
-        said = zip(("documents", "queries"), own, strict=True)
-        found[node.name] = [
-            f"{kind}: {' | '.join(short(text, SHORT) for text in texts)}" for kind, texts in said if texts
+        texts_of = [titles.get(name) or name for name in node.documents], queries[node.level - 1][node.number]
+        kinds = zip(("documents", "queries"), texts_of, strict=True)
+        examples[node.name] = [
+            f"{kind}: {' | '.join(short(text, SHORT) for text in texts)}" for kind, texts in kinds if texts
         ]
-    return found
+    return examples
 
 
 def _below(
@@ -99,13 +99,13 @@ def _below(
 ) -> Iterator[str]:
     for child in tree.children(node):
         yield "  " * indent + line(child)
-        yield from ("  " * indent + "      " + said for said in examples.get(child.name, []))
+        yield from ("  " * indent + "      " + example for example in examples.get(child.name, []))
         if child.level < depth:
             yield from _below(tree, child, depth, examples, indent + 1)
 
 
 def short(text: str, most: int) -> str:
-    """A text in one line of at most so many characters.
+    """Shorten a text to a line of at most `most` characters.
 
     >>> short("one  two", 10), short("one two three", 10)
     ('one two', 'one two t…')
@@ -115,13 +115,13 @@ def short(text: str, most: int) -> str:
 
 
 def line(node: "Node") -> str:
-    """One line on a node: its name, its size, its keywords."""
+    """Describe a node in a line: its name, size and keywords."""
     return f"{node.name}  {node.size:,}  {' '.join(node.keywords[:WORDS])}".rstrip()
 
 
 def _one(tree: "Inspection", node: "Node") -> Iterator[str]:
-    for indent, one in enumerate(tree.above(node)):
-        yield "  " * indent + line(one)
+    for indent, ancestor in enumerate(tree.above(node)):
+        yield "  " * indent + line(ancestor)
     titles = tree.titles(node.documents)
     yield "documents:"
     yield from (f"  {name}  {short(titles.get(name, ''), WIDTH)}".rstrip() for name in node.documents)

@@ -1,4 +1,4 @@
-"""Nodes of an index's tree, what they hold, and the paths of documents and queries through it."""
+"""Nodes of an index's tree, their documents and queries, and the paths of documents and queries through the tree."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,11 @@ from rayhier.storage.paths import Location
 from rayhier.storage.schemas import NODES
 
 MOST_QUERIES = 1_000
-"""Queries of the corpus that are routed to find each node's own."""
+"""Most queries of the corpus to route, to find representative queries of each node."""
 QUERIES = 3
 """Representative queries of a node."""
 PLACED = 256
-"""Texts that are routed to all leaves at a time."""
+"""Texts to route to all leaves at a time."""
 TITLE = 200
 """Characters of a text that stand for its title."""
 
@@ -52,7 +52,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """How the command names the node: LEVEL:NUMBER."""
+        """Name of the node in the command: LEVEL:NUMBER."""
         return f"{self.level}:{self.number}"
 
 
@@ -67,8 +67,8 @@ class Step:
 class Inspection:
     """One version of an index, its model, and its nodes level by level, top down."""
 
-    def __init__(self, workdir: Location, now: Current, there: LeafMap, model: Model) -> None:
-        self.workdir, self.now, self.there, self.model = workdir, now, there, model
+    def __init__(self, workdir: Location, now: Current, leaf_map: LeafMap, model: Model) -> None:
+        self.workdir, self.now, self.there, self.model = workdir, now, leaf_map, model
         self.tree = DisplayTree.of(model.router)
         self.levels = _nodes(self._table())
 
@@ -77,8 +77,8 @@ class Inspection:
     def open(cls, workdir: Location) -> Iterator[Self]:
         """Open the index that `current.json` names; vacuum keeps its version while the block runs."""
         now = current.read(workdir)
-        with reading_leaf_map(workdir, now) as there:
-            yield cls(workdir, now, there, Model.of_workdir(workdir, now))
+        with reading_leaf_map(workdir, now) as leaf_map:
+            yield cls(workdir, now, leaf_map, Model.of_workdir(workdir, now))
 
     def _table(self) -> pa.Table:
         """What the index says of its nodes; of a later version than the built one, or of an older index, found now."""
@@ -95,61 +95,61 @@ class Inspection:
         return Node(0, 0, 0, sum(manifest.counts), [], [])
 
     def node(self, name: str) -> Node:
-        """The node of a name LEVEL:NUMBER; InputError where there is none."""
+        """Find the node named LEVEL:NUMBER; InputError where there is none."""
         level, _, number = name.partition(":")
         if level.isdecimal() and number.isdecimal() and 1 <= int(level) <= len(self.levels):
-            own = self.levels[int(level) - 1]
-            if int(number) < len(own):
-                return own[int(number)]
-            allowed = f"{level}:0 to {level}:{len(own) - 1}"
+            nodes = self.levels[int(level) - 1]
+            if int(number) < len(nodes):
+                return nodes[int(number)]
+            allowed = f"{level}:0 to {level}:{len(nodes) - 1}"
         else:
             allowed = f"LEVEL:NUMBER, levels 1 to {len(self.levels)}"
         raise InputError(f"--node: got {name!r}, which this tree has not; allowed: {allowed}")
 
     def children(self, node: Node) -> list[Node]:
-        """Nodes below a node that hold documents, the largest first."""
+        """List the children of a node that hold documents, the largest first."""
         if node.level == len(self.levels):
             return []
         below = self._below[node.level].get(node.number, [])
-        return sorted((one for one in below if one.size), key=lambda one: (-one.size, one.number))
+        return sorted((node for node in below if node.size), key=lambda node: (-node.size, node.number))
 
     @cached_property
     def _below(self) -> list[dict[int, list[Node]]]:
-        found: list[dict[int, list[Node]]] = []
+        levels: list[dict[int, list[Node]]] = []
         for level in self.levels:
-            own: dict[int, list[Node]] = {}
+            by_parent: dict[int, list[Node]] = {}
             for node in level:
-                own.setdefault(node.parent, []).append(node)
-            found.append(own)
-        return found
+                by_parent.setdefault(node.parent, []).append(node)
+            levels.append(by_parent)
+        return levels
 
     def above(self, node: Node) -> list[Node]:
-        """The nodes from the root's child down to a node."""
+        """List the nodes from the root's child down to a node."""
         path = [node]
         while path[0].level > 1:
             path.insert(0, self.levels[path[0].level - 2][path[0].parent])
         return path
 
     def titles(self, ids: Sequence[str]) -> dict[str, str]:
-        """Titles, or beginnings of the texts, of some documents."""
-        wanted, found = pa.array(sorted(set(ids)), pa.string()), {}
+        """Read titles, or beginnings of the texts, of documents: id -> title."""
+        wanted, titles = pa.array(sorted(set(ids)), pa.string()), {}
         for shard in self.there.manifest.shards:
             table = self.there.read(shard, ["doc_id", "rank", "title", "text"], verify=False)
             table = table.filter(pc.and_(pc.equal(table["rank"], 0), pc.is_in(table["doc_id"], wanted)))
             for name, title, text in zip(*(table[key].to_pylist() for key in ("doc_id", "title", "text")), strict=True):
-                found[name] = " ".join((title or text)[:TITLE].split())
-        return found
+                titles[name] = " ".join((title or text)[:TITLE].split())
+        return titles
 
     def document(self, name: str) -> list[Step]:
-        """The path of a document to its leaf, with probabilities; InputError where it is not in the index."""
-        found = self.documents([name])
-        if name not in found:
+        """Find the path of a document to its leaf, with probabilities; InputError for an id outside the index."""
+        paths = self.documents([name])
+        if name not in paths:
             raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")
-        return found[name]
+        return paths[name]
 
     def documents(self, names: Sequence[str]) -> dict[str, list[Step]]:
         """Paths of documents to their leaves, by id; those that the index does not hold are left out."""
-        wanted, found = pa.array(sorted(set(names)), pa.string()), {}
+        wanted, paths = pa.array(sorted(set(names)), pa.string()), {}
         levels = isinstance(self.model.router, RetreeverRouter)
         for shard in self.there.manifest.shards:
             if levels:
@@ -160,8 +160,8 @@ class Inspection:
             for begin in range(0, rows.num_rows, PLACED):
                 part = rows.slice(begin, PLACED)
                 placed = zip(part["doc_id"].to_pylist(), part["leaf"].to_pylist(), self._placed(part), strict=True)
-                found.update({name: self._path(leaf, probability_L) for name, leaf, probability_L in placed})
-        return found
+                paths.update({name: self._path(leaf, probability_L) for name, leaf, probability_L in placed})
+        return paths
 
     def _placed(self, rows: pa.Table) -> Floats:
         """Probability [n, leaves] of every leaf for the documents of a table."""
@@ -186,8 +186,8 @@ class Inspection:
         path_T = self.tree.paths()[leaf]
         sums = self.tree.summed(probability_L)
         return [
-            Step(own[number], float(sum_K[number]))
-            for own, sum_K, number in zip(self.levels, sums, path_T.tolist(), strict=True)
+            Step(nodes[number], float(sum_K[number]))
+            for nodes, sum_K, number in zip(self.levels, sums, path_T.tolist(), strict=True)
         ]
 
     @cached_property
@@ -201,13 +201,13 @@ class Inspection:
         if not rows:
             return [], np.zeros((0, self.model.router.n_leaves), np.float32)
         chosen = texts.take(pa.array(rows))
-        own = stored.take(pc.index_in(chosen["query_id"], stored["query_id"].combine_chunks()))
+        matched = stored.take(pc.index_in(chosen["query_id"], stored["query_id"].combine_chunks()))
         names: list[str] = chosen["text"].to_pylist()
-        return names, self.routed(self.model.encode_stored(columns.matrix(own["vector"]), lambda: names))
+        return names, self.routed(self.model.encode_stored(columns.matrix(matched["vector"]), lambda: names))
 
     @cached_property
     def queries(self) -> list[list[list[str]]]:
-        """Texts of each node's own queries, level by level."""
+        """Texts of each node's representative queries, level by level."""
         return by_node(*self._asked, self.tree.paths(), self.tree.counts)
 
     def asked(self, texts: Sequence[str]) -> dict[str, list[Step]]:
@@ -220,21 +220,21 @@ class Inspection:
 def by_node(
     names: Sequence[str], probability_QL: Floats, path_LT: Ints, counts: Sequence[int]
 ) -> list[list[list[str]]]:
-    """Queries whose paths go through each node, the most probable there: level by level, QUERIES of a node at most.
+    """Find the most probable queries of each node among those whose paths lead through it: at most QUERIES of a node.
 
     A path leads to a query's most probable leaf; `path_LT` are the nodes above each leaf, `counts` those of a level.
     """
-    found: list[list[list[str]]] = [[[] for _ in range(count)] for count in counts]
+    names_at: list[list[list[str]]] = [[[] for _ in range(count)] for count in counts]
     if not names:
-        return found
+        return names_at
     leaf_Q = probability_QL.argmax(axis=1)
-    for own, node_L in zip(found, path_LT.T, strict=True):
+    for level, node_L in zip(names_at, path_LT.T, strict=True):
         node_Q = node_L[leaf_Q]
         there_Q = np.where(node_L == node_Q[:, None], probability_QL, 0).sum(axis=1)
         for row in np.argsort(-there_Q, kind="stable").tolist():
-            if len(own[node_Q[row]]) < QUERIES:
-                own[node_Q[row]].append(names[row])
-    return found
+            if len(level[node_Q[row]]) < QUERIES:
+                level[node_Q[row]].append(names[row])
+    return names_at
 
 
 def _nodes(table: pa.Table) -> list[list[Node]]:
@@ -242,13 +242,13 @@ def _nodes(table: pa.Table) -> list[list[Node]]:
     for row in table.to_pylist():
         if row["level"] > len(levels):
             levels.append([])
-        made = Node(row["level"], row["node"], row["parent"], row["size"], row["keywords"], row["documents"])
-        levels[-1].append(made)
+        node = Node(row["level"], row["node"], row["parent"], row["size"], row["keywords"], row["documents"])
+        levels[-1].append(node)
     return levels
 
 
 def _spread(leaf_NK: torch.Tensor, log_prob_NK: torch.Tensor, leaves: int) -> Floats:
     """Probabilities [n, leaves] from leaves [n, k], in any order, and their log-probabilities."""
-    found = np.zeros((len(leaf_NK), leaves), np.float32)
-    np.put_along_axis(found, leaf_NK.numpy().astype(np.int64), np.exp(log_prob_NK.numpy()), axis=1)
-    return found
+    probability_NL = np.zeros((len(leaf_NK), leaves), np.float32)
+    np.put_along_axis(probability_NL, leaf_NK.numpy().astype(np.int64), np.exp(log_prob_NK.numpy()), axis=1)
+    return probability_NL

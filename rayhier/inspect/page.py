@@ -14,7 +14,7 @@ DATA = "/* data */"
 MOST_NODES = 20_000
 """Most nodes of a page."""
 MOST_PATHS = 2_000
-"""Most documents, and queries, whose paths a page knows."""
+"""Most documents, and most queries, whose paths are in a page."""
 
 
 def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
@@ -31,7 +31,7 @@ def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
 
 
 def data(tree: Inspection, nodes: list[Node]) -> str:
-    """What the page shows, as JSON that no text can end: `<`, `>` and `&` are escaped."""
+    """Make the content of the page as JSON that no text can end: `<`, `>` and `&` are escaped."""
     queries = tree.queries
     titles = tree.titles([name for node in nodes for name in node.documents])
     shown = {
@@ -60,9 +60,9 @@ def _node(node: Node, queries: list[str]) -> dict[str, Any]:
 def _paths(tree: Inspection, nodes: list[Node], queries: list[list[list[str]]]) -> dict[str, dict[str, Any]]:
     """Paths of documents and queries that stand at nodes, the nearest to the root first: text -> node, probability."""
     documents = [*dict.fromkeys(name for node in nodes for name in node.documents)][:MOST_PATHS]
-    asked = [*dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number])][:MOST_PATHS]
-    found = {"documents": tree.documents(documents), "queries": tree.asked(asked)}
-    return {kind: {name: _steps(own) for name, own in group.items()} for kind, group in found.items()}
+    texts = [*dict.fromkeys(text for node in nodes for text in queries[node.level - 1][node.number])][:MOST_PATHS]
+    paths = {"documents": tree.documents(documents), "queries": tree.asked(texts)}
+    return {kind: {name: _steps(path) for name, path in group.items()} for kind, group in paths.items()}
 
 
 def _steps(steps: list[Step]) -> list[tuple[str, float]]:

@@ -17,10 +17,10 @@ def info_nce(
     temperature: float,
     own_NS: Tensor | None = None,
 ) -> Tensor:
-    """Sum over queries of -log of the share of e^(q·d/τ) that falls to their own document.
+    """Sum over queries -log of the share of e^(q·d/τ) that falls to the query's document.
 
-    `target_N` is the column of each query's document; `spared_NC` says which others are left out, as they answer too.
-    `own_NS` are inner products with documents that only one query is compared with, -inf where it has fewer.
+    `target_N` is the column of each query's document; `spared_NC` is True for further answers, which are left out.
+    `own_NS` are inner products with documents for that query alone, -inf where it has fewer.
 
     >>> query, documents = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> info_nce(query, documents, torch.tensor([0]), torch.zeros(1, 2, dtype=torch.bool), 1.0)  # log(1 + 1/e)
@@ -32,7 +32,7 @@ def info_nce(
 
 
 def anchor_loss(trained_NM: Tensor, base_NM: Tensor) -> Tensor:
-    """Sum over documents of 1 - the cosine between where training has moved them and where they were.
+    """Sum over documents 1 - the cosine between the trained vector and the base vector.
 
     >>> anchor_loss(torch.tensor([[0.0, 2.0], [1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
     tensor(1.)

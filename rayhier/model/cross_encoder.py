@@ -24,10 +24,10 @@ from rayhier.storage.cross_encoder_folder import KEY, SCALE
 from rayhier.storage.model_folder import WEIGHTS
 
 START_SCALE = 20.0
-"""Scale that an untrained `emb` head has."""
+"""Scale of an untrained `emb` head."""
 IDENTITY = "torch.nn.modules.linear.Identity"
 NEW = ("classifier.", "score.", "pre_classifier.", "bert.pooler.", "pooler.", "roberta.pooler.")
-"""Beginnings of the names of weights that a model which was not trained on pairs lacks: those that training makes."""
+"""Beginnings of the names of weights that only training on pairs makes."""
 SPREAD = 0.02
 """Standard deviation of new weights."""
 FIRST_READ = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "ElectraLayer")
@@ -45,15 +45,15 @@ class Pairs:
     segment_NT: Tensor
 
     def to(self, device: torch.device) -> "Pairs":
-        """Copy of the pairs on a device."""
+        """Copy the pairs to a device."""
         return Pairs(*(part.to(device) for part in (self.ids_NT, self.mask_NT, self.type_NT, self.segment_NT)))
 
 
 class ScoreLayer(nn.Linear):
-    """The last layer, in float32 whatever the transformer computes in: bfloat16 tells few of a query's best apart."""
+    """The last layer, in float32 under any precision of the transformer: bfloat16 gives many best scores alike."""
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Scores [n, 1] of vectors [n, m]."""
+        """Compute scores [n, 1] of vectors [n, m]."""
         with torch.autocast(x_NM.device.type, enabled=False):
             return F.linear(x_NM.float(), self.weight.float(), None if self.bias is None else self.bias.float())
 
@@ -70,7 +70,7 @@ class CrossEncoder(nn.Module):
         self.types = int(getattr(transformer.config, "type_vocab_size", 0) or 0) > 1
 
     def forward(self, pairs: Pairs) -> Tensor:
-        """Float32 scores [n] of pairs."""
+        """Compute float32 scores [n] of pairs."""
         given = {"input_ids": pairs.ids_NT, "attention_mask": pairs.mask_NT}
         if self.types:
             given["token_type_ids"] = pairs.type_NT
@@ -82,8 +82,8 @@ class CrossEncoder(nn.Module):
         return self.scale * F.cosine_similarity(query_NM, item_NM, dim=-1)
 
     def tokenise(self, queries: Sequence[str], items: Sequence[str], max_length: int) -> list[tuple[Any, ...]]:
-        """Token ids, token types and segments of every pair, cut to `max_length` tokens."""
-        found = self.tokenizer(
+        """Tokenise pairs: token ids, token types and segments of each, cut to `max_length` tokens."""
+        encoding = self.tokenizer(
             list(queries),
             list(items),
             truncation=True,
@@ -92,8 +92,10 @@ class CrossEncoder(nn.Module):
             return_token_type_ids=True,
             verbose=False,
         )
-        segments = [[0 if one is None else one + 1 for one in found.sequence_ids(n)] for n in range(len(queries))]
-        return list(zip(found["input_ids"], found["token_type_ids"], segments, strict=True))
+        segments = [
+            [0 if segment is None else segment + 1 for segment in encoding.sequence_ids(n)] for n in range(len(queries))
+        ]
+        return list(zip(encoding["input_ids"], encoding["token_type_ids"], segments, strict=True))
 
     def padded(self, tokens: Sequence[tuple[Any, ...]]) -> Pairs:
         """Pad the tokens of pairs on the right to the longest of them."""
@@ -118,7 +120,7 @@ def load_cross_encoder(
     seed: int | None = None,
     layers: int | None = None,
 ) -> CrossEncoder:
-    """Load a cross-encoder from a folder, or only the first of its `layers`.
+    """Load a cross-encoder from a folder, with only the first `layers` layers (None: all).
 
     With a `seed` the weights of a head that the folder lacks are drawn from it, as training starts. Raises InputError
     where weights are missing otherwise, the model has more than one output, or fewer layers than are to be kept.
@@ -145,8 +147,8 @@ def _keep_layers(transformer: Any, count: int) -> None:
         if isinstance(module, nn.ModuleList) and place.endswith(LAYERS):
             if count > len(module):
                 raise InputError(f"cross_encoder.layers: got {count}; allowed: at most {len(module)}, the model's")
-            parent, _, own = place.rpartition(".")
-            setattr(transformer.get_submodule(parent), own, module[:count])
+            parent, _, attribute = place.rpartition(".")
+            setattr(transformer.get_submodule(parent), attribute, module[:count])
             transformer.config.num_hidden_layers = count
             return
     raise InputError(
@@ -156,28 +158,28 @@ def _keep_layers(transformer: Any, count: int) -> None:
 
 
 def _last_layer_for_first_token(transformer: Any) -> None:
-    """Let a classifier's last layer compute for the first token alone, which is all that is read of it.
+    """Let a classifier's last layer compute for the first token alone, the only token that the classifier reads.
 
-    It then costs little more than its keys and values: with six layers, pairs are read a sixth faster. Training
-    computes whole layers, and so do models whose layers are not known.
+    The layer then costs little more than its keys and values: with six layers, pairs are read a sixth faster. Training
+    computes all tokens, and so do models with unknown layers.
     """
     layers = [module for module in transformer.modules() if type(module).__name__ in FIRST_READ]
     if not layers:
         return
-    layer, whole = layers[-1], layers[-1].forward
+    layer, forward_all = layers[-1], layers[-1].forward
 
     def forward(hidden_NTM: Tensor, mask: Tensor | None = None, *rest: Any, **named: Any) -> Any:
         if layer.training or (mask is not None and mask.dim() != 4):
-            return whole(hidden_NTM, mask, *rest, **named)
+            return forward_all(hidden_NTM, mask, *rest, **named)
         attention = layer.attention.self
         first_N1M = hidden_NTM[:, :1]
         query, key, value = (
             part.unflatten(-1, (attention.num_attention_heads, -1)).transpose(1, 2)
             for part in (attention.query(first_N1M), attention.key(hidden_NTM), attention.value(hidden_NTM))
         )
-        seen = None if mask is None else mask[:, :, :1]
-        found = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=attention.scaling)
-        first_N1M = layer.attention.output(found.transpose(1, 2).flatten(-2), first_N1M)
+        first_mask = None if mask is None else mask[:, :, :1]
+        read = F.scaled_dot_product_attention(query, key, value, attn_mask=first_mask, scale=attention.scaling)
+        first_N1M = layer.attention.output(read.transpose(1, 2).flatten(-2), first_N1M)
         return layer.output(layer.intermediate(first_N1M), first_N1M)
 
     layer.forward = forward
@@ -195,12 +197,12 @@ def _classifier(folder: Path, dtype: torch.dtype, seed: int | None) -> Any:
     config.num_labels = 1
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
-        model, found = AutoModelForSequenceClassification.from_pretrained(
+        model, loading = AutoModelForSequenceClassification.from_pretrained(
             folder, config=config, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
         )
-    missing = sorted(found["missing_keys"])
+    missing = sorted(loading["missing_keys"])
     wrong = [name for name in missing if seed is None or not name.startswith(NEW)]
-    wrong += sorted(str(name) for name in found["mismatched_keys"])
+    wrong += sorted(str(name) for name in loading["mismatched_keys"])
     if wrong:
         raise InputError(
             f"{KEY}: {folder / WEIGHTS} lacks {len(wrong)} tensors of a cross-encoder, the first: {wrong[0]}; allowed: "
@@ -216,8 +218,8 @@ def _score_in_float32(model: Any) -> None:
         if isinstance(module, nn.Linear) and module.out_features == 1:
             layer = ScoreLayer(module.in_features, 1, bias=module.bias is not None)
             layer.load_state_dict(module.state_dict())
-            parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, layer)
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, layer)
             return
 
 

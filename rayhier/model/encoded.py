@@ -11,7 +11,7 @@ from torch import Tensor
 from rayhier.arrays import Floats, Ints
 
 Reader = Callable[[Tensor, Tensor], Tensor]
-"""Tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens -> scores [n, w], all that a router reads of the tokens."""
+"""Tokens' vectors [n, t, m] and a mask [n, t], 1 on tokens -> scores [n, w], a router's only input from tokens."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ LAYERS = ("encoder.layer", "transformer.layer", "layers")
 
 
 class ResidualHead(nn.Module):
-    """E(x) = x + W x, for cosine as a unit vector (ours). It starts with W = 0: the base encoder's vectors."""
+    """E(x) = x + W x, for cosine as a unit vector (ours). W starts at 0, which gives the base encoder's vectors."""
 
     def __init__(self, dimension: int, similarity: Similarity = "cosine") -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Encoder(nn.Module):
         return pooled_NM
 
     def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
-        """Freeze the encoder but for the last transformer layer, or for all but an unused pooler; returns what trains.
+        """Freeze all but the last transformer layer, or only an unused pooler; returns the parameters that train.
 
         Raises InputError where the last layer of the architecture is not known.
         """
@@ -130,13 +130,13 @@ class Encoder(nn.Module):
 
 
 def mean(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """The mean [n, m] of the tokens' vectors, in float32."""
+    """Compute the mean [n, m] of the tokens' vectors, in float32."""
     weight_NT1 = mask_NT.unsqueeze(-1).float()
     return (hidden_NTM.float() * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
 
 
 def first(hidden_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-    """The first token's vector [n, m], in float32, whichever side is padded."""
+    """Return the first token's vector [n, m], in float32, whichever side is padded."""
     at_N = mask_NT.int().argmax(dim=1)
     return hidden_NTM[torch.arange(len(at_N), device=at_N.device), at_N].float()
 
@@ -163,11 +163,11 @@ def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
 
     logging.disable_progress_bar()
     place = read_layout(folder).transformer
-    model, found = AutoModel.from_pretrained(
+    model, loading = AutoModel.from_pretrained(
         place, use_safetensors=True, dtype=dtype, output_loading_info=True, **LOCAL
     )
-    missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
-    wrong = [*missing, *sorted(str(name) for name in found["mismatched_keys"])]
+    missing = sorted(name for name in loading["missing_keys"] if not name.startswith("pooler."))
+    wrong = [*missing, *sorted(str(name) for name in loading["mismatched_keys"])]
     if wrong:
         raise InputError(
             f"encoder.model: {place / WEIGHTS} lacks {len(wrong)} tensors of its config, or has them in another shape; "
@@ -177,7 +177,7 @@ def load_transformer(folder: Path, dtype: torch.dtype) -> Any:
 
 
 def positions(transformer: Any) -> int:
-    """Number of tokens that a transformer has positions for; RoBERTa reserves the first ones, up to the padding's."""
+    """Return a transformer's number of positions for tokens; RoBERTa reserves the first, up to the padding's."""
     table = getattr(getattr(transformer, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return int(getattr(transformer.config, "max_position_embeddings", 512)) - (0 if padding is None else padding + 1)
@@ -220,7 +220,7 @@ def _similarity(folder: Path) -> Similarity:
 
 
 def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, *, trained: bool = True) -> None:
-    """Write the base encoder and its head, unless it was not trained, as one sentence-transformers folder."""
+    """Write the base encoder, and its head if `trained`, as a sentence-transformers folder."""
     folder.mkdir(parents=True, exist_ok=True)
     layout = read_layout(base)
     copied = [layout.transformer / "config.json", layout.transformer / INDEX, *weight_files(layout.transformer)]
@@ -240,7 +240,7 @@ def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, 
 
 
 def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
-    """Write a trained encoder, its transformer included, as a sentence-transformers folder in its own precision."""
+    """Write a trained encoder with its transformer, in its precision, as a sentence-transformers folder."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder.transformer.save_pretrained(folder)
     encoder.tokenizer.save_pretrained(folder)

@@ -17,7 +17,7 @@ class Hierarchy(nn.Module):
     """Centroids of the nodes of levels 1..T, top down, and which nodes are siblings."""
 
     def __init__(self, counts: Sequence[int], dimension: int) -> None:
-        """Make levels of so many nodes; `plant` gives them their places."""
+        """Make levels of `counts` nodes over vectors of size `dimension`; training sets the centroids."""
         super().__init__()
         self.centroids = nn.ParameterList(nn.Parameter(torch.zeros(count, dimension)) for count in counts)
         self._siblings: list[Tensor] = []
@@ -31,12 +31,12 @@ class Hierarchy(nn.Module):
         return self.centroids[0].device if len(self) else torch.device("cpu")
 
     def arrange(self, parents: Sequence[Tensor], alive: Sequence[Tensor]) -> None:
-        """Say which nodes are siblings: the parent [K] of each level's nodes, and which nodes hold documents [K]."""
+        """Set the siblings: `parents` [K] of each level's nodes, and `alive` [K], True for nodes with documents."""
         self._siblings = [siblings(*level).to(self.device) for level in zip(parents, alive, strict=True)]
         self._parents = [parent_K.to(self.device) for parent_K in parents]
 
     def loss(self, query_NM: Tensor, node_NT: Tensor, temperature: float) -> Tensor:
-        """Sum over queries and levels of the cross-entropy of q·c/τ over the siblings of the answer's node (Eq. 5).
+        """Sum over queries and levels the cross-entropy of q·c/τ over the siblings of the answer's node (Eq. 5).
 
         `node_NT` are the nodes above each query's answer, level by level; an only child contributes 0.
         """
@@ -53,7 +53,7 @@ class Hierarchy(nn.Module):
 
 
 def siblings(parent_K: Tensor, alive_K: Tensor) -> Tensor:
-    """Children [parents, S] of each node of the level above that hold documents; -1 where it has fewer.
+    """List the children with documents [parents, S] of each node of the level above; -1 where a node has fewer.
 
     >>> siblings(torch.tensor([0, 1, 0, 0]), torch.tensor([True, True, False, True]))
     tensor([[ 0,  3],

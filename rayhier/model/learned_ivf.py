@@ -88,7 +88,7 @@ class LearnedIvfRouter(TreeRouter):
 
     @property
     def calibrated(self) -> bool:
-        """Whether `calibrate` has stored how dense the leaves of dev queries' answers are."""
+        """Return True if `calibrate` has stored quantiles of the density of answers' leaves."""
         return bool(self.reach_T.isfinite().all())
 
     @torch.no_grad()
@@ -117,7 +117,7 @@ class LearnedIvfRouter(TreeRouter):
         return [F.log_softmax(logits_NC, dim=1) for logits_NC in logits]
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """The leaves [N, K] a query visits, densest first, and their log-probabilities [N, K], K = min(beam, L).
+        """Choose the leaves [N, K] that queries visit, densest first, with log-probabilities [N, K], K = min(beam, L).
 
         With a screen, or where inner nodes exclude leaves, the softmax's sum over all leaves is an estimate.
         """
@@ -143,7 +143,7 @@ class LearnedIvfRouter(TreeRouter):
         return projection + self.n_leaves * self.screen + SHORTLIST * beam * self.dimension
 
     def _screens(self, beam: int) -> bool:
-        """Whether screening first costs less than scoring all leaves in full."""
+        """Return True if screening first costs less than scoring all leaves in full."""
         full = self.n_leaves * self.dimension
         two = self.screen * (self.dimension + self.n_leaves) + SHORTLIST * beam * self.dimension
         return self.screen > 0 and two < full
@@ -186,7 +186,7 @@ def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:
-    """Sum over pairs of -w log(p that any leaf of the answer is reached): either of a document's leaves will do.
+    """Sum over pairs -w log(p), p the probability of any leaf of the answer.
 
     A pair is a query, `row_P` of `log_p_NL`, and an answer in the leaves `leaf_PR` [p, r]; equal leaves count once.
 

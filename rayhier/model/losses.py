@@ -22,16 +22,16 @@ class Batch:
     query_NM: Tensor
     positive_NM: Tensor
     hard_NM: Tensor | None
-    """Vectors of one mined negative per query."""
+    """Vectors of a mined negative per query."""
     hard_N: Tensor | None
-    """Whether each query has a mined negative (bool)."""
+    """Booleans [n], True where a query has a mined negative."""
     query_NT: Tensor
     positive_NT: Tensor
     document_DM: Tensor
     """Vectors of the positives of the whole batch."""
     document_DT: Tensor
     negative_ND: Tensor
-    """Whether document j is a negative of query i: any document that is not a known positive of the query."""
+    """Booleans [n, d], True where document j is a negative of query i: no known positive of the query."""
     pairs: Tensor
     """Number of valid (query, negative) pairs in the whole batch."""
     hard: Tensor
@@ -86,7 +86,7 @@ def triplet(scores_NC: Tensor, positive_N1: Tensor, valid_NC: Tensor, margin: fl
 
 
 def intra_leaf_loss(batch: Batch, spec: Loss) -> Tensor:
-    """Documents less similar than τ must not share a leaf.
+    """Sum the loss of documents less similar than τ in the same leaf.
 
     `product` (Eq. 5): 1[cos(E(d+), E(d-)) < τ]·T(d+)·T(d-).
     `triplet` (Algorithm 1, our reading): the same gate on [T(d+)·T(d-) - T(q)·T(d+) + γ]_+.

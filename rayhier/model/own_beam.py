@@ -17,14 +17,14 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.learned_ivf import LearnedIvfRouter
 
 NO_LEAF = -1
-"""Leaf number that says: the query visits no further leaf."""
+"""Leaf number that marks the end: the query visits no further leaf."""
 
 
 class OwnBeam:
     """A learned IVF whose queries skip leaves below a density; otherwise equal to the router it wraps."""
 
     def __init__(self, router: LearnedIvfRouter, target: float) -> None:
-        """Set the density that reaches the share `target` of dev queries' answers; ValueError where none was judged."""
+        """Set the density that reaches the share `target` of dev queries' answers; ValueError without calibration."""
         if not router.calibrated:
             raise ValueError("the router was trained without judged queries")
         self.router = router

@@ -12,7 +12,7 @@ PLACED = 16_384
 
 
 def parts(n: int) -> list[slice]:
-    """Slices of n documents into batches of PLACED, at least one batch.
+    """Cut n documents into slices of PLACED, at least one slice.
 
     >>> parts(20_000)
     [slice(0, 16384, None), slice(16384, 20000, None)]
@@ -21,18 +21,18 @@ def parts(n: int) -> list[slice]:
 
 
 def place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
-    """Leaves [n, r] where documents belong, first leaf first, and their log-probabilities; r = `leaves`, 1 or 2.
+    """Place documents: leaves [n, r], first leaf first, and their log-probabilities [n, r]; r = `leaves`, 1 or 2.
 
-    A document without a second leaf has its first leaf again. Vectors may be float16; each batch becomes float32.
+    A document without a second leaf has the first leaf twice. Vectors may be float16; each batch becomes float32.
     """
     batches = [_place(router, encoded[part], leaves, spill) for part in parts(len(encoded))]
-    leaf_NR, log_prob_NR = (np.concatenate(one) for one in zip(*batches, strict=True))
+    leaf_NR, log_prob_NR = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     return leaf_NR, log_prob_NR
 
 
 def _place(router: Router, encoded: Encoded, leaves: int, spill: Spill) -> tuple[Ints, Floats]:
     count = 1 if leaves == 1 else min(CANDIDATES, router.n_leaves)
-    leaf_NC, log_prob_NC = (one.numpy() for one in place_all(router, encoded, count))
+    leaf_NC, log_prob_NC = (tensor.numpy() for tensor in place_all(router, encoded, count))
     pick_NR = choose(router, encoded.numpy, leaf_NC, leaves, spill)
     return np.take_along_axis(leaf_NC, pick_NR, axis=1), np.take_along_axis(log_prob_NC, pick_NR, axis=1)
 

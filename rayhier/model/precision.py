@@ -17,7 +17,7 @@ ROUNDS = 4
 
 
 def resolve_device(device: Device) -> torch.device:
-    """`auto` is CUDA where this process sees a CUDA device, else the CPU; InputError where `cuda` is missing."""
+    """Choose the device: `auto` is CUDA where this process has it, else the CPU; InputError if `cuda` is missing."""
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         raise InputError("encoder.device: got 'cuda', but this process sees no CUDA device; allowed: auto or cpu")
@@ -25,7 +25,7 @@ def resolve_device(device: Device) -> torch.device:
 
 
 def resolve(precision: Precision, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 or float32, whichever is faster on the device; measured once per process.
+    """Choose the number format: `auto` is bfloat16 or float32, whichever is faster; measured once per process.
 
     Where the device has no bfloat16 multiplication in hardware, `auto` is float32, and nothing is measured.
     """

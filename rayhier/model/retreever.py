@@ -57,7 +57,7 @@ class Splits(nn.Module):
     """Scores of every split for texts by their vectors: how far a text goes left (> 0) or right."""
 
     def __init__(self, dimension: int, depth: int, trunk: Trunk | None = None) -> None:
-        """Make a hyperplane for each split, over the vectors or what a trunk of HIDDEN outputs makes of them."""
+        """Make a hyperplane for each split, over the vectors or over a trunk's HIDDEN outputs."""
         super().__init__()
         self.depth, self.trunk = depth, trunk
         self.planes = nn.Linear(dimension if trunk is None else HIDDEN, 2**depth - 1)
@@ -71,16 +71,16 @@ class Splits(nn.Module):
     def scale(self, vector_NM: Tensor) -> Tensor:
         """Move and scale scores: over these texts each has mean 0, and DEEPEST as deviation where it is deepest.
 
-        Returns the means that were removed [S]. ValueError where a split gives all texts one score: equal distributions
-        have no gradient.
+        Returns the removed means [S]. ValueError where a split scores all texts alike: equal distributions have no
+        gradient.
         """
         was_training = self.training
         self.eval()
         read_NH = vector_NM if self.trunk is None else self.trunk(vector_NM)
         self.train(was_training)
         blocks = (slice(begin, begin + SETTLED_AT_ONCE) for begin in range(0, len(self.planes.weight), SETTLED_AT_ONCE))
-        parts = [_spread(F.linear(read_NH, self.planes.weight[own], self.planes.bias[own])) for own in blocks]
-        mean_S, spread_S = (torch.cat(own) for own in zip(*parts, strict=True))
+        parts = [_spread(F.linear(read_NH, self.planes.weight[block], self.planes.bias[block])) for block in blocks]
+        mean_S, spread_S = (torch.cat(part) for part in zip(*parts, strict=True))
         return _settle(self.planes, mean_S, spread_S, self.depth)
 
 
@@ -136,10 +136,10 @@ class AttentionSplits(nn.Module):
 
     @torch.no_grad()
     def scale(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Move and scale what each split reads itself: over these texts mean 0, and where it is deepest DEEPEST.
+        """Move and scale each split's score from attention: over these texts mean 0, deviation DEEPEST if deepest.
 
-        With `shared`, all splits together; with `ancestors`, before these are added. Returns the means that were
-        removed [S]. ValueError where a split gives all texts one score.
+        With `shared`, all splits together; with `ancestors`, before their scores are added. Returns the removed means
+        [S]. ValueError where a split scores all texts alike.
         """
         score_NS = self._own(token_NTM, mask_NT)
         shared = self.aggregation == "shared"
@@ -250,7 +250,7 @@ class NodeTree(nn.Module):
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)
 
     def forward(self, *read: Tensor) -> list[Tensor]:
-        """Log-probabilities [N, 2^h] of the nodes of levels 1 to D, by what the splits read of texts."""
+        """Compute log-probabilities [N, 2^h] of the nodes of levels 1 to D, from the input of the splits."""
         return self.levels(self.splits(*read))
 
     def levels(self, score_NS: Tensor) -> list[Tensor]:
@@ -260,7 +260,7 @@ class NodeTree(nn.Module):
 
 
 def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor | None = None) -> Tensor:
-    """Make what texts are compared by at a level: probabilities p [N, K], or for cosine unit vectors of K p - 1 + c."""
+    """Represent texts at a level by its probabilities p [N, K], or for cosine by unit vectors of K p - 1 + c."""
     if similarity == "tv":
         return probability_NK
     centred_NK = probability_NK * probability_NK.shape[1] - 1
@@ -279,7 +279,7 @@ def similarities(first_NK: Tensor, second_CK: Tensor, similarity: Comparison) ->
 
 
 class Representations(nn.Module, ABC):
-    """What represents a text at several sizes: scores first, then what texts are compared by at each size."""
+    """Representations of a text at several sizes: first its scores, then from these a vector of each size."""
 
     similarity: Comparison
 
@@ -300,11 +300,11 @@ class Representations(nn.Module, ABC):
 
     @abstractmethod
     def scores(self, *read: Tensor) -> Tensor:
-        """Scores [N, W] of texts by what is read of them: their vectors, or their tokens' vectors and a mask."""
+        """Compute scores [N, W] of texts from their vectors, or from their tokens' vectors and a mask."""
 
     @abstractmethod
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """What texts are compared by at each size [N, size], coarse first."""
+        """Compute the representations [N, size] of every size from scores [N, W], coarse first."""
 
 
 class TreeLevels(Representations):
@@ -320,10 +320,10 @@ class TreeLevels(Representations):
 
     @torch.no_grad()
     def begin(self, removed_S: Tensor) -> None:
-        """Start the offset that the cosine adds at what the mean scores [S] said that splits have lost.
+        """Start the offset of the cosine from the mean scores [S] that were removed from the splits.
 
-        Splits are centred so that leaves are even. But what all texts have in common is a part of their cosine: without
-        it coarse levels and the deepest find less (docs/LOG.md).
+        Splits are centred so that leaves are even. But the common part of all texts belongs to their cosine: without
+        it, coarse levels and the deepest have lower recall (docs/LOG.md).
         """
         if self.offset_L is not None:
             self.offset_L.copy_(products(removed_S[None])[-1][0].exp() * len(self.offset_L) - 1)
@@ -349,17 +349,17 @@ class TreeLevels(Representations):
         return torch.as_tensor(self.tree.splits(*read))
 
     def sizes(self, score_NW: Tensor) -> list[Tensor]:
-        """What texts are compared by [N, 2^h], level by level."""
+        """Compute the representations [N, 2^h], level by level, from scores [N, S]."""
         return [self.represent(level_NK.exp()) for level_NK in self.tree.levels(score_NW)]
 
     def represent(self, probability_NK: Tensor) -> Tensor:
-        """What texts are compared by at a level [N, 2^h], by the probabilities of its nodes."""
+        """Represent texts at a level [N, 2^h] by the probabilities of its nodes."""
         offset_K = None if self.offset_L is None else self.offset_L.reshape(probability_NK.shape[1], -1).mean(dim=1)
         return represent(probability_NK, self.similarity, offset_K)
 
 
 def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:
-    """Probabilities [N, L] of the leaves as an index stores them: times L/2, so that float16 holds them for any depth.
+    """Convert log-probabilities of the leaves to stored probabilities [N, L]: times L/2, to fit float16 at any depth.
 
     >>> stored(torch.tensor([[0.25, 0.75]]).log())
     array([[0.25, 0.75]], dtype=float16)
@@ -368,7 +368,7 @@ def stored(log_p_NL: Tensor) -> npt.NDArray[np.float16]:
 
 
 def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
-    """Probabilities [N, 2^h] of the nodes of a level from what `stored` made of the leaves': parents sum children.
+    """Compute probabilities [N, 2^h] of a level's nodes from the leaves' (`stored`): parents sum children.
 
     >>> at_level(np.array([[0.25, 0.25, 0.5, 1.0]], np.float16), 1)
     array([[0.25, 0.75]], dtype=float32)
@@ -378,7 +378,7 @@ def at_level(stored_NL: npt.NDArray[Any], level: int) -> Floats:
 
 
 class RetreeverRouter(nn.Module):
-    """A tree whose leaves hold the documents that most probably lie there; its levels represent texts."""
+    """A tree whose leaves hold the documents that most probably lie in them; its levels represent texts."""
 
     def __init__(
         self,
@@ -401,13 +401,13 @@ class RetreeverRouter(nn.Module):
             "dropout": dropout,
             "similarity": similarity,
         }
-        made: Splits | AttentionSplits
+        node_scores: Splits | AttentionSplits
         if splits == "attention":
-            made = AttentionSplits(dimension, depth, aggregation)
+            node_scores = AttentionSplits(dimension, depth, aggregation)
         else:
-            made = Splits(dimension, depth, Trunk(dimension) if splits == "mlp" else None)
+            node_scores = Splits(dimension, depth, Trunk(dimension) if splits == "mlp" else None)
         learned = LearnedPropagation(depth) if propagation == "learned" else None
-        self.representations = TreeLevels(NodeTree(made, learned, dropout), similarity)
+        self.representations = TreeLevels(NodeTree(node_scores, learned, dropout), similarity)
         self.cells = Cells(2**depth, dimension)
         """Means of each leaf's training documents; no prices, and a border that gives every document a second leaf."""
 
@@ -437,7 +437,7 @@ class RetreeverRouter(nn.Module):
 
     @property
     def reader(self) -> Reader | None:
-        """What scores a text's tokens: the splits, where these attend to them."""
+        """Function that scores a text's tokens: the splits, where they use attention; else None."""
         return self.splits if isinstance(self.splits, AttentionSplits) else None
 
     def nodes(self, encoded: Encoded) -> list[Tensor]:

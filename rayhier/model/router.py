@@ -30,7 +30,7 @@ class Router(Protocol):
 
     @property
     def reader(self) -> Reader | None:
-        """What scores the tokens of a text, for `Encoded.token_scores`; None where the router reads a text's vector."""
+        """Function that scores a text's tokens, for `Encoded.token_scores`; None where the router reads its vector."""
 
     @property
     def device(self) -> torch.device:
@@ -90,7 +90,7 @@ def own_beams(router: Router, target: float) -> Router:
 
 
 UNREAD = "the router reads tokens, and only vectors are known; give it the texts"
-"""What a router that reads tokens says of vectors alone."""
+"""Message of a router that reads tokens where only vectors are given."""
 FLOATS_AT_ONCE = 1 << 26
 """Most scores of leaves that are in memory at a time."""
 

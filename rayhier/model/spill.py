@@ -28,7 +28,7 @@ def second_leaves(
     price_L: Floats | None = None,
     border: float | None = None,
 ) -> np.ndarray:
-    """Position [n], 1 or more, of each document's second leaf among its candidate leaves [n, c], first leaf first.
+    """Choose second leaves: positions [n], 1 or more, among each document's candidate leaves [n, c], first leaf first.
 
     With a `border`, a document whose two best cosines, after price, differ by more has no second leaf: position 0.
 
@@ -49,7 +49,7 @@ def second_leaves(
 
 
 def gaps(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L: Floats) -> Floats:
-    """Difference [n] of a document's cosines to its first leaf and to the next, after price."""
+    """Compute the difference [n] between a document's cosines to its first leaf and to the next, after price."""
     unit_NM = _unit(vectors_NM)
     first_N, next_N = (
         np.einsum("nm,nm->n", unit_NM, centroids_LM[leaf_N]) - price_L[leaf_N] for leaf_N in leaf_NC[:, :2].T

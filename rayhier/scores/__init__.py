@@ -1,1 +1,1 @@
-"""Scores of a cross-encoder: of pairs asked for, and of many made ahead, with what is learned from these."""
+"""Scores of a cross-encoder: of pairs in a search, of pairs ahead of any search, and factors learned from these."""

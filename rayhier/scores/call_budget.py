@@ -1,4 +1,4 @@
-"""Budgeted search: in rounds, read the documents that look best by what was read before (Algorithm 1 of AXN).
+"""Budgeted search: in rounds, read the documents with the best estimates from earlier scores (Algorithm 1 of AXN).
 
 The scorer may be anything that scores pairs of a query and a document, by their numbers. The budget is exact, and no
 pair is read twice.
@@ -23,16 +23,16 @@ LARGEST = 1e30
 Score = Callable[[Ints, Ints], Floats | Values]
 """Queries [n] and rows [n] of their pools -> scores [n] of the pairs."""
 Asking = Generator[tuple[Ints, Ints], object, list["Spent"]]
-"""Yields the pairs of each round, queries [n] and rows [n], is sent their scores, and returns what they found."""
+"""Yields the pairs of each round, queries [n] and rows [n], receives their scores, and returns all results."""
 
 
 class ScorerError(RuntimeError):
-    """The scorer failed: it raised, took too long, or answered with something else than one finite score a pair."""
+    """The scorer failed: it raised, took too long, or did not return a finite score for each pair."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One query: what its documents are expected to score, and how scores explain others."""
+    """A query: the scores that order its first round, and the fit that estimates scores from others."""
 
     first_P: Values
     """Scores [p] whose order the first round follows."""
@@ -41,29 +41,29 @@ class Asked:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a query's calls found: every document of its pool, those read first by score, then the others."""
+    """Result of a query's calls: every document of its pool, read ones by score, then the others by estimate."""
 
     row_P: Ints
     """Rows [p] of the pool, best first: the documents read by score, then the others by estimate."""
     score_P: Values
-    """Scores [p] of these, estimated ones after the first `calls`."""
+    """Scores [p] of the rows in `row_P`; those after the first `calls` are estimates."""
     calls: int
     """Number of documents read."""
 
 
 @dataclass(frozen=True)
 class Spending:
-    """How calls are spent."""
+    """Rules for a query's calls: budget, rounds and time; a call of this object runs them."""
 
     budget: int
     """Calls of a query."""
     rounds: int = 5
-    """Rounds that they are divided into equally; the remainder is spent in the last."""
+    """Rounds that divide the calls equally; the last has the remainder too."""
     seconds: float | None = None
     """Time that the scorer may take for a round of all queries; None: any."""
 
     def __post_init__(self) -> None:
-        """ValueError where there are fewer calls than rounds, or no round."""
+        """Raise ValueError where there are fewer calls than rounds, or no round."""
         if self.rounds < 1 or self.budget < self.rounds:
             raise ValueError(
                 f"budget: got {self.budget} calls in {self.rounds} rounds; allowed: at least one round, and a call each"
@@ -79,7 +79,7 @@ class Spending:
 
     def asking(self, queries: Sequence[Asked]) -> Asking:
         """Spend the calls of every query, with scores that the caller sends for each round's pairs."""
-        states = [_State(asked) for asked in queries]
+        states = [_State(query) for query in queries]
         each = self.budget // self.rounds
         for number in range(self.rounds):
             last = number == self.rounds - 1
@@ -98,8 +98,8 @@ class Spending:
 class _State:
     """What was read for one query."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, query: Asked) -> None:
+        self.asked = query
         self.read_S, self.score_S = np.zeros(0, np.int64), np.zeros(0)
         self._estimated: Values | None = None
 
@@ -140,18 +140,18 @@ class _State:
 
 
 def run_sync(asking: Generator[P, S, T], answer: Callable[[P], S]) -> T:
-    """Run a generator to its end, sending it the answer to all that it yields; returns what it returns."""
+    """Run a generator to its end, sending `answer(value)` for each value that it yields; returns its result."""
     try:
-        asked = next(asking)
+        question = next(asking)
         while True:
-            asked = asking.send(answer(asked))
+            question = asking.send(answer(question))
     except StopIteration as end:
-        found: T = end.value
-        return found
+        result: T = end.value
+        return result
 
 
 def checked(answer: object, count: int) -> Values:
-    """Scores as float64 [count]; ScorerError where they are something else."""
+    """Convert scores to float64 [count]; ScorerError where `answer` is anything but `count` finite scores."""
     try:
         score_N = np.asarray(answer)
         if score_N.dtype.kind not in "fiu":
@@ -173,7 +173,7 @@ def checked(answer: object, count: int) -> Values:
 
 
 def within(seconds: float | None, call: Callable[[], object]) -> object:
-    """Result of a call; ScorerError where it raises or takes longer than some seconds."""
+    """Return the result of a call; ScorerError where it raises or takes longer than `seconds` (None: no limit)."""
     try:
         if seconds is None:
             return call()
@@ -190,11 +190,11 @@ def within(seconds: float | None, call: Callable[[], object]) -> object:
         thread.join(seconds)
         if thread.is_alive():
             raise ScorerError(f"the scorer took longer than {seconds:g} s for one round")
-        found, failed = answers.get_nowait()
+        result, failed = answers.get_nowait()
         if failed is not None:
             raise failed
     except ScorerError:
         raise
     except Exception as error:
         raise ScorerError(f"the scorer failed: {error}") from error
-    return found
+    return result

@@ -1,4 +1,4 @@
-"""Which pairs are scored ahead: queries, and for each its best documents, or for each document its best queries.
+"""Choose pairs to score ahead: queries, and for each its best documents, or for each document its best queries.
 
 Works file by file of the corpus, so that memory holds the vectors of one file and of all queries.
 """
@@ -39,7 +39,7 @@ class Chosen:
 
 
 def choose_queries(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
-    """Choose the queries that a spec asks for; InputError where the corpus has fewer."""
+    """Choose as many queries of each kind as the spec sets; InputError where the corpus has fewer."""
     parts = [_judged(spec, corpus, vectors)]
     for kind, count, text_of in (("title", spec.titles, _title), ("span", spec.spans, _span)):
         if count:
@@ -58,18 +58,18 @@ def _judged(spec: ScoresSpec, corpus: Artifact, vectors: Artifact) -> pa.Table:
 
 def _drawn(kind: str, count: int, text_of: Callable[[str, str], str], corpus: Artifact) -> pa.Table:
     """The first documents by hash of kind and id, whose title or span is not empty, as queries."""
-    found: list[tuple[int, str, str]] = []
+    drawn: list[tuple[int, str, str]] = []
     for name in corpus.names("documents/"):
         table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
         rows = zip(*(table[column].to_pylist() for column in table.column_names), strict=True)
-        texts = [(own, text_of(title, text)) for own, title, text in rows]
-        named = [(own, text) for own, text in texts if text]
-        hashes = hash_ids([f"{kind}\0{own}" for own, _ in named]).tolist()
-        found += [(number, own, text) for number, (own, text) in zip(hashes, named, strict=True)]
-        found = sorted(found)[:count]
-    if len(found) < count:
-        raise InputError(FEW.format(f"{kind}s", count, len(found), f"documents with a {kind}"))
-    return _table([(f"{kind}:{own}", kind, text) for _, own, text in found])
+        texts = [(name, text_of(title, text)) for name, title, text in rows]
+        named = [(name, text) for name, text in texts if text]
+        hashes = hash_ids([f"{kind}\0{name}" for name, _ in named]).tolist()
+        drawn += [(number, name, text) for number, (name, text) in zip(hashes, named, strict=True)]
+        drawn = sorted(drawn)[:count]
+    if len(drawn) < count:
+        raise InputError(FEW.format(f"{kind}s", count, len(drawn), f"documents with a {kind}"))
+    return _table([(f"{kind}:{name}", kind, text) for _, name, text in drawn])
 
 
 def _title(title: str, text: str) -> str:
@@ -138,6 +138,6 @@ def _of_queries(files: Sequence[str], count: int, draw: str, query_QM: Floats, v
 
 
 def texts_of_file(corpus: Artifact, name: str) -> tuple[list[str], list[str]]:
-    """Ids and texts to read of a file's documents."""
+    """Read ids and texts of a file's documents, for the cross-encoder."""
     table = columns.read([corpus.path(name)], ["doc_id", "title", "text"])
     return table["doc_id"].to_pylist(), document_texts(table)

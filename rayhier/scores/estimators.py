@@ -1,4 +1,4 @@
-"""What scores read so far say of all documents of a query: the fits behind AXN, ADACUR and ours.
+"""Estimate the scores of all documents of a query from the scores of some: the fits of AXN, ADACUR and ours.
 
 A fit is solved in float64, and is a pure function of the documents read [s] and their scores [s], so that any black box
 may have scored them. Shapes: P documents that may be read (the pool), M dimensions, S of them read.
@@ -21,30 +21,30 @@ estimates that are wrong by several times the scores."""
 
 
 class Fit(Protocol):
-    """A query's documents, and how scores of some explain those of all."""
+    """A query's documents, and an estimator of all scores from some."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
-        """Estimated scores [p] of all documents, from those [s] of the documents read, by their rows."""
+        """Estimate the scores [p] of all documents from scores [s] of the documents at rows [s]."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """No fit: documents keep the order they had before any was read, as retrieve-and-rerank has it."""
+    """No fit: documents keep their order before the first call, as in retrieve-and-rerank."""
 
     prior_P: Values
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:  # noqa: ARG002  scores change nothing
-        """The prior order's scores [p], whatever was read."""
+        """Return the scores [p] of the order before the first call."""
         return self.prior_P
 
 
 @dataclass(frozen=True)
 class PlusBase:
-    """A fit of scores to which a known part was added: it explains what the scorer itself gave."""
+    """A fit of scores that are sums of a known part and the scorer's: the inner fit gets the scorer's part alone."""
 
     fit: Fit
     known_P: Values
-    """What was added to the score of each document [p]."""
+    """Known part of each document's score [p]."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
         """Estimated scores [p] of all documents, the known part included."""
@@ -60,7 +60,7 @@ class Ridge:
     """
 
     prior_P: Values
-    """What is expected of each document before it is read, up to scale: the base score, with a bias where known."""
+    """Expected score of each document [p] before it is read, up to scale: the base score, with a bias where known."""
     vector_PM: Floats
     mu: float = 1.0
     """Weight against the residual, for unit vectors; a large one leaves the prior's order."""
@@ -131,7 +131,7 @@ class Matching:
 
     @classmethod
     def of(cls, score_N: Values, base_N: Values) -> "Matching":
-        """Match the scores [n] of some pairs to their base scores [n]; no change where either are all alike."""
+        """Match the scores [n] of pairs to their base scores [n]; no change where all of either are equal."""
         spread, base_spread = float(np.std(score_N)), float(np.std(base_N))
         if not spread or not base_spread:
             return cls(0.0, 1.0)
@@ -143,5 +143,5 @@ class Matching:
         return np.asarray(self.beta * (score_N - self.alpha))
 
     def undo(self, matched_N: Values) -> Values:
-        """Scores [n] of matched ones."""
+        """Convert matched scores [n] back to scores [n]."""
         return np.asarray(matched_N / self.beta + self.alpha)

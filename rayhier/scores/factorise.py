@@ -1,8 +1,8 @@
-"""Learn from a sparse matrix of scores what every document's vector should be, and how much better it scores.
+"""Learn a vector and a bias for every document from a sparse matrix of scores.
 
-Transductive vectors are free, and start at the search's own; inductive ones are a map of these, which documents that
-are added later have too (Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with Cross-Encoders",
-ICLR 2024). The bias is ours.
+Transductive vectors are free, and start at the index's vectors; inductive vectors are a map of the index's, which
+documents that are added later have too (Yadav et al., "Adaptive Retrieval and Scalable Indexing for k-NN Search with
+Cross-Encoders", ICLR 2024). The bias is ours.
 
 Shapes: Q queries, N documents, M dimensions, X scored pairs.
 """
@@ -19,9 +19,9 @@ from rayhier.scores.estimators import Matching
 from rayhier.spec.cross_encoder import FactorsSpec
 
 SHRINK = 0.5
-"""Scores that the mean residual of a document is shrunk by: n of them count n / (n + 0.5)."""
+"""Shrinkage of a document's mean residual: that of n scores counts n / (n + 0.5)."""
 OWN_LINE = 10
-"""Scores from which a query has an intercept and a slope of its own."""
+"""Scores from which a query has a separate intercept and slope."""
 MATCHED = 100
 """Queries whose scores are matched to the base's range."""
 GATE = -5.0
@@ -49,7 +49,7 @@ class Inductive(nn.Module):
         self.gate = nn.Parameter(torch.tensor(GATE))
 
     def forward(self, x_NM: Tensor) -> Tensor:
-        """Vectors [n, m] of the search's own vectors [n, m]."""
+        """Map vectors [n, m] of the index to vectors [n, m]."""
         share = torch.sigmoid(self.gate)
         mapped_NM: Tensor = share * self.net(x_NM) + (1 - share) * x_NM
         return mapped_NM
@@ -77,17 +77,17 @@ def match(matrix: Matrix, base_X: Values) -> Matching:
 
 
 def base_scores(matrix: Matrix, query_QM: Floats, item_NM: Floats) -> Values:
-    """Inner products [x] of the scored pairs' vectors."""
+    """Compute the inner products [x] of the scored pairs' vectors."""
     parts = np.array_split(np.arange(len(matrix)), max(1, len(matrix) // 65_536))
     products = [np.einsum("xm,xm->x", query_QM[matrix.query_X[part]], item_NM[matrix.item_X[part]]) for part in parts]
     return np.concatenate(products).astype(np.float64)
 
 
 def residual_bias(matrix: Matrix, base_X: Values, items: int) -> tuple[Values, float]:
-    """Bias [n] of every document, and the mean slope of scores on the base score, at least 0.
+    """Compute the bias [n] of every document, and the mean slope of scores on the base score, at least 0.
 
-    The bias is the mean residual of its n scores after intercept and slope on the base score, times n / (n + 0.5): 0
-    where it has none. Queries with ten scores have an intercept and a slope of their own, others share one.
+    The bias is the mean residual of a document's n scores after intercept and slope on the base score, times
+    n / (n + 0.5), and 0 without scores. Queries with ten scores have a separate intercept and slope, others share one.
     """
     common_2 = _line(base_X, matrix.score_X)
     line_Q2 = np.tile(common_2, (int(matrix.query_X.max(initial=-1)) + 1, 1))
@@ -115,7 +115,7 @@ def _line(base_X: Values, score_X: Values) -> Values:
 def transductive(
     matrix: Matrix, target_X: Values, query_QM: Floats, item_NM: Floats, spec: FactorsSpec, seed: int
 ) -> Floats:
-    """Vectors [n, m] of all documents: those with scores learned, freely, others as they were.
+    """Learn free vectors for documents with scores; returns the vectors [n, m] of all, others unchanged.
 
     Queries' vectors are free too. `target_X` are the matched scores.
     """
@@ -161,7 +161,7 @@ def _learn(
     seed: int,
 ) -> None:
     """Lessen the mean squared error of inner products by AdamW, for as many passes as the spec says."""
-    optimizer = torch.optim.AdamW([p for one in modules for p in one.parameters()], lr=spec.rate(len(matrix)))
+    optimizer = torch.optim.AdamW([p for module in modules for p in module.parameters()], lr=spec.rate(len(matrix)))
     target = torch.from_numpy(target_X.astype(np.float32))
     for epoch in range(spec.passes(len(matrix))):
         order = np.random.default_rng([seed, epoch]).permutation(len(matrix))

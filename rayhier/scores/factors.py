@@ -23,7 +23,7 @@ MAPS = ("queries.safetensors", "documents.safetensors")
 
 
 class Learned(BaseModel):
-    """What was learned beside the documents' own numbers."""
+    """Learned numbers that all documents share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model: str
@@ -34,7 +34,7 @@ class Learned(BaseModel):
     beta: float
     """Score matching: β (s - α) has the base's range."""
     biased: bool
-    """Whether documents have a bias."""
+    """True if documents have a bias."""
 
 
 @dataclass(frozen=True)
@@ -73,34 +73,34 @@ class Factors:
         return columns.matrix(self.table["vector"]) if "vector" in self.table.column_names else None
 
     def rows(self, ids: pa.Array) -> Ints:
-        """Rows [n] of documents by their ids; -1 for those without scores."""
-        found = pc.fill_null(pc.index_in(ids, self._ids), -1)
-        return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.int64)
+        """Look up the rows [n] of documents by their ids; -1 for documents without scores."""
+        numbers = pc.fill_null(pc.index_in(ids, self._ids), -1)
+        return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.int64)
 
     def vectors(self, row_N: Ints, own_NM: Floats) -> Floats:
-        """Vectors [n, m] of documents: free ones where they have them, else mapped ones, else their own [n, m]."""
+        """Return vectors [n, m] of documents at `row_N`: the free ones, else mapped ones, else `own_NM` [n, m]."""
         if self.maps is not None:
             return mapped(self.maps[1], own_NM)
         if self._vectors is None:
             return own_NM
-        vector_NM, there = own_NM.astype(np.float32, copy=True), row_N >= 0
-        vector_NM[there] = self._vectors[row_N[there]]
+        vector_NM, learned = own_NM.astype(np.float32, copy=True), row_N >= 0
+        vector_NM[learned] = self._vectors[row_N[learned]]
         return vector_NM
 
     def query(self, own_M: Floats) -> Floats:
-        """Vector [m] of a query beside the documents' vectors: the mapped one where they are mapped, else its own."""
+        """Return the vector [m] of a query to compare with `vectors`: mapped if documents are mapped, else `own_M`."""
         return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
 
     def prior(self, row_N: Ints, base_N: Values) -> Values:
-        """What scores [n] are expected, up to an intercept, by base scores and biases."""
+        """Compute the expected scores [n], up to an intercept, from base scores and biases."""
         bias_N = np.append(self.table["bias"].to_numpy(), 0.0)[row_N]
         return np.asarray(self.learned.slope * base_N + bias_N)
 
 
 def save_maps(queries: Inductive, documents: Inductive, folder: Path) -> None:
     """Write the maps of queries' and of documents' vectors."""
-    for one, name in zip((queries, documents), MAPS, strict=True):
-        save_file({key: value.detach().contiguous() for key, value in one.state_dict().items()}, folder / name)
+    for module, name in zip((queries, documents), MAPS, strict=True):
+        save_file({key: value.detach().contiguous() for key, value in module.state_dict().items()}, folder / name)
 
 
 def _load(file: Path) -> Inductive:

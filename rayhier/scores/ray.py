@@ -33,13 +33,13 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import locate
 
 PART = 1_024
-"""Pairs of a part: what a killed run scores again, at most, for each of its processes."""
+"""Pairs of a part, and so the most pairs that each process of a killed run scores again."""
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
 """Pairs to score: position of the query, and the document with the text to read."""
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
 """The sparse matrix: every scored pair once."""
 CHOSEN = "chosen"
-"""Key of the ledger under which it is noted that all pairs are chosen."""
+"""Key of the ledger's entry that all pairs are chosen."""
 
 
 class ScorePart:
@@ -61,8 +61,8 @@ class ScorePart:
         table = files.read_table(self.root / SCRATCH / "pairs" / f"{part}.parquet")
         query_P = table["query"].to_numpy()
         scores = self.scorer(self.texts[query_P].tolist(), table["text"].to_pylist())
-        made = pa.table([pa.array(self.ids[query_P], pa.string()), table["item"], pa.array(scores)], schema=SCORES)
-        file = files.write_parquet(self.root, f"pairs/{part}.parquet", [made], SCORES)
+        scored = pa.table([pa.array(self.ids[query_P], pa.string()), table["item"], pa.array(scores)], schema=SCORES)
+        file = files.write_parquet(self.root, f"pairs/{part}.parquet", [scored], SCORES)
         self.ledger.enter(part, LedgerEntry((file,), {"pairs": len(table)}))
         return {"pairs": len(table)}
 
@@ -70,14 +70,14 @@ class ScorePart:
 def build(
     spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, cross_encoder: Artifact, attempt: Attempt
 ) -> Output:
-    """Score the pairs that the spec asks for; writes `queries.parquet` and `pairs/`."""
+    """Choose the pairs of the spec and score them; writes `queries.parquet` and `pairs/`."""
     if spec.cross_encoder is None:
         raise AssertionError("planned only with cross_encoder")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
     if (chosen := ledger.done(CHOSEN)) is None:
-        asked = spec.model_dump(mode="json"), str(model.path), str(corpus.folder), str(vectors.folder)
+        inputs = spec.model_dump(mode="json"), str(model.path), str(corpus.folder), str(vectors.folder)
         cpus = spec.cluster.scores.cpus
-        counts = call(_choose, cpus, *asked, str(attempt.root))
+        counts = call(_choose, cpus, *inputs, str(attempt.root))
         chosen = ledger.enter(CHOSEN, LedgerEntry((), counts))
     parts = [f"{number:06}" for number in range(chosen.counts["parts"])]
     missing = [part for part in parts if ledger.done(part) is None]
@@ -114,7 +114,7 @@ def _choose(given: dict[str, Any], model: str, corpus: str, vectors: str, root: 
     for chosen in choose_pairs(wanted, query_QM, embedded):
         ids, bodies = texts_of_file(texts, chosen.name)
         for start in range(0, len(chosen.query_P), PART):
-            query_P, row_P = (own[start : start + PART] for own in (chosen.query_P, chosen.row_P))
+            query_P, row_P = (numbers[start : start + PART] for numbers in (chosen.query_P, chosen.row_P))
             named = [[every[row] for row in row_P.tolist()] for every in (ids, bodies)]
             table = pa.table([pa.array(query_P, pa.int32()), *named], schema=PAIRS)
             files.write_parquet(place, f"{SCRATCH}/pairs/{parts:06}.parquet", [table], PAIRS)
@@ -177,7 +177,7 @@ def _factorise(given: dict[str, Any], scores: str, model: str, index: str, root:
 
 
 def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
-    """Ids and vectors [n, m] of the documents of an index as it was built, each once."""
+    """Read ids and vectors [n, m] of the documents in the built version of an index, each once."""
     leaf_map, tables = LeafMap.open(index.root, BUILT), []
     for shard in leaf_map.manifest.shards:
         table = leaf_map.read(shard, ["doc_id", "rank", "vector"])
@@ -187,7 +187,7 @@ def index_vectors(index: Artifact) -> tuple[pa.Array, Any]:
 
 
 def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
-    """Vectors [q, m] of scored queries by the trained encoder: by its head where that is enough."""
+    """Encode scored queries by the trained encoder: [q, m]; by its head alone where that is enough."""
     folder = model.local("encoder")
     if spec.encoder.transformer_part is not None:
         return TextEncoder(folder, spec.encoder).encode(queries["text"].to_pylist())
@@ -199,11 +199,11 @@ def trained_vectors(spec: JobSpec, model: Artifact, queries: pa.Table) -> Any:
 
 
 def read_matrix(scores: Artifact, queries: pa.Array, items: pa.Array) -> Matrix:
-    """Read scored pairs, by positions of queries and documents; documents that the index has not are left out."""
+    """Read scored pairs, by positions in `queries` and `items`; pairs of other documents are left out."""
     table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
     query_X, item_X = (
-        pc.index_in(table[name], value_set=there) for name, there in (("query", queries), ("item", items))
+        pc.index_in(table[name], value_set=known_ids) for name, known_ids in (("query", queries), ("item", items))
     )
     known = pc.is_valid(item_X)
-    query_X, item_X = (one.filter(known).to_numpy().astype(np.int64) for one in (query_X, item_X))
+    query_X, item_X = (numbers.filter(known).to_numpy().astype(np.int64) for numbers in (query_X, item_X))
     return Matrix(query_X, item_X, table["score"].filter(known).to_numpy().astype(np.float64))

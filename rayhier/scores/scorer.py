@@ -20,11 +20,11 @@ CPU_TOKENS = 4_096
 CHUNK = 4_096
 """Pairs that are tokenised and sorted by length together."""
 KEPT = 65_536
-"""Scores of recent pairs that are kept."""
+"""Number of recent scores to keep."""
 AGREES = 0.999
 """Least correlation with float32's scores of a number format that `precision: auto` takes."""
 TRIED = 64
-"""Pairs by which number formats are compared."""
+"""Pairs to compare number formats with."""
 Pair = tuple[str, str]
 """A query and a document, as texts."""
 ARITHMETICS: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
@@ -49,18 +49,18 @@ class PairScorer:
         """Score each query [n] with its item [n]: float32 [n]. A pair scored lately is not read again."""
         pairs = list(zip(queries, items, strict=True))
         missing = list(dict.fromkeys(pair for pair in pairs if pair not in self._kept))
-        found = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
+        scores = {pair: self._kept[pair] for pair in pairs if pair in self._kept}
         if missing:
-            found |= zip(missing, self._read(missing).tolist(), strict=True)
+            scores |= zip(missing, self._read(missing).tolist(), strict=True)
         for pair in dict.fromkeys(pairs):
-            self._kept[pair] = found[pair]
+            self._kept[pair] = scores[pair]
             self._kept.move_to_end(pair)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        return np.array([found[pair] for pair in pairs], dtype=np.float32)
+        return np.array([scores[pair] for pair in pairs], dtype=np.float32)
 
     def choose(self, queries: Sequence[str], items: Sequence[str]) -> Precision:
-        """Choose the precision by some pairs where the spec says `auto`; returns what is computed in."""
+        """Choose the precision by some pairs where the spec has `auto`; returns the precision in use."""
         if self.precision == "auto":
             self.precision, self.model = fastest(self._load, self._scored, list(zip(queries, items, strict=True)))
         return self.precision
@@ -78,7 +78,7 @@ class PairScorer:
 
 @torch.inference_mode()
 def read_pairs(model: CrossEncoder, pairs: Sequence[Pair], spec: CrossEncoderSpec) -> Floats:
-    """Scores [n] of pairs in the order given, read longest first.
+    """Score pairs: [n] in the order given; long pairs are read first.
 
     On a GPU all batches are launched before any result is waited for.
     """
@@ -106,7 +106,7 @@ def fastest(
 ) -> tuple[Precision, CrossEncoder]:
     """Find the fastest precision whose scores of some pairs correlate with float32's by 0.999 or more, and its model.
 
-    Fewer than three pairs, or pairs that all score alike, tell nothing: float32.
+    The result is float32 for fewer than three pairs, or where all pairs score alike.
     """
     model = load("float32")
     exact_N, seconds = _timed(score, model, pairs)

@@ -1,4 +1,4 @@
-"""How a published cross-encoder is used, and the scorer that it is opened as."""
+"""Settings of a published cross-encoder, and its scorer."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -12,11 +12,11 @@ SETTINGS = "settings.json"
 
 
 class Settings(BaseModel):
-    """What was measured when the cross-encoder was published."""
+    """Settings that were measured when the cross-encoder was published."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     precision: Precision
-    """Number format that it computes in."""
+    """Number format of the cross-encoder's computation."""
     beside: float
     """Weight of the search's own score, which is added to the cross-encoder's."""
 
