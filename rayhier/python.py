@@ -177,7 +177,10 @@ class Index:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "documents.jsonl"
                 file.write_text("".join(f"{json.dumps(dict(document))}\n" for document in documents), "utf-8")
-                add_file(self.workdir, file, upsert=upsert, model=model)
+                try:
+                    add_file(self.workdir, file, upsert=upsert, model=model)
+                except InputError as error:
+                    raise InputError(str(error).replace(f"{file}: ", "documents: ")) from None
         return self._reopened()
 
     def delete(self, ids: str | Sequence[str]) -> int:

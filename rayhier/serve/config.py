@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from rayhier.serve.args import ServeArgs
+from rayhier.serve.args import RequestLimits, ServeArgs
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import current
@@ -88,8 +88,7 @@ def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
     try:
         return ServeArgs.model_validate(values)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        raise InputError(f"--set {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        raise InputError(f"--set {_problem(error, ())}") from None
 
 
 def hint(url: str, token_file: str | None) -> str:
@@ -109,8 +108,19 @@ def absolute(text: str) -> str:
 
 def wrong(template: Path, error: ValidationError) -> InputError:
     """The error that says the first thing that is wrong in a config."""
+    return InputError(f"{template}: {_problem(error, ('applications', 0, 'args'))}")
+
+
+def _problem(error: ValidationError, place: tuple[str | int, ...]) -> str:
+    """The first thing that is wrong, what was given, what is allowed; arguments of a server lie at `place`."""
     problem = error.errors(include_url=False)[0]
-    return InputError(f"{template}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}")
+    path = problem["loc"]
+    name = ".".join(map(str, path))
+    if problem["type"] != "extra_forbidden":
+        return f"{name}: got {problem['input']!r:.80}: {problem['msg']}"
+    section = path[len(place) :] if path[: len(place)] == place else path
+    model = RequestLimits if section[:1] == ("limits",) else ServeArgs
+    return f"{name}: got no argument of a server; allowed: {', '.join(model.model_fields)}"
 
 
 def _read(template: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ this process. Encoding, scanning and reading pairs run in threads, beside the ev
 
 import asyncio
 import contextlib
+import signal
 from collections.abc import Callable
 
 import uvicorn
@@ -33,8 +34,14 @@ def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> N
 
     InputError where the index cannot be served, or nothing can listen on the port.
     """
+    signal.signal(signal.SIGTERM, _end)  # which uvicorn raises again once all requests are answered
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(args, host, port, ready))
+
+
+def _end(*_: object) -> None:
+    """End the process with code 0."""
+    raise SystemExit(0)
 
 
 async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> None:

@@ -46,6 +46,14 @@ def test_it_does_what_every_server_does(process: subprocess.Popen[str], work: Pa
     conforms(f"http://127.0.0.1:{port}", Searcher.open(work), built, ["shards-0"])
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
+    assert (process.returncode, said.splitlines()[-1]) == (130, "stopped")
+    assert "Traceback" not in said
+
+
+def test_it_ends_with_0_where_it_is_told_to(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
     assert "Traceback" not in said
 
 
@@ -63,7 +71,10 @@ def test_the_sample_query_that_it_prints_is_answered(process: subprocess.Popen[s
 REFUSED = {
     "no index": (["nowhere"], "current.json: no such file"),
     "another machine without a token": (["WORK", "--host", "0.0.0.0"], "--host: got 0.0.0.0, which other machines"),
-    "an unknown argument": (["WORK", "--set", "limits.max_q=5"], "--set limits.max_q: Extra inputs"),
+    "an unknown argument": (
+        ["WORK", "--set", "limits.max_q=5"],
+        "--set limits.max_q: got no argument of a server",
+    ),
     "a limit below the spec": (["WORK", "--set", "limits.max_k=1"], "limits.max_k: got 1; allowed: at least"),
     "no port": (["WORK", "--port", "70000"], "port: got 70000; allowed: 1 to 65535"),
     "a token's file without one": (["WORK", "--token-file", "/dev/null"], "token_file"),

@@ -81,7 +81,10 @@ CONFIGS = {
     "a list": ("[1]", "a Serve config with one application"),
     "two applications": ("applications: [{}, {}]", "a Serve config with one application"),
     "no import path": ("applications: [{name: a}]", "import_path"),
-    "unknown argument": ("applications: [{name: a, import_path: 'a:b', args: {wordir: x}}]", "wordir: Extra inputs"),
+    "unknown argument": (
+        "applications: [{name: a, import_path: 'a:b', args: {wordir: x}}]",
+        "wordir: got no argument",
+    ),
     "a port that is none": (
         "{http_options: {port: x}, applications: [{name: a, import_path: 'a:b'}]}",
         "http_options.port",
