@@ -37,8 +37,14 @@ def join(spec: JobSpec) -> None:
     try:
         with _no_stderr():
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {error}") from None
+    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        if address == "local" or (address is None and "RAY_ADDRESS" not in os.environ):
+            raise InputError(
+                f"cluster.address: Ray did not start on this machine ({reason}); is it busy, or is memory or /tmp full? "
+                "Run again; `ray stop` ends what a killed run left"
+            ) from None
+        raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {reason}") from None
 
 
 @contextlib.contextmanager

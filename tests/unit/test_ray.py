@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -91,3 +92,24 @@ def test_a_cluster_that_answers_is_not_left_over(tmp_path: Path, monkeypatch: py
     with socket.create_server(("127.0.0.1", 0)) as listening:
         (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{listening.getsockname()[1]}")
         assert not adapter._is_left_over()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("local", r"Ray did not start on this machine \(The current node timed out\); is it busy, .* `ray stop` ends"),
+        ("auto", r"Ray did not start on this machine \(The current node timed out\)"),
+        ("ray://127.0.0.1", r"got 'ray://127.0.0.1'; no cluster answers there: The current node timed out$"),
+    ],
+)
+def test_ray_that_does_not_start_is_one_line(address: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("The current node timed out\nduring startup.\nMore lines")
+
+    monkeypatch.setattr(adapter.ray, "init", init)
+    monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(adapter, "_is_left_over", lambda: False)
+    with pytest.raises(InputError, match=said) as caught:
+        adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
+    assert len(str(caught.value).splitlines()) == 1
