@@ -41,7 +41,7 @@ def join(spec: JobSpec) -> None:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         if address == "local" or (address is None and "RAY_ADDRESS" not in os.environ):
             raise InputError(
-                f"cluster.address: Ray did not start on this machine ({reason}); is it busy, or is memory or /tmp full? "
+                f"cluster.address: Ray did not start on this machine ({reason}); is it busy, memory or /tmp full? "
                 "Run again; `ray stop` ends what a killed run left"
             ) from None
         raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {reason}") from None
