@@ -108,7 +108,7 @@ def _texts(workdir: Path) -> list[str]:
 def _deploy(workdir: Path, token: Path) -> None:
     """Deploy the index: as shipped, with two replicas, with and without batches but no refusals; two bare ones."""
     index, bare = "rayhier.serve.app:build", "benchmarks.serve.bare:build"
-    own = {"workdir": str(workdir), "token_file": str(token)}
+    own = {"workdir": str(workdir), "token_file": str(token), "ingresses": 1}
     patient = {"limits": {"queue_seconds": 60, "max_requests": 512}}
     applications = {
         "together": (index, own),

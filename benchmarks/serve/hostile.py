@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.serve.load import error_code
-from rayhier.serve.http.api import SAID
+from rayhier.serve.http.api import DESCRIPTIONS
 
 PATHS = ("/v1/search", "/v1/search:batch", "/v1/route")
 QUESTIONS = ('"query": "oak"', '"queries": ["oak"]')
@@ -28,7 +28,7 @@ class Reply:
     @property
     def documented(self) -> bool:
         """Whether it is an answer that the schema names, and no defect."""
-        return self.status == 200 or (self.status in SAID and self.status != 500 and self.code is not None)
+        return self.status == 200 or (self.status in DESCRIPTIONS and self.status != 500 and self.code is not None)
 
     @property
     def refused(self) -> bool:

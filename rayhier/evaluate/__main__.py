@@ -22,7 +22,7 @@ TOGETHER = 64
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table: the index as it is searched, beside exact search with the same encoder."""
+    """Print a table of the index as it is searched, and of exact search with the same encoder."""
     given = _parser().parse_args(arguments)
     return run_command(lambda: print("\n".join(_measure(given))))
 

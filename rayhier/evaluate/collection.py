@@ -37,11 +37,11 @@ class Collection:
 
     def judged(self, names: Iterable[str]) -> set[str]:
         """Those of some results' ids that are searched."""
-        found = self.parts.call(Part.judged, pa.array(sorted(names), pa.string()))
-        return {name for part in found for name in part.to_pylist()}
+        ids = self.parts.call(Part.judged, pa.array(sorted(names), pa.string()))
+        return {name for part in ids for name in part.to_pylist()}
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """The best k results of each query [q, m], every document that is searched scored."""
+        """Rank the best k results of each query [q, m]; every document that is searched is scored."""
         return merge(self.parts.call(Part.exact, query_QM, k), k)
 
     def holdout(self) -> Holdout:
@@ -58,7 +58,7 @@ class Collection:
         probe: Callable[[int], Ints],
         routing: Callable[[int], float],
     ) -> System:
-        """A system that scans the parts' leaves: `probe` says which leaves [q, β] each query visits."""
+        """Return a system that scans the parts' leaves; `probe` returns the leaves [q, β] that each query visits."""
         queries = self.parts.send(query_QM)
 
         def rank(beam: int) -> Ranking:
@@ -67,14 +67,14 @@ class Collection:
         return System(name, self.matching, beams(len(self.sizes(leaves))), rank, routing)
 
     def sizes(self, leaves: str) -> Ints:
-        """Rows of each leaf."""
+        """Count the rows of each leaf."""
         return np.asarray(np.sum(self.parts.call(Part.sizes, leaves), axis=0))
 
     def sample(self, most: int, seed: int) -> Floats:
-        """At most `most` vectors: all, or a random sample that does not depend on how the corpus is split."""
+        """Return at most `most` vectors: all, or a random sample that is the same however the corpus is split."""
         n = self.documents
         generator = np.random.default_rng(seed)
         rows = np.arange(n) if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))
         begin = np.cumsum([0, *self.counts])
-        own = [(rows[(rows >= low) & (rows < high)] - low,) for low, high in pairwise(begin)]
-        return np.concatenate(self.parts.each(Part.sample, own))
+        arguments = [(rows[(rows >= low) & (rows < high)] - low,) for low, high in pairwise(begin)]
+        return np.concatenate(self.parts.each(Part.sample, arguments))

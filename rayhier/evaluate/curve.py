@@ -19,9 +19,9 @@ class System:
     beams: Sequence[int]
     """Widths to measure: leaves searched, or for HNSW efSearch."""
     rank: Callable[[int], Ranking]
-    """Beam -> what every query finds and what it costs."""
+    """Beam -> results of every query and their cost."""
     routing: Callable[[int], float]
-    """Beam -> dot products of routing one query."""
+    """Beam -> dot products of routing a query."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Point:
     """Each measure of every query [q]; `measures` has their means."""
 
     def flat(self) -> dict[str, float]:
-        """The point as one mapping: a row of curve.csv."""
+        """Return the point as a mapping: a row of curve.csv."""
         return {
             "beam": self.beam,
             "visited_mean": self.visited_mean,
@@ -81,7 +81,7 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """The curve of a system; each point is measured when it is read."""
+    """Yield the curve of a system; each point is measured when it is read."""
     return (measure_at(system, judge, beam)[0] for beam in system.beams)
 
 
@@ -125,7 +125,7 @@ def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def mean_point(points: Sequence[Point]) -> Point:
-    """The mean of several seeds' points, for each query too."""
+    """Return the mean of several seeds' points, for each query too."""
     flat = [point.flat() for point in points]
     mean = {name: float(np.mean([row[name] for row in flat])) for name in flat[0]}
     return Point(
@@ -146,12 +146,12 @@ def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost
     """
     before: Point | None = None
     for point in curve:
-        here = point.measures[measure]
-        if here >= target:
+        value = point.measures[measure]
+        if value >= target:
             x = float(getattr(point, axis))
             if before is None:
                 return x
-            share = (target - before.measures[measure]) / (here - before.measures[measure])
+            share = (target - before.measures[measure]) / (value - before.measures[measure])
             return float(getattr(before, axis)) + share * (x - float(getattr(before, axis)))
         before = point
     return float("nan")

@@ -36,9 +36,9 @@ from rayhier.storage.pins import reading
 
 T = TypeVar("T")
 FEW_DEV = 200
-"""Dev queries below which a tuned number of lists is uncertain, which is then said."""
+"""Dev queries below which a tuned number of lists is uncertain, which the report then mentions."""
 LEAVES = {"faiss_ivf_spill": 2}
-"""Lists that a document lies in, for controls where they are more than one."""
+"""Lists that a document lies in, for controls that place documents in several lists."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Evaluation:
     """Number of lists, for each control that has lists."""
     seeds: list[SeedResult]
     new_Q: Bools
-    """Whether the answers of each query are answers of no train query."""
+    """True [q] where a query's answers are answers of no train query."""
     level: int | None = None
     """Level of the tree that the index is searched by; None where a query visits leaves."""
     corpus: int | None = None
@@ -103,8 +103,8 @@ def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers
     """Open a published model and its index; each worker reads the shards that it holds."""
     shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
     similarity = trained.level_similarity
-    own = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
-    parts = workers.start(Part.of_shards, own)
+    arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
+    parts = workers.start(Part.of_shards, arguments)
     return SeedIndex(trained, index, Collection.of(parts), files.read_json(model.path("metrics.json")))
 
 
@@ -112,12 +112,12 @@ def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filt
     """Load the corpus with its base encoder's vectors; with a filter, only documents that match are searched."""
     names = vectors.names("documents/")
     folders = str(corpus.folder), str(vectors.folder)
-    own = [(*folders, [names[number] for number in numbers], where) for numbers in shares(names, workers.count)]
-    return Collection.of(workers.start(Part.of_vectors, own))
+    arguments = [(*folders, [names[number] for number in numbers], where) for numbers in shares(names, workers.count)]
+    return Collection.of(workers.start(Part.of_vectors, arguments))
 
 
 def shares(things: Sequence[object], workers: int) -> list[list[int]]:
-    """Split the positions of things, in order, among at most `workers` workers, at least one for each.
+    """Split the positions of a sequence's items, in order, among at most `workers` workers, an item or more for each.
 
     >>> shares("abcde", 2)
     [[0, 1, 2], [3, 4]]
@@ -134,7 +134,7 @@ def evaluate(
     workers: Workers | None = None,
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
 ) -> Evaluation:
-    """Measure the index of every seed (seed -> model, index) and the spec's baselines beside it.
+    """Measure the index of every seed (seed -> model, index) and the spec's baselines.
 
     `read` are the artifacts, by kind and seed, that re-ranking reads.
     """
@@ -158,17 +158,18 @@ def evaluate(
         for seed, (model, index) in models.items():
             with reading(index.root, BUILT):
                 work.add(seed, load_index(spec, model, index, workers))
-                folders = {kind: str(one.folder) for (kind, own), one in (read or {}).items() if own in (None, seed)}
+                artifacts = [(kind, artifact) for (kind, of), artifact in (read or {}).items() if of in (None, seed)]
+                folders = {kind: str(artifact.folder) for kind, artifact in artifacts}
                 if spec.search.words:
                     work.served_path("bm25", model, index, folders, mode="hybrid", budget=0)
                 if spec.search.reranking is not None:
                     work.served_path(spec.search.rerank.type, model, index, folders)
             bar.advance(note=f"seed {seed}")
     new_Q = new_answers(queries, load_answers(corpus, "train"))
-    found = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, work.level)
+    evaluation = Evaluation(base.matching, len(queries), work.lists, work.results, new_Q, work.level)
     if spec.measured is None:
-        return found
-    return replace(found, corpus=base.documents, left_out=all_judged - len(queries))
+        return evaluation
+    return replace(evaluation, corpus=base.documents, left_out=all_judged - len(queries))
 
 
 def about_matching(queries: Queries, base: Collection) -> Queries:
@@ -183,7 +184,7 @@ def baselines(spec: JobSpec) -> tuple[str, ...]:
 
 
 class _Work:
-    """An evaluation in progress; what seeds share is measured once."""
+    """An evaluation in progress; systems that do not depend on the seed are measured once."""
 
     def __init__(
         self,
@@ -256,12 +257,12 @@ class _Work:
         name = f"{spec.router.type}+{what}"
         began = time.perf_counter()
         opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), found
-        own = shares(self.queries.texts, self.workers.count)
-        parts = self.workers.start(ServedPath.open, [opened] * len(own))
-        asked = [([self.queries.texts[row] for row in rows], self.k, mode, budget) for rows in own]
-        answers = parts.each(ServedPath.rank, asked)
+        groups = shares(self.queries.texts, self.workers.count)
+        parts = self.workers.start(ServedPath.open, [opened] * len(groups))
+        arguments = [([self.queries.texts[row] for row in rows], self.k, mode, budget) for rows in groups]
+        answers = parts.each(ServedPath.rank, arguments)
         parts.close()
-        ranking, taken = stacked([one for one, _ in answers]), sum(seconds for _, seconds in answers)
+        ranking, taken = stacked([part for part, _ in answers]), sum(seconds for _, seconds in answers)
         calls_Q = np.zeros(0) if ranking.calls_Q is None else ranking.calls_Q
         result.served_path[name] = {
             **self.judge.mean(ranking),
@@ -328,7 +329,7 @@ class _Work:
         alone: Parts[T],
         rank: Callable[[T, Floats, int, int], Ranking],
     ) -> None:
-        """Measure a library that takes the whole index, built in a process of its own."""
+        """Measure a library's index over all vectors, built in a separate process."""
 
         def system() -> System:
             queries = alone.send(encoded.numpy)

@@ -80,9 +80,9 @@ def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ())
     return checked(rows(lines(path, 0, size), header), parse)
 
 
-def _all(path: Path, found: Rows[T]) -> Iterable[T]:
-    """Every row; InputError that names the first that is wrong, or where there is none."""
-    parsed = collect(found)
+def _all(path: Path, rows: Rows[T]) -> Iterable[T]:
+    """Return every row of a file; InputError where there is none, or for the first row that is wrong."""
+    parsed = collect(rows)
     if parsed.rejected:
         line, wrong = parsed.rejected[0]
         raise InputError(

@@ -54,7 +54,7 @@ def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
 
 
 def as_markdown(spec: JobSpec, report: Report) -> str:
-    """The report as one page of markdown."""
+    """Format the report as a page of markdown."""
     header = ["system", *spec.evaluate.measures, "visited"]
     rows = [
         [
@@ -96,7 +96,7 @@ def as_markdown(spec: JobSpec, report: Report) -> str:
 
 
 def _measured(spec: JobSpec, report: Report) -> str:
-    """One paragraph on what was measured: documents, queries, seeds, encoder, leaves."""
+    """Return a paragraph on the evaluation: its documents, queries, seeds, encoder and leaves."""
     seeds, balance = ", ".join(str(seed) for seed in report.seeds), report.balance
     untrained = set(ENCODERS) <= report.systems.keys() and not report.encoders
     trained = "nothing, for want of train judgements" if untrained else spec.encoder.train

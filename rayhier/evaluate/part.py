@@ -86,19 +86,20 @@ class Part:
         model made.
         """
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
-        own = [leaf_map.manifest.shards[number] for number in shards]
-        for shard in own if similarity is not None else ():
+        held_shards = [leaf_map.manifest.shards[number] for number in shards]
+        for shard in held_shards if similarity is not None else ():
             nodes_of(leaf_map, shard)
         fields = [] if where is None else sorted(fields_of(where))
-        segment, rows = read_segment(leaf_map, own, fields)
+        segment, rows = read_segment(leaf_map, held_shards, fields)
         first = np.flatnonzero(rows["rank"].to_numpy() == 0)
         ids, results = (rows[name].combine_chunks().take(pa.array(first)) for name in ("doc_id", ID))
-        whole = len(first) == rows.num_rows
+        is_every_row = len(first) == rows.num_rows
         measured = None if where is None else Measured(where, rows.select(fields).take(pa.array(first)))
-        part = cls(ids, results, segment.vector_NM if whole else segment.vector_NM[first], measured)
+        part = cls(ids, results, segment.vector_NM if is_every_row else segment.vector_NM[first], measured)
         part._segments[ROUTER] = segment
         if similarity is not None:
-            held = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in own])[NODES].take(pa.array(first))
+            nodes = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in held_shards])
+            held = nodes[NODES].take(pa.array(first))
             level = stored_part(similarity, columns.as_stored(held), part.vector_NM, first)
             part._levels = LevelScan(similarity, {0: level}, LeafScan.memory(segment))
         return part
@@ -112,7 +113,7 @@ class Part:
         return self.count() if self._match_N is None else int(self._match_N.sum())
 
     def judged(self, names: pa.Array) -> pa.Array:
-        """Those of some results' ids that are searched here."""
+        """Return the ids, of some results, that this part searches."""
         return names.filter(pc.is_in(names, self._searched[1]))
 
     @cached_property
@@ -128,7 +129,7 @@ class Part:
         return self.vector_NM[rows]
 
     def sizes(self, name: str) -> Ints:
-        """Rows of each leaf in this part."""
+        """Count the rows of each leaf in this part."""
         return self._segments[name].lists.sizes
 
     def partition(self, name: str, centroids_LM: Floats, leaves: int) -> None:
@@ -148,20 +149,20 @@ class Part:
         self._segments[name] = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies, fields)
 
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """The best k results of each query [q, m] among this part's rows in its leaves [q, β]."""
+        """Rank the best k results of each query [q, m] among this part's rows in the query's leaves [q, β]."""
         return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._where)
 
     def level(self, query: LevelQuery, results: int) -> Shortlist:
-        """The best rows of each query by the level that hold `results` results, with the scores that rank them."""
+        """Return each query's best rows by the level, as many as hold `results` results, with scores that rank them."""
         if self._levels is None:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
         return self._levels.shortlist(query, results, self._where)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """The best k results of each query [q, m] among all documents here that are searched; there may be none."""
+        """Rank the best k results of each query [q, m] among this part's searched documents; there may be none."""
         doc_ids, result_ids, vector_NM = self._searched
         return exact(query_QM, vector_NM, doc_ids, result_ids, k)
 
     def holdout(self, most: int) -> Holdout:
-        """The first documents here by hash of the id, at most `most`."""
+        """Return this part's first documents by hash of the id, at most `most`."""
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, most)

@@ -46,7 +46,7 @@ def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
 
 
 def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str) -> None:
-    """One curve for each system, mean over seeds; systems without a curve as level lines."""
+    """Draw a curve for each system, the mean over seeds; systems without a curve are level lines."""
     for number, name in enumerate(evaluation.seeds[0].curves):
         curves = [result.curves[name] for result in evaluation.seeds]
         x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)
@@ -63,14 +63,14 @@ def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str
 
 
 def label(evaluation: Evaluation, name: str, router: str) -> str:
-    """A system's name and how many leaves or lists it has."""
+    """Return a system's name with its number of leaves or lists."""
     if name == router:
         return f"{name} ({len(evaluation.seeds[0].sizes)} leaves)"
     return f"{name} ({evaluation.lists[name]} lists)" if name in evaluation.lists else name
 
 
 def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
-    """Documents of each leaf, largest first, one line a seed."""
+    """Draw the documents of each leaf, largest first, a line for each seed."""
     for result in evaluation.seeds:
         sizes = sorted(result.sizes, reverse=True)
         axes.plot(
@@ -86,7 +86,7 @@ def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
 
 
 def training(axes: Axes, evaluation: Evaluation) -> None:
-    """Dev measure and loss over the epochs of every phase, one pair of lines a seed."""
+    """Draw dev measure and loss over the epochs of every phase, a pair of lines for each seed."""
     losses = axes.twinx()
     for number, result in enumerate(evaluation.seeds):
         color, begin = f"C{number % 10}", 0.0

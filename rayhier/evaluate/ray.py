@@ -36,7 +36,7 @@ def build(
 
 
 class Actors:
-    """Workers that are Ray actors, started once for a whole evaluation."""
+    """Workers that are Ray actors, started once for an evaluation."""
 
     def __init__(self, workers: GpuWorkers) -> None:
         self.count = workers.workers
@@ -58,11 +58,11 @@ class Actors:
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> "ActorParts[T]":
         """Make one object in each of the first actors."""
         number, actors = next(self._numbers), self._pool[: len(arguments)]
-        _get([actor.make.remote(number, make, own, {}) for actor, own in zip(actors, arguments, strict=True)])
+        _get([actor.make.remote(number, make, given, {}) for actor, given in zip(actors, arguments, strict=True)])
         return ActorParts(actors, number)
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> "ActorParts[T]":
-        """Make one object in an actor of its own, which is killed when the object is closed.
+        """Make an object in a new actor, which is killed when the object is closed.
 
         This actor asks for no CPU: the pool is idle while it works, and a small cluster has none to spare.
         """
@@ -82,9 +82,9 @@ class ActorParts(Generic[T]):
         return _get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of every object, each with its own arguments, all at once; returns their answers."""
+        """Call a method of every object at once, with a tuple of arguments for each; returns their answers."""
         calls = zip(self.actors, arguments, strict=True)
-        return _get([actor.call.remote(self.number, method, *own) for actor, own in calls])
+        return _get([actor.call.remote(self.number, method, *given) for actor, given in calls])
 
     def send(self, value: V) -> V:
         """Put a value into the object store; returns the reference that actors read it by."""

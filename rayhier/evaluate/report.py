@@ -1,4 +1,4 @@
-"""report.json: the results of an evaluation, means over seeds and each seed's own."""
+"""report.json: the results of an evaluation, as means over seeds and for each seed."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -62,7 +62,7 @@ class CurveRow(_Row):
 
     @property
     def point(self) -> Point:
-        """The point without the measures of each query."""
+        """Return the point without the measures of each query."""
         return Point(
             int(self.beam), self.visited_mean, self.visited_p95, self.cost_mean, self.leaves_mean, self.measures
         )
@@ -75,7 +75,7 @@ class SeedRow(CurveRow):
 
 
 class MeanRow(CurveRow):
-    """A point of a curve: means over seeds, and each seed's own."""
+    """A point of a curve: means over seeds, and the point of each seed."""
 
     per_seed: list[SeedRow]
 
@@ -96,7 +96,7 @@ class SeedBalance(Balance):
 
 
 class MeanBalance(Balance):
-    """Balance of leaves: means over seeds, and each seed's own."""
+    """Balance of leaves: means over seeds, and the balance of each seed."""
 
     per_seed: list[SeedBalance]
 
@@ -124,7 +124,7 @@ class Report(BaseModel):
     filter: dict[str, Any] | None = None
     """Filter of the documents that were searched; absent where all were, like the next two."""
     corpus: int | None = None
-    """Documents of the whole corpus."""
+    """Documents of the corpus, those too that no filter lets through."""
     left_out: int | None = None
     """Judged queries none of whose answers matches the filter, which were not measured."""
     systems: dict[str, SystemRow]
@@ -181,16 +181,16 @@ class Report(BaseModel):
         return [row for row in self.significance if (row.system, row.baseline, row.measure, row.queries) == wanted]
 
     def learned(self, measure: str, queries: QueryGroup) -> Difference:
-        """How training changed exact search over a group of queries: the trained encoder minus the base one."""
-        (found,) = self.between("exact_same_encoder", "exact", measure, queries)
-        return found
+        """Return the change of exact search by training over a group of queries: trained minus base encoder."""
+        (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
+        return difference
 
     def points(self, system: str) -> list[Point]:
         """A system's curve."""
         return [row.point for row in self.curves[system]]
 
     def label(self, system: str) -> str:
-        """A system's name and how many leaves or lists it has."""
+        """Return a system's name with its number of leaves or lists."""
         if system == self.router:
             return f"{system} ({self.balance.leaves:.0f} leaves)"
         return f"{system} ({self.lists[system]} lists)" if system in self.lists else system
@@ -211,29 +211,29 @@ def _system(name: str, seeds: Sequence[SeedResult]) -> SystemRow:
 
 
 def _encoders(evaluation: Evaluation) -> dict[QueryGroup, GroupRow]:
-    """Exact search with both encoders over each group of queries; none where one was not measured, or not trained."""
+    """Return exact search with both encoders over each group of queries; empty where either is missing or untrained."""
     values = [{name: result.values.get(name, {}) for name in ENCODERS} for result in evaluation.seeds]
     if not all(values[0].values()) or not any(TRAINED & result.history.keys() for result in evaluation.seeds):
         return {}
-    found: dict[QueryGroup, GroupRow] = {}
+    rows: dict[QueryGroup, GroupRow] = {}
     for group, query_Q in groups(evaluation).items():
         systems = {
-            name: _mean([means({measure: value[query_Q] for measure, value in one[name].items()}) for one in values])
+            name: _mean([means({measure: value[query_Q] for measure, value in seed[name].items()}) for seed in values])
             for name in ENCODERS
         }
-        found[group] = GroupRow(queries=int(query_Q.sum()), systems=systems)
-    return found
+        rows[group] = GroupRow(queries=int(query_Q.sum()), systems=systems)
+    return rows
 
 
 def _curve(name: str, seeds: Sequence[SeedResult]) -> list[MeanRow]:
     curve = []
     for points in zip(*(result.curves[name] for result in seeds), strict=True):
         flat = [point.flat() for point in points]
-        beside = [
+        per_seed = [
             SeedRow.model_validate({"seed": result.seed, **{key: _round(value) for key, value in row.items()}})
             for result, row in zip(seeds, flat, strict=True)
         ]
-        curve.append(MeanRow.model_validate({**_mean(flat), "beam": points[0].beam, "per_seed": beside}))
+        curve.append(MeanRow.model_validate({**_mean(flat), "beam": points[0].beam, "per_seed": per_seed}))
     return curve
 
 

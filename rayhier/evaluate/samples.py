@@ -1,4 +1,4 @@
-"""Five queries of an evaluation with the best answers that were found, from its own run files."""
+"""Five queries of an evaluation with their best results, from the evaluation's run files."""
 
 from collections.abc import Mapping
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ WIDTH = 100
 
 
 def samples(spec: JobSpec, corpus: Artifact, root: Location) -> list[str]:
-    """Lines: queries of the evaluated split, evenly spaced by id, each with the best answers of the router's run."""
+    """Return lines with queries of the evaluated split, evenly spaced by id, and their best results by the router."""
     judged = columns.read([corpus.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
     right = {(row["query_id"], row["doc_id"]) for row in judged.to_pylist() if row["grade"] > 0}
     run = _best(root / "runs" / f"{spec.router.type}.seed{spec.evaluate.seeds[0]}.trec")
@@ -38,7 +38,7 @@ def samples(spec: JobSpec, corpus: Artifact, root: Location) -> list[str]:
 
 
 def _best(path: Location) -> dict[str, dict[str, float]]:
-    """The best answers of each query of a TREC run, and their scores."""
+    """Read the best results of each query of a TREC run, and their scores."""
     run: dict[str, dict[str, float]] = {}
     for line in path.read_text().splitlines():
         query, _, document, _, score, _ = line.split(" ")
@@ -51,7 +51,7 @@ def _best(path: Location) -> dict[str, dict[str, float]]:
 def _titles(corpus: Artifact, wanted: set[str]) -> Mapping[str, str]:
     """Title and text of some results; of a document that is cut into passages, of its first."""
     names = pa.array(sorted(wanted), pa.string())
-    found: dict[str, str] = {}
+    shown: dict[str, str] = {}
     for name in corpus.names("documents/"):
         ids = columns.read([corpus.path(name)], ["doc_id"])["doc_id"]
         results = result_ids(corpus, name, ids)
@@ -60,8 +60,8 @@ def _titles(corpus: Artifact, wanted: set[str]) -> Mapping[str, str]:
             continue
         table = columns.read([corpus.path(name)], ["title", "text"]).append_column("id", results).filter(is_wanted)
         for row in table.to_pylist():
-            found.setdefault(row["id"], f"{row['title'] or row['id']}: {row['text']}")
-    return found
+            shown.setdefault(row["id"], f"{row['title'] or row['id']}: {row['text']}")
+    return shown
 
 
 def _short(text: str) -> str:

@@ -64,10 +64,10 @@ class Pair:
 
 
 def groups(evaluation: Evaluation) -> dict[QueryGroup, Bools]:
-    """Queries [q] of each group; `new answers` only where some queries are in it and others are not."""
+    """Mark the queries [q] of each group; `new answers` only where some queries are in it and others are not."""
     new_Q = evaluation.new_Q
-    found: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
-    return found | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
+    every: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
+    return every | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
 
 
 def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:

@@ -16,7 +16,7 @@ EXACT = {"faiss_ivf": "exact"}
 
 
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: a measure of each system at fractions of the documents visited, interpolated.
+    """Return header and rows: a measure of each system at fractions of the documents visited, interpolated.
 
     Below each baseline the router's difference from it and that difference's interval; * where it excludes 0.
     """
@@ -38,7 +38,7 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
 
 
 def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: the index with BM25 and re-ranked, beside itself: measures, calls and milliseconds a query.
+    """Return header and rows: the index alone, with BM25, and re-ranked: measures, calls and milliseconds a query.
 
     No rows where it is searched by its vectors alone.
     """
@@ -55,14 +55,14 @@ def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], lis
 
 
 def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: exact search with base and trained encoder, over each group of queries, and their difference.
+    """Return header and rows: exact search with base and trained encoder by group of queries, and their difference.
 
-    No rows where one of the two was not measured.
+    No rows where either encoder was not measured.
     """
     rows = []
-    for group, one in report.encoders.items():
-        title = f"{group} ({one.queries:,} queries)"
-        rows += [[f"{title}: {name}", *(cell(one.systems[name][m]) for m in measures)] for name in ENCODERS]
+    for group, encoders in report.encoders.items():
+        title = f"{group} ({encoders.queries:,} queries)"
+        rows += [[f"{title}: {name}", *(cell(encoders.systems[name][m]) for m in measures)] for name in ENCODERS]
         changes = [report.learned(m, group) for m in measures]
         rows.append(["  difference", *(_difference(row) for row in changes)])
         rows.append(["  95% interval", *(_interval(row) for row in changes)])
@@ -70,7 +70,7 @@ def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[l
 
 
 def said(row: Difference) -> str:
-    """A difference in one line."""
+    """Format a difference on one line."""
     return f"{_difference(row)} (95% interval {_interval(row)})"
 
 

@@ -1,4 +1,4 @@
-"""What an evaluation says, in a few plain lines: what training gained, what the index saves, what to use instead."""
+"""The verdict of an evaluation in a few lines: the gain of training, the savings of the index, better alternatives."""
 
 from rayhier.evaluate import tables
 from rayhier.evaluate.curve import Point
@@ -6,7 +6,7 @@ from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.spec import JobSpec
 
 EQUAL = 0.001
-"""Loss of a measure below which an index finds what exact search finds."""
+"""Loss of a measure below which an index counts as equal to exact search."""
 SMALL = 5_000
 """Documents that a query compares within a millisecond on one core (faiss, 384 numbers a vector)."""
 DEAR = 0.5
@@ -16,7 +16,7 @@ SHARE = 0.95
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    """Lines that say what was gained, at what beam the index equals exact search, and what would be better."""
+    """Return lines on gain of training, the beam at which the index equals exact search, and better alternatives."""
     return [*_training(spec, report), *_index(spec, report), *_instead(spec, report)]
 
 
@@ -32,16 +32,16 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
         learned = report.learned(measure, group)
         worse = "; training made it worse: keep the base encoder" if learned.high < 0 else ""
         chance = "; this may be chance" if learned.low <= 0 <= learned.high else ""
-        what = "all queries" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
+        queries = "all queries" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
         lines.append(
-            f"Training: {measure} of exact search {base:.3f} -> {trained:.3f} over {what}, {tables.said(learned)}"
+            f"Training: {measure} of exact search {base:.3f} -> {trained:.3f} over {queries}, {tables.said(learned)}"
             f"{worse}{chance}."
         )
     return lines
 
 
 def _index(spec: JobSpec, report: Report) -> list[str]:
-    """At which beam the index finds what exact search finds, and what that saves."""
+    """Return a line on the beam at which the index equals exact search, and on the documents that this saves."""
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")
     if exact is None or report.level is not None or report.router not in report.curves:
         return []
@@ -77,19 +77,19 @@ def _instead(spec: JobSpec, report: Report) -> list[str]:
         return []
     goal = SHARE * exact.measures[measure]
     costs = {name: _cost(report.points(name), measure, goal) for name in report.curves if name != "faiss_ivf"}
-    own = costs.pop(report.router)
+    cost = costs.pop(report.router)
     best = min(costs, key=lambda name: costs[name], default=None)
-    if best is not None and costs[best] < own:
+    if best is not None and costs[best] < cost:
         return [
             (
                 f"Instead: {best} reaches {SHARE:.0%} of exact {measure} at {costs[best]:.1%} of its cost, "
-                f"this index at {own:.1%}: use the trained encoder with it."
+                f"this index at {cost:.1%}: use the trained encoder with it."
             )
         ]
-    if own > DEAR:
+    if cost > DEAR:
         return [
             (
-                f"Instead: {SHARE:.0%} of exact {measure} costs {own:.0%} of exact search: search exactly with the "
+                f"Instead: {SHARE:.0%} of exact {measure} costs {cost:.0%} of exact search: search exactly with the "
                 "trained encoder."
             )
         ]

@@ -20,7 +20,7 @@ class Parts(Protocol[T_co]):
         ...
 
     def each(self, method: Callable[Concatenate[T_co, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of every object, each with its own arguments; returns their answers."""
+        """Call a method of every object, with a tuple of arguments for each; returns their answers."""
         ...
 
     def send(self, value: V) -> V:
@@ -43,7 +43,7 @@ class Workers(Protocol):
         ...
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Parts[T]:
-        """Make one object in a process of its own."""
+        """Make an object in a separate process."""
         ...
 
 
@@ -78,11 +78,11 @@ class LocalParts(Generic[T]):
 
     def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
         """Call a method of every object, one after the other; returns their answers."""
-        return [method(one, *arguments, **named) for one in self.objects]
+        return [method(item, *arguments, **named) for item in self.objects]
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of every object, each with its own arguments, one after the other; returns their answers."""
-        return [method(one, *own) for one, own in zip(self.objects, arguments, strict=True)]
+        """Call a method of every object in turn, with a tuple of arguments for each; returns their answers."""
+        return [method(item, *given) for item, given in zip(self.objects, arguments, strict=True)]
 
     def send(self, value: V) -> V:
         """The value itself."""
@@ -101,7 +101,7 @@ class LocalWorkers:
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> LocalParts[T]:
         """Make one object, `make(*tuple)`, for each tuple of arguments."""
-        return LocalParts([make(*own) for own in arguments])
+        return LocalParts([make(*given) for given in arguments])
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> LocalParts[T]:
         """Make one object."""

@@ -1,1 +1,1 @@
-"""Search an index: route, scan leaves, rank. Evaluation and serving share this path."""
+"""Search an index: route queries, scan leaves, rank documents. Evaluation and serving use the same code."""

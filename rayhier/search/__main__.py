@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rayhier.search.searcher import Searcher
 
 AGAIN = {"level": "the deepest level", "vectors": "their vectors"}
-"""What scores a shortlist again, in words."""
+"""Names of the numbers that score a shortlist again, by `LevelSimilarity.again`."""
 LINE_WIDTH, LEAVES, MOST = 100, 10, 10_000
 """Characters of a printed line, leaves that are named, and the largest -k and --beam."""
 TOGETHER = 64
@@ -26,7 +26,10 @@ NAME = "query"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print each query's results with leaf, score, title and declared fields, and how many documents were visited."""
+    """Print each query's results with score, leaf, title and declared fields, then the number of documents visited.
+
+    `arguments` are those of the command line, by default the process's. Returns the exit status.
+    """
     given = _parser().parse_args(arguments)
     return run_command(lambda: _search(given))
 
@@ -51,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _search(given: argparse.Namespace) -> None:
-    _checked(given)  # what is wrong is said before anything large is loaded
+    _check(given)  # a bad request is refused before anything large is loaded
     say(f"loading index and encoder from {given.workdir}")
     from rayhier.scores.call_budget import ScorerError
     from rayhier.search.searcher import Searcher
@@ -71,8 +74,8 @@ def _search(given: argparse.Namespace) -> None:
             print("\n".join(lines(searcher, request, answer)), flush=True)
 
 
-def _checked(given: argparse.Namespace) -> None:
-    """InputError where the query is none, or the request is not one that the index allows."""
+def _check(given: argparse.Namespace) -> None:
+    """Raise InputError where the query has no words, or the index does not allow the request."""
     queries = [] if given.query is None else [_text(given.query)]
     rules = published_rules(given.workdir)
     where = None if given.filter is None else _parse(given.filter, rules.fields)
@@ -80,7 +83,10 @@ def _checked(given: argparse.Namespace) -> None:
 
 
 def published_rules(place: str) -> "Rules":
-    """What requests to the index of a workdir may ask; reads no more than its manifest."""
+    """Read the rules for requests to a workdir's published index, from its spec and manifest alone.
+
+    InputError where no index is published.
+    """
     from rayhier.search.request import rules_of
     from rayhier.storage import current
     from rayhier.storage.leaf_map import LeafMap
@@ -101,7 +107,7 @@ def _parse(text: str, fields: Mapping[str, Any]) -> Any:
 
 
 def _text(text: str) -> str:
-    """A query as it was given; InputError where it has no words or is not UTF-8."""
+    """Return a query unchanged; InputError where it has no words or is not UTF-8."""
     from rayhier.spec.query import check_text
 
     try:
@@ -111,7 +117,7 @@ def _text(text: str) -> str:
 
 
 def _queries(query: str | None) -> Iterator[list[str]]:
-    """Groups of queries: the one given, those of a prompt, or those of standard input, blank lines left out."""
+    """Yield groups of queries: the query given, those typed at a prompt, or standard input's lines but blank ones."""
     if query is not None:
         yield [query]
         return
@@ -132,7 +138,7 @@ def _queries(query: str | None) -> Iterator[list[str]]:
 
 
 def _prompted() -> str | None:
-    """A line typed at a prompt; None at the end of input."""
+    """Read a line at a prompt; None at the end of input."""
     try:
         return input("query> ")
     except EOFError:
@@ -141,7 +147,7 @@ def _prompted() -> str | None:
 
 
 def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterator[str]:
-    """Lines that show an answer: its results, and what finding them cost."""
+    """Yield the lines that show a query's answer: its results, then the documents and leaves visited for them."""
     visits_leaves = request.beam > 0
     if answer.hits:
         yield f"{'':>3}  {'score':<7}{'leaf':<8} {'document'}" if visits_leaves else f"{'':>3}  {'score':<7} document"
@@ -185,7 +191,7 @@ def fields_line(fields: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    """A simple text unquoted; anything else as JSON, which cannot be misread."""
+    """Format a simple text without quotes, and any other value as JSON, which cannot be misread."""
     plain = isinstance(value, str) and value.isprintable() and value and not {" ", '"'} & set(value)
     return str(value) if plain else json.dumps(value, ensure_ascii=not str(value).isprintable())
 

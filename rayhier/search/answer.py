@@ -1,4 +1,4 @@
-"""Answers of a search: each query's results with their texts, and what finding them cost."""
+"""Results of a search: each query's documents with their texts, and the leaves, rows and calls that they cost."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ class Hit:
     """One result of a query."""
 
     id: str
-    """Id of the document; of the whole document where the corpus is cut into passages."""
+    """Id of the document; of the document that the passage is cut from, where the corpus is cut into passages."""
     score: float
     leaf: int
     title: str
@@ -24,12 +24,12 @@ class Hit:
     fields: dict[str, Any] = field(default_factory=dict)
     """The corpus's declared fields."""
     estimated: bool = False
-    """Whether a re-ranked result was not read by the cross-encoder: its score is what those read make of it."""
+    """True for a re-ranked result that the cross-encoder did not read: its score is estimated from those read."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Results of one query, best first, and what they cost."""
+    """Results of a query, best first, and their cost."""
 
     hits: list[Hit]
     leaves: list[int]
@@ -43,11 +43,15 @@ class Answer:
     calls: int | None = None
     """Documents that the cross-encoder read; None where nothing was re-ranked."""
     enough: bool = True
-    """Whether `k` documents were found; false where the leaves that were visited hold fewer that match."""
+    """True where there are `k` results; False where the visited leaves hold fewer documents that match."""
 
 
 def answers(ranking: Ranking, leaves_QB: Ints, total: int, k: int) -> list[Answer]:
-    """Each query's answer to a search for k documents, of the corpus's `total`; leaves [q, β] visited, -1 for none."""
+    """Return an `Answer` for each query of a ranking.
+
+    `leaves_QB` [q, β] are the leaves that each query visited, -1 for none; `total` is the number of documents in the
+    corpus, `k` the number of results that a query asked for.
+    """
     documents = ranking.documents.to_pylist()
     call_Q = [None] * len(ranking.row_QK) if ranking.calls_Q is None else ranking.calls_Q.tolist()
     return [

@@ -1,4 +1,4 @@
-"""BM25 over texts: how well documents share a query's words, by bm25s, whole in one process."""
+"""BM25 over texts in one process, by bm25s: a document scores by the words that it shares with a query."""
 
 from collections.abc import Sequence
 
@@ -24,16 +24,16 @@ class Words:
             self._index.index(tokens, show_progress=False)
 
     def scores(self, query: str) -> Floats:
-        """Scores [n] of all texts for a query; 0 where a text has none of its words."""
-        own = words([query])[0]
-        if not self._any or not own:
+        """Score all texts for a query: [n], 0 where a text has none of the query's words."""
+        tokens = words([query])[0]
+        if not self._any or not tokens:
             return np.zeros(self.count, np.float32)
-        return np.asarray(self._index.get_scores(own), dtype=np.float32)
+        return np.asarray(self._index.get_scores(tokens), dtype=np.float32)
 
     def best(self, queries: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Scores and rows [q, k] of the best texts that share a word with each query; -inf and -1 where fewer do.
+        """Return scores and rows [q, k] of the best texts that share a word with each query; -inf and -1 past the last.
 
-        Of all texts, or of those in a mask [n]; words are counted over all.
+        With a mask [n], only its texts are results; words are counted over all texts either way.
         """
         k = min(k, self.count)
         if not self._any:
@@ -45,7 +45,7 @@ class Words:
 
 
 class IndexedWords:
-    """BM25 over the documents of an index, by their ids; passages where the corpus has them."""
+    """BM25 over the documents of an index, looked up by their ids; over passages where the corpus is cut into them."""
 
     def __init__(self, ids: pa.Array, texts: Sequence[str]) -> None:
         self._ids, self._words = ids, Words(texts)
@@ -61,13 +61,13 @@ class IndexedWords:
         return cls(table["doc_id"].combine_chunks(), document_texts(table))
 
     def scores(self, query: str, ids: pa.Array) -> Floats:
-        """Scores [n] of some documents for a query; 0 for one that the index has not."""
+        """Score the documents with the given ids for a query: [n], 0 for an id that the index lacks."""
         rows = pc.fill_null(pc.index_in(ids, self._ids), -1).to_numpy(zero_copy_only=False)
         return np.asarray(np.append(self._words.scores(query), np.float32(0))[rows])
 
 
 def words(texts: Sequence[str]) -> list[list[str]]:
-    """Words of each text, as BM25 counts them.
+    """Split each text into the words that BM25 counts.
 
     >>> words(["The quick fox, the FOX"])
     [['quick', 'fox', 'fox']]

@@ -1,4 +1,4 @@
-"""How faiss holds the vectors of a leaf: what a codec costs in memory, and what it loses.
+"""Codecs in which faiss holds the vectors of a leaf, with their memory and their loss of precision.
 
     flat     4 bytes a dimension, as float32
     fp16     2 bytes; lossless for a leaf map that stores float16, and a scan reads half as much as with flat
@@ -31,9 +31,9 @@ SEED = 0
 
 
 def fill(codec: Codec, vectors_NM: npt.NDArray[Any], leaf_N: npt.NDArray[np.int64], leaves: int) -> Any:
-    """Build a faiss index with `leaves` inverted lists from vectors of 16 or 32 bits; row n has id n.
+    """Build a faiss index with `leaves` inverted lists from vectors [n, m] of 16 or 32 bits; row n has id n.
 
-    rabitq codes a vector against its leaf's mean.
+    `leaf_N` [n] is the leaf of each vector. rabitq codes a vector against its leaf's mean.
     """
     m = vectors_NM.shape[1]
     quantizer: Any = faiss.IndexFlatIP(m)
@@ -60,8 +60,8 @@ def write(index: Any, path: Path) -> None:
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as error:  # faiss' message has the place in its sources, then what happened
-        said = str(error).rpartition("failed: ")[2]
-        raise OSError(errno.EIO, f"cannot be written ({said}); is there space left?", str(path)) from None
+        cause = str(error).rpartition("failed: ")[2]
+        raise OSError(errno.EIO, f"cannot be written ({cause}); is there space left?", str(path)) from None
 
 
 def _empty(codec: Codec, quantizer: Any, m: int, leaves: int) -> Any:

@@ -12,7 +12,10 @@ from rayhier.dataset.ranking import Ranking, once, whole_scan
 
 
 def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa.Array, k: int) -> Ranking:
-    """The best k results of each query [q, m] among documents with vectors [n, m], by inner product."""
+    """Rank the best k results of each query [q, m] among all documents, vectors [n, m], by inner product.
+
+    `result_ids` [n] name the result that each document belongs to, where passages (`doc_ids`) share one.
+    """
     q, n = len(query_QM), len(vector_NM)
     if not n:  # faiss cannot search an empty index
         return whole_scan(np.zeros((q, 0), np.float32), np.zeros((q, 0), np.int64), result_ids, 0)
@@ -26,9 +29,10 @@ def exact(query_QM: Floats, vector_NM: Floats, doc_ids: pa.Array, result_ids: pa
 def best_results(
     fetch_rows: Callable[[int], tuple[Floats, Ints]], result_N: Ints | None, rows: int, k: int
 ) -> tuple[Floats, Ints]:
-    """The best k results, each once, of a search over `rows` rows; `fetch_rows(n)` returns its best n rows.
+    """Return scores and rows [q, k] of the best k results, each once, of a search over `rows` rows.
 
-    `result_N` numbers the result each row belongs to; None where every row is its own.
+    `fetch_rows(n)` returns scores and rows [q, n] of the best n rows. `result_N` [n] numbers the result that each row
+    belongs to; None where every row is a result of its own.
     """
     if result_N is None:
         return fetch_rows(min(k, rows))

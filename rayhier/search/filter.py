@@ -1,4 +1,4 @@
-"""Which rows of a table a filter lets through.
+"""Apply a filter to the rows of a table.
 
 A condition on a missing value is false at once, so that `and`, `or` and `not` know only true and false.
 """
@@ -16,7 +16,7 @@ FUNCTIONS: dict[Comparison, str] = {"gt": "greater", "gte": "greater_equal", "lt
 
 
 def matching(table: pa.Table, where: Filter) -> Bools:
-    """Whether each row [n] of a table meets a filter over its columns.
+    """Return a mask [n] of a table's rows: True where a row meets a filter over the table's columns.
 
     >>> table = pa.table({"year": [2019, None, 2021]})
     >>> matching(table, Not(Bound("year", "gte", 2020))).tolist()
@@ -29,8 +29,8 @@ def matching(table: pa.Table, where: Filter) -> Bools:
             return reduce(np.logical_or, (matching(table, part) for part in parts))
         case Not(part):
             return ~matching(table, part)
-        case Exists(field, there):
-            return _bools(pc.is_valid(table[field]) if there else pc.is_null(table[field]))
+        case Exists(field, present):
+            return _bools(pc.is_valid(table[field]) if present else pc.is_null(table[field]))
         case OneOf(field, values):
             kind = table[field].type
             # `is_in` compares bits, and zero has two kinds of them.

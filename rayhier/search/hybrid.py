@@ -1,4 +1,4 @@
-"""BM25 beside the leaf scan: the words of the same documents, and one order of both.
+"""BM25 over the documents of a leaf scan, and the fusion of its results with those by vectors.
 
 Words are counted over the documents of one scan: over the whole index in one process, over each shard group where the
 index is served. Shapes: Q queries, M embedding size, K results, F rows of all parts.
@@ -27,17 +27,19 @@ RANKS = 60
 
 @dataclass(frozen=True)
 class Lexical:
-    """What BM25 found: rankings by its scores, and the scores [q, k] of the same documents by their vectors."""
+    """Results of BM25."""
 
     ranking: Ranking
+    """Documents ranked by BM25's scores."""
     base_QK: Floats
+    """Scores [q, k] of the same documents by their vectors."""
 
 
 class WordScan:
     """BM25 over the documents whose first leaf an opened leaf scan holds, each once."""
 
     def __init__(self, leaves: LeafScan) -> None:
-        """Count the words of all documents."""
+        """Count the words of all documents that an opened leaf scan holds."""
         self._leaves = leaves
         parts = list(leaves.documents())
         self._segment_N = np.repeat([number for number, _, _ in parts], [len(row_N) for _, row_N, _ in parts])
@@ -45,55 +47,55 @@ class WordScan:
         texts = [text for _, _, table in parts for text in document_texts(table)]
         self._words, self._result_N = Words(texts), None
         if parts and DOC_ID in parts[0][2].column_names:
-            names = [pa.concat_tables([table for _, _, table in parts])[name] for name in (DOC_ID, ID)]
-            self._result_N = result_numbers(*(one.combine_chunks() for one in names))
+            ids = [pa.concat_tables([table for _, _, table in parts])[name] for name in (DOC_ID, ID)]
+            self._result_N = result_numbers(*(column.combine_chunks() for column in ids))
 
     def scan(
         self, texts: Sequence[str], query_QM: Floats, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Lexical:
-        """The best k results of each query by BM25, of those that a filter lets through, that share a word with it.
+        """Rank the best k documents of each query by BM25, among those that share a word with it and pass a filter.
 
         `query_QM` are the queries' vectors [q, m], by which the same documents are scored too. With
-        `with_vectors`, documents have their own `doc_id` and their `vector`.
+        `with_vectors`, the ranking's documents have their own `doc_id` and their `vector`.
         """
         mask_N = None if where is None else self._mask(where)
         score_QK, place_QK = best_results(
             lambda fetch: self._words.best(texts, fetch, mask_N), self._result_N, self._words.count, k
         )
         segment_QK, row_QK = (
-            np.where(place_QK >= 0, np.append(own_N, -1)[place_QK], -1) for own_N in (self._segment_N, self._row_N)
+            np.where(place_QK >= 0, np.append(number_N, -1)[place_QK], -1)
+            for number_N in (self._segment_N, self._row_N)
         )
         rows = RankedRows(score_QK, segment_QK, row_QK)
         score_QK, row_QK, table, _ = self._leaves.results(rows, k, with_vectors=True)
         vector_NM = columns.matrix(table[VECTOR]) if table.num_rows else np.zeros((0, query_QM.shape[1]), np.float32)
         base_QK = np.full(row_QK.shape, -np.inf, np.float32)
         for query, row_K in enumerate(row_QK):
-            there = row_K >= 0
-            base_QK[query, there] = vector_NM[row_K[there]] @ query_QM[query]
+            held_K = row_K >= 0
+            base_QK[query, held_K] = vector_NM[row_K[held_K]] @ query_QM[query]
         if not with_vectors and table.num_rows:
             table = table.drop_columns([DOC_ID, VECTOR])
         none_Q = np.zeros(len(texts), np.int64)
         return Lexical(Ranking(score_QK, row_QK, table, none_Q, none_Q, none_Q), base_QK)
 
     def _mask(self, where: Filter) -> Bools:
-        """Whether a filter lets each document [n] through."""
+        """Return a mask [n] of the documents: True where a filter lets a document through."""
         mask_N = np.zeros(len(self._row_N), dtype=bool)
         for number in np.unique(self._segment_N).tolist():
-            here = self._segment_N == number
-            mask_N[here] = self._leaves.mask(number, where)[self._row_N[here]]
+            in_segment_N = self._segment_N == number
+            mask_N[in_segment_N] = self._leaves.mask(number, where)[self._row_N[in_segment_N]]
         return mask_N
 
 
 def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, listed: int | None = None) -> Ranking:
-    """The best k results of what vectors found and what BM25 found in the parts of an index, ties by id.
+    """Fuse the ranking by vectors and BM25's results from the parts of an index: the best k results, ties by id.
 
-    `sum`: score by vectors + weight · BM25 / the query's best BM25, which is 0 for a document that BM25 did not find.
-    `rank`: 1 / (60 + rank) by vectors + the same by BM25, over all documents that either found. Of those that BM25
-    found in all parts together, the best `listed` count; None: all. What was visited is what the vectors' search
-    visited.
+    `sum`: score by vectors + weight · BM25 / the query's best BM25; BM25 is 0 for a document that is no result of it.
+    `rank`: 1 / (60 + rank) by vectors + the same by BM25, over the documents of both. Of BM25's results in all parts
+    together, the best `listed` count; None: all. Visited documents are counted by the search by vectors alone.
     """
     rankings = [dense, *(part.ranking for part in parts)]
-    documents, row_QF = joined([(one.documents, one.row_QK) for one in rankings])
+    documents, row_QF = joined([(ranking.documents, ranking.row_QK) for ranking in rankings])
     base_QF = np.concatenate([dense.score_QK, *(part.base_QK for part in parts)], axis=1).astype(np.float64)
     words_QF = np.concatenate([np.zeros(dense.score_QK.shape), *(part.ranking.score_QK for part in parts)], axis=1)
     if listed is not None:
@@ -102,21 +104,21 @@ def fused(dense: Ranking, parts: Sequence[Lexical], k: int, fusion: HybridSpec, 
     q = len(row_QF)
     score_QK, best_QK = np.full((q, k), -np.inf, np.float32), np.full((q, k), -1)
     for query, row_F in enumerate(row_QF):
-        there = np.flatnonzero(row_F >= 0)
-        # Of rows of one result, the one that is nearest by its vector comes first, and is shown.
-        there = there[np.argsort(-base_QF[query, there], kind="stable")]
-        _, first_U, result_F = np.unique(number_N[row_F[there]], return_index=True, return_inverse=True)
-        base_U, words_U = base_QF[query, there[first_U]], np.zeros(len(first_U))
-        np.maximum.at(words_U, result_F, words_QF[query, there])
+        place_F = np.flatnonzero(row_F >= 0)
+        # Of a result's rows, the nearest by its vector comes first, and is shown.
+        place_F = place_F[np.argsort(-base_QF[query, place_F], kind="stable")]
+        _, first_U, result_F = np.unique(number_N[row_F[place_F]], return_index=True, return_inverse=True)
+        base_U, words_U = base_QF[query, place_F[first_U]], np.zeros(len(first_U))
+        np.maximum.at(words_U, result_F, words_QF[query, place_F])
         score_U = _score(base_U, words_U, fusion)
         best = np.argsort(-score_U, kind="stable")[:k]
-        score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[there[first_U[best]]]
+        score_QK[query, : len(best)], best_QK[query, : len(best)] = score_U[best], row_F[place_F[first_U[best]]]
     score_QK, best_QK, documents = compact(score_QK, best_QK, documents)
     return replace(dense, score_QK=score_QK, row_QK=best_QK, documents=documents)
 
 
 def _beyond(words_QF: Values, listed: int) -> Bools:
-    """Whether a document [q, f] comes after the query's best so many by BM25, ties not counted."""
+    """Mark the documents [q, f] that come after each query's best `listed` by BM25; not ties with the last of these."""
     if words_QF.shape[1] <= listed:
         return np.zeros(words_QF.shape, dtype=bool)
     least_Q = -np.partition(-words_QF, listed - 1, axis=1)[:, listed - 1]
@@ -126,8 +128,8 @@ def _beyond(words_QF: Values, listed: int) -> Bools:
 def _score(base_U: Values, words_U: Values, fusion: HybridSpec) -> Values:
     if fusion.fuse == "sum":
         return base_U + fusion.weight * words_U / max(float(words_U.max(initial=0)), 1e-9)
-    found_U = words_U > 0
-    return 1 / (RANKS + _ranks(base_U)) + np.where(found_U, 1 / (RANKS + _ranks(words_U)), 0)
+    shares_word_U = words_U > 0
+    return 1 / (RANKS + _ranks(base_U)) + np.where(shares_word_U, 1 / (RANKS + _ranks(words_U)), 0)
 
 
 def _ranks(value_U: Values) -> Values:

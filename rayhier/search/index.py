@@ -1,4 +1,4 @@
-"""The leaf map that `current.json` names, opened and verified."""
+"""Open and verify the leaf map that a workdir's `current.json` names."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,20 +11,26 @@ from rayhier.storage.paths import Location
 
 
 def index_root(workdir: Location, now: Current) -> Location:
-    """Folder of the leaf map's versions; InputError where a file that its record lists is not as published."""
+    """Return the folder of the leaf map's versions; InputError where a file of the record is not as published."""
     index = current.artifact(workdir, now, "index")
     index.verify(without=CHANGING)
     return index.root
 
 
 def open_leaf_map(workdir: Location, now: Current, version: int | None = None) -> LeafMap:
-    """Open the leaf map at a version, by default the newest, verified except for its shards."""
+    """Open the leaf map at a version, by default the newest, and verify its files except the shards.
+
+    InputError where a file is not as published, or another model built the leaf map.
+    """
     return _of_model(LeafMap.open(index_root(workdir, now), version), now)
 
 
 @contextlib.contextmanager
 def reading_leaf_map(workdir: Location, now: Current, version: int | None = None) -> Iterator[LeafMap]:
-    """Open the leaf map at a version, by default the newest; vacuum keeps it while the block runs."""
+    """Open the leaf map at a version, by default the newest; vacuum keeps this version while the block runs.
+
+    InputError as in `open_leaf_map`.
+    """
     with pins.reading(index_root(workdir, now), version) as leaf_map:
         yield _of_model(leaf_map, now)
 

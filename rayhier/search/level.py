@@ -1,4 +1,4 @@
-"""Search a level of ReTreever's tree: all documents are compared by its few numbers, and the best are scored again.
+"""Search a level of ReTreever's tree: all documents are compared by the level's few numbers, the best scored again.
 
 Shapes: Q queries, K numbers of a level, L leaves, X numbers that score again, T rows considered.
 """
@@ -31,7 +31,7 @@ MADE_AT_ONCE = 16_384
 
 
 class LevelPart:
-    """Documents at a level: a flat index, their rows, and what scores them again."""
+    """Documents at a level: a flat index, their rows, and the numbers that score them again."""
 
     def __init__(
         self,
@@ -41,15 +41,16 @@ class LevelPart:
         again: Callable[[Ints], Floats] | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """Index documents [n, k]; `row_N` are their rows, ascending, `again` reads numbers [a, x] of places among them.
+        """Index documents [n, k], which are the rows `row_N` [n] of a segment, ascending.
 
-        Files of `lease` stay on this machine while this object lives.
+        `again` reads the numbers [a, x] that score documents again, by their places [a] among these. Files of `lease`
+        stay on this machine while this object lives.
         """
         self.similarity, self.row_N, self._again, self._lease = similarity, row_N, again, lease
         self._search = flat(level_NK, similarity.comparison)
 
     def best(self, level_QK: Floats, count: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Similarities and rows [q, t] of the documents best for each query, at most `count`, best first.
+        """Return similarities and rows [q, t] of the documents best for each query, at most `count`, best first.
 
         All documents are compared, or those in a mask [n].
         """
@@ -58,19 +59,22 @@ class LevelPart:
         return score_QT, self.row_N[place_QT]
 
     def again(self, query_QX: Floats, row_QT: Ints) -> Floats:
-        """Similarities [q, t] of queries [q, x] and rows [q, t] by the numbers that score again; -inf for row -1."""
+        """Compare queries [q, x] with rows [q, t] by the numbers that score again: [q, t], -inf for row -1.
+
+        ValueError where nothing scores again.
+        """
         if self._again is None:
             raise ValueError("again: got rows, but nothing scores again; allowed: a part with what reads its numbers")
         score_QT = np.full(row_QT.shape, -np.inf, dtype=np.float32)
         for query_X, row_T, score_T in zip(query_QX, row_QT, score_QT, strict=True):
-            here_T = row_T >= 0
-            if here_T.any():
-                again_TX = self._again(np.searchsorted(self.row_N, row_T[here_T]))
-                score_T[here_T] = self._compare(query_X, again_TX)
+            held_T = row_T >= 0
+            if held_T.any():
+                again_TX = self._again(np.searchsorted(self.row_N, row_T[held_T]))
+                score_T[held_T] = self._compare(query_X, again_TX)
         return score_QT
 
     def intact(self) -> bool:
-        """Whether the mapped files, where there are any, are as they were when they were opened."""
+        """Return True if the mapped files, where there are any, are unchanged since they were opened."""
         return self._lease is None or self._lease.intact()
 
     def _compare(self, query_X: Floats, again_TX: Floats) -> Floats:
@@ -88,7 +92,7 @@ def stored_part(
 
 
 def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Floats:
-    """What documents are compared by at the searched level [n, 2^h], computed in batches."""
+    """Represent documents at the searched level, [n, 2^h], from their leaves' stored probabilities [n, l]."""
     level_NK = np.empty((len(stored_NL), 2**similarity.level), np.float32)
     for begin in range(0, len(stored_NL), MADE_AT_ONCE):
         rows = slice(begin, begin + MADE_AT_ONCE)
@@ -97,9 +101,9 @@ def level_of_all(similarity: LevelSimilarity, stored_NL: npt.NDArray[Any]) -> Fl
 
 
 def numbers_again(similarity: LevelSimilarity, stored_NX: npt.NDArray[Any]) -> Callable[[Ints], Floats] | None:
-    """What reads the numbers that score documents again, by their places; None where nothing does.
+    """Return a function that reads the numbers scoring documents again, by their places; None if nothing scores again.
 
-    It reads them from the documents' vectors [n, m] or, to compare by the deepest level, their leaves' stored
+    `stored_NX` are the documents' vectors [n, m] or, to compare by the deepest level, their leaves' stored
     probabilities [n, l].
     """
     match similarity.again:
@@ -116,35 +120,36 @@ class LevelScan:
     """Searches a level over the segments of an index."""
 
     def __init__(self, similarity: LevelSimilarity, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
-        """Search parts by the number of their segment among those of `leaves`, which have their texts."""
+        """Search parts, by the number of their segment among those of `leaves`, which has the documents' texts."""
         self.similarity, self._leaves = similarity, leaves
         self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
 
     @classmethod
     def mapped(cls, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
-        """Search the shards of one version of a leaf map, in the range of leaves of a scan of it.
+        """Search the shards of a leaf map's version in the range of leaves that `leaves`, a scan of it, holds.
 
-        InputError where a shard has no sidecar of the leaves' probabilities, or one that another model made.
+        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar of the leaves'
+        probabilities, or has a sidecar that another model made.
         """
-        besides = [(shard, nodes_of(leaf_map, shard)) for shard in leaf_map.manifest.shards]
+        shards = [(shard, nodes_of(leaf_map, shard)) for shard in leaf_map.manifest.shards]
         parts = {
-            number: _mapped(similarity, leaf_map, shard, beside, leaves.leaves, cache_bytes)
-            for number, (shard, beside) in enumerate(besides)
+            number: _mapped(similarity, leaf_map, shard, nodes, leaves.leaves, cache_bytes)
+            for number, (shard, nodes) in enumerate(shards)
             if any(leaf in leaves.leaves for leaf in shard.leaves)
         }
         return cls(similarity, parts, leaves)
 
     def intact(self) -> bool:
-        """Whether the files of all parts, and of the leaves, are as they were when they were opened."""
+        """Return True if the files of all parts, and of the leaves, are unchanged since they were opened."""
         return self._leaves.intact() and all(part.intact() for part in self._parts.values())
 
     def shortlist(
         self, query: LevelQuery, results: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Shortlist:
-        """The best rows of each query by the level that hold `results` results; only these are scored again.
+        """Return each query's best rows by the level, as many as hold `results` results, and score these rows again.
 
-        Documents that a filter does not let through are not compared. With `with_vectors`, the documents have their own
-        `doc_id` and their `vector` too.
+        Documents that the filter `where` does not let through are not compared. With `with_vectors`, the documents
+        have their own `doc_id` and their `vector` too.
         """
         fetch, masks = results, self._masks(where)
         while True:
@@ -163,61 +168,61 @@ class LevelScan:
     def scan(
         self, query: LevelQuery, k: int, listed: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
-        """The best k results of each query, of the `listed` best by the level that a filter lets through."""
+        """Rank the best k results of each query among the `listed` best by the level that a filter lets through."""
         return self.shortlist(query, listed, where, with_vectors=with_vectors).finished(k)
 
     def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
-        """Documents [n] of each part that are compared, None for all; parts without any are left out."""
+        """Return masks [n] of each part's documents that are compared, None for all; omits parts that have none."""
         if where is None:
             return dict.fromkeys(self._parts)
         masks = {number: self._leaves.mask(number, where)[part.row_N] for number, part in self._parts.items()}
         return {number: mask_N for number, mask_N in masks.items() if mask_N.any()}
 
     def _compared(self, number: int, mask_N: Bools | None) -> int:
-        """Number of documents of a part that are compared."""
+        """Count the documents of a part that are compared."""
         return len(self._parts[number].row_N) if mask_N is None else int(mask_N.sum())
 
     def _best(self, level_QK: Floats, fetch: int, masks: Mapping[int, Bools | None]) -> tuple[RankedRows, bool]:
-        """The best rows of each query, at least `fetch` where there are as many, and whether these are all rows.
+        """Return each query's best rows, at least `fetch` where there are as many, and True if these are all rows.
 
-        No segment has a better row that is missing: rows below the last one of a segment that has more are left out.
+        No better row of any segment is missing: rows below the last that was fetched of a longer segment are left out.
         """
         q = len(level_QK)
-        found, least_Q1, complete = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
+        parts, least_Q1, complete = [RankedRows.none(q)], np.full((q, 1), -np.inf), True
         for number, mask_N in masks.items():
             score_QT, row_QT = self._parts[number].best(level_QK, fetch, mask_N)
-            found.append(RankedRows(score_QT, np.full_like(row_QT, number), row_QT))
+            parts.append(RankedRows(score_QT, np.full_like(row_QT, number), row_QT))
             if self._compared(number, mask_N) > fetch:
                 least_Q1, complete = np.maximum(least_Q1, score_QT[:, -1:]), False
-        rows = RankedRows.beside(found)
+        rows = RankedRows.beside(parts)
         return rows.without(rows.score_QT < least_Q1), complete
 
     def _again(self, query_QX: Floats, rows: RankedRows) -> Floats:
-        """Scores [q, t] of rows by the numbers that score again."""
+        """Score rows [q, t] by the numbers that score again."""
         score_QT = np.full_like(rows.score_QT, -np.inf)
         for number, part in self._parts.items():
-            own_QT = np.where(rows.segment_QT == number, rows.row_QT, -1)
-            score_QT = np.maximum(score_QT, part.again(query_QX, own_QT))
+            row_QT = np.where(rows.segment_QT == number, rows.row_QT, -1)
+            score_QT = np.maximum(score_QT, part.again(query_QX, row_QT))
         return score_QT
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
-    """Sidecar of the leaves' probabilities; InputError where a shard has none, or one that another model made."""
-    beside = shard.sidecars.get(NODES)
-    if beside is None:
+    """Return a shard's sidecar of the leaves' probabilities; InputError where none is there, or another model's."""
+    nodes = shard.sidecars.get(NODES)
+    if nodes is None:
         raise InputError(
             f"{leaf_map.root / shard.file.name}: has no sidecar {NODES!r}, which levels of a tree are read from; "
             "allowed: an index built by a retreever router, or search.how leaves"
         )
-    leaf_map.check_maker(beside)
-    return beside
+    leaf_map.check_maker(nodes)
+    return nodes
 
 
 def _mapped(
-    similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, beside: Sidecar, leaves: range, limit: float
+    similarity: LevelSimilarity, leaf_map: LeafMap, shard: Shard, nodes: Sidecar, leaves: range, limit: float
 ) -> LevelPart:
-    """Map what a shard's rows in a range of leaves are compared by; made once, and cached by its files' checksums."""
-    files = f"{shard.file.sha256} {beside.file.sha256} {beside.maker} {leaf_map.void(shard).tolist()}"
+    """Map the numbers of a shard's rows in a range of leaves; computed once, and cached by the files' checksums."""
+    files = f"{shard.file.sha256} {nodes.file.sha256} {nodes.maker} {leaf_map.void(shard).tolist()}"
     made_of = f"level {FORMAT} {similarity} {files} {leaves}"
     lease = cache.get_or_build(
         "levels", made_of, lambda place: _write(place, similarity, leaf_map, shard, leaves), limit
@@ -236,11 +241,11 @@ def _write(folder: Path, similarity: LevelSimilarity, leaf_map: LeafMap, shard: 
     table = leaf_map.read(shard, names)
     leaf_N, rank_N = (table[name].to_numpy() for name in ("leaf", "rank"))
     row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
-    own = table.take(pa.array(row_N))
-    stored_NL = columns.as_stored(own[NODES])
+    rows = table.take(pa.array(row_N))
+    stored_NL = columns.as_stored(rows[NODES])
     np.save(folder / "rows.npy", row_N)
     np.save(folder / "level.npy", level_of_all(similarity, stored_NL))
     if similarity.again == "vectors":
-        np.save(folder / "again.npy", columns.as_stored(own["vector"]))
+        np.save(folder / "again.npy", columns.as_stored(rows["vector"]))
     elif similarity.again == "level":
         np.save(folder / "again.npy", stored_NL)

@@ -1,4 +1,4 @@
-"""How a level of ReTreever's tree is searched: what queries and documents are compared by."""
+"""Similarity of queries and documents at a level of ReTreever's tree."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -18,29 +18,29 @@ from rayhier.spec.train.retreever import Comparison
 
 @dataclass(frozen=True)
 class LevelSimilarity:
-    """How a level is searched: what documents are compared by, and what scores the best of them again."""
+    """Similarity by which a level's documents are compared, and the numbers that score the best of them again."""
 
     level: int
     comparison: Comparison
     again: str
     """`none`, `level` (the deepest) or `vectors`."""
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
-    """What the cosine adds to the leaves' numbers; the model that made the sidecars has it."""
+    """Numbers [l] that the cosine adds to the leaves' numbers; a parameter of the model that made the sidecars."""
 
     @classmethod
     def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
-        """Compare as a spec says, by a router's similarity."""
-        own = router.representations
-        offset_L = None if own.offset_L is None else own.offset_L.detach().cpu().numpy()
-        return cls(search.at_level(router.levels), own.similarity, search.finish, offset_L)
+        """Take the level and the second scoring from a spec, the similarity from a router."""
+        trained = router.representations
+        offset_L = None if trained.offset_L is None else trained.offset_L.detach().cpu().numpy()
+        return cls(search.at_level(router.levels), trained.similarity, search.finish, offset_L)
 
     def level_of(self, stored_NL: npt.NDArray[Any], level: int) -> Floats:
-        """What texts are compared by at a level [n, 2^h], from their leaves' stored probabilities [n, l]."""
+        """Represent texts at a level h, [n, 2^h], from their leaves' stored probabilities [n, l]."""
         offset_K = None if self.offset_L is None else torch.from_numpy(self.offset_L).reshape(2**level, -1).mean(dim=1)
         return np.asarray(represent(torch.from_numpy(at_level(stored_NL, level)), self.comparison, offset_K).numpy())
 
     def query(self, router: RetreeverRouter, encoded: Encoded) -> "LevelQuery":
-        """Represent queries as documents are, leaves' probabilities stored and all.
+        """Represent queries as documents are represented, by leaves' probabilities in the stored precision.
 
         InputError where the router reads tokens and only vectors are known.
         """
@@ -55,11 +55,13 @@ class LevelSimilarity:
 
 @dataclass(frozen=True)
 class LevelQuery:
-    """Queries as documents of a level are compared with them, and scored again."""
+    """Queries represented for a search by a level."""
 
     level_QK: Floats
+    """Numbers [q, k] at the level."""
     again_QX: Floats | None
+    """Numbers [q, x] that score the shortlist again; None where nothing does."""
 
     def part(self, rows: slice) -> "LevelQuery":
-        """Some of the queries."""
+        """Return some of the queries."""
         return LevelQuery(self.level_QK[rows], None if self.again_QX is None else self.again_QX[rows])

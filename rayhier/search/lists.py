@@ -1,6 +1,7 @@
-"""Inverted lists of faiss, one a leaf, chosen by a router instead of a quantizer: the inner loop of every scan.
+"""Inverted lists of faiss, a list for each leaf, chosen by a router instead of a quantizer: the inner loop of scans.
 
-A filter makes other lists of the same index: faiss skips the rows that it does not let through, and they do not count.
+A filter makes other lists of the same index: faiss skips rows that the filter does not let through, nor are they
+counted.
 
 Shapes: N rows, M embedding size, Q queries, B leaves probed (beam), K results, R leaves a document.
 """
@@ -19,7 +20,7 @@ from rayhier.dataset.ranking import once, take
 from rayhier.search import codecs
 
 COUNTED = 4_000_000
-"""Rows that are counted at once, about."""
+"""Rows that are counted at once, approximately."""
 FEWEST_A_THREAD = 4
 """Fewest queries for each thread."""
 
@@ -28,14 +29,14 @@ class Places:
     """Maps leaf numbers to positions among some leaves, for instance those that one file holds."""
 
     def __init__(self, leaf_L: Ints) -> None:
-        """Take the leaves, in ascending order."""
+        """Take the leaves [l], in ascending order."""
         # The first and the last entry stay -1: leaves below and above the range are looked up there.
         self._before = int(leaf_L[0]) - 1 if len(leaf_L) else 0
         self._place = np.full(int(leaf_L[-1]) - self._before + 2 if len(leaf_L) else 1, -1)
         self._place[leaf_L - self._before] = np.arange(len(leaf_L))
 
     def __call__(self, leaves: Ints) -> Ints:
-        """The position of each leaf; -1 for a leaf that is not among them."""
+        """Return the position of each leaf; -1 for a leaf that is not among those given at the start."""
         return self._place.take(leaves - self._before, mode="clip")
 
 
@@ -51,10 +52,11 @@ class LeafLists:
         place: Places | None = None,
         chosen: "Chosen | None" = None,
     ) -> None:
-        """Wrap lists of `size_L` rows [l]; list i holds leaf i, or the leaf whose position in `place` is i.
+        """Wrap the lists of a faiss index, `size_L` [l] rows in each.
 
-        Row n lies in list `list_N[n]`; where `list_N` is None, rows are in the order of lists. All rows are scanned, or
-        those that are `chosen`.
+        List i holds leaf i, or the leaf whose position in `place` is i. Row n lies in list `list_N[n]`; where `list_N`
+        is None, rows are in the order of lists. `copies` tell which rows belong to one result. All rows are scanned,
+        or those that are `chosen`.
         """
         self.copies, self._chosen = copies, chosen
         self.index, self._place = index, place
@@ -73,26 +75,26 @@ class LeafLists:
         return cls(codecs.fill("flat", vectors_NM, leaf_N, n_leaves), size_L, copies, leaf_N)
 
     def where(self, mask_N: Bools) -> "LeafLists":
-        """The same lists, of which only the rows in a mask [n] are scanned and counted."""
+        """Return the same lists, of which only the rows in a mask [n] are scanned and counted."""
         return LeafLists(self.index, self._held_L, self.copies, self._list_N, self._place, Chosen(mask_N))
 
     @property
     def rows(self) -> int:
-        """Number of rows, scanned or not: one more than the greatest."""
+        """Number of rows, scanned or not: the greatest row + 1."""
         return int(self._held_L.sum())
 
     @property
     def mask(self) -> Bools:
-        """Whether each row [n] is scanned."""
+        """Mask [n] of the rows that are scanned."""
         return np.ones(self.rows, dtype=bool) if self._chosen is None else self._chosen.mask_N
 
     @property
     def documents(self) -> int:
-        """Scanned rows of rank 0: distinct documents, passages where the corpus has them."""
+        """Number of scanned rows of rank 0: distinct documents, passages where the corpus has them."""
         return int(self.sizes.sum()) - (0 if self._again is None else len(self._again.lower_AR))
 
     def scan(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        """Scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
+        """Return scores [q, k] and rows [q, k] of the best results in each query's leaves [q, β], each result once.
 
         Where the leaves hold fewer than k, the rest is row -1 and score -inf. Leaf -1 means no leaf.
         """
@@ -107,37 +109,37 @@ class LeafLists:
             fetch *= 2
 
     def scan_rows(self, query_QM: Floats, leaves_QB: Ints, k: int) -> tuple[Floats, Ints]:
-        """Scores and rows [q, k] of the best rows in each query's leaves [q, β]; a result may have several rows."""
+        """Return scores and rows [q, k] of the best rows in each query's leaves [q, β]; a result may have several."""
         return self._best(query_QM, self._lists(leaves_QB), k)
 
     def vectors(self, rows: Ints) -> Floats:
-        """Vectors [n, m] of some rows of lists that lose nothing, in the order of lists: flat or fp16."""
+        """Read the vectors [n, m] of some rows; the codec must be lossless (flat or fp16), rows in lists' order."""
         end_L = np.cumsum(self._held_L)
         list_N = np.searchsorted(end_L, rows, side="right")
         place_N, width = rows - (end_L - self._held_L)[list_N], self.index.code_size
         kind = np.float32 if width == 4 * self.index.d else np.float16
         vector_NM = np.empty((len(rows), self.index.d), np.float32)
         for leaf in np.unique(list_N).tolist():
-            here = list_N == leaf
+            in_leaf_N = list_N == leaf
             codes = faiss.rev_swig_ptr(self.index.invlists.get_codes(leaf), int(self._held_L[leaf]) * width)
-            vector_NM[here] = codes.view(kind).reshape(-1, self.index.d)[place_N[here]]
+            vector_NM[in_leaf_N] = codes.view(kind).reshape(-1, self.index.d)[place_N[in_leaf_N]]
         return vector_NM
 
     def count(self, leaves_QB: Ints, elsewhere_QB: Ints) -> tuple[Ints, Ints]:
-        """Distinct documents scored for each query [q] in its leaves [q, β], and rows scored: counted, not estimated.
+        """Count the distinct documents [q] and the rows [q] that are scored for each query in its leaves [q, β].
 
-        A document is not counted where another of the query's leaves, `elsewhere` [q, β], holds it at a lower rank.
+        A document is not counted where another leaf of the query, in `elsewhere_QB` [q, β], holds it at a lower rank.
         """
         list_QB = self._lists(leaves_QB)
         scanned_Q = self._scanned(list_QB)
         return scanned_Q - (0 if self._again is None else self._again.count(list_QB, elsewhere_QB)), scanned_Q
 
     def _list_of_rows(self) -> Ints:
-        """The list [n] of each row."""
+        """Return the list [n] of each row."""
         return np.repeat(np.arange(len(self._held_L)), self._held_L) if self._list_N is None else self._list_N
 
     def _lists(self, leaves_QB: Ints) -> Ints:
-        """The list of each leaf; -1 where no list holds it."""
+        """Return the list of each leaf; -1 where no list holds the leaf."""
         return leaves_QB if self._place is None else self._place(leaves_QB)
 
     def _scanned(self, list_QB: Ints) -> Ints:
@@ -160,24 +162,24 @@ class LeafLists:
 
     def _add_forgotten(self, score_K: Floats, row_K: Ints, list_B: Ints) -> None:
         """Append the rows that faiss' fast scan of pq leaves out: those whose sums lie at the floor of its 8 bits."""
-        found = int((row_K >= 0).sum())
+        count = int((row_K >= 0).sum())
         lists, sizes = self.index.invlists, self._held_L
         held = [faiss.rev_swig_ptr(lists.get_ids(leaf), int(sizes[leaf])) for leaf in list_B[list_B >= 0].tolist()]
         row_H = np.concatenate(held)
         if self._chosen is not None:
             row_H = row_H[self._chosen.mask_N[row_H]]
-        forgotten = np.setdiff1d(row_H, row_K[:found])[: len(row_K) - found]
-        row_K[found : found + len(forgotten)] = forgotten
-        score_K[found : found + len(forgotten)] = score_K[found - 1] if found else 0
+        forgotten = np.setdiff1d(row_H, row_K[:count])[: len(row_K) - count]
+        row_K[count : count + len(forgotten)] = forgotten
+        score_K[count : count + len(forgotten)] = score_K[count - 1] if count else 0
 
     def _short(self, row_QK: Ints, list_QB: Ints, fetched: int) -> bool:
-        """Whether a query has too few results although its leaves hold rows that were not fetched."""
+        """Return True if a query has too few results although its leaves hold rows that were not fetched."""
         few = row_QK[:, -1] < 0
         return bool((self._scanned(list_QB[few]) > fetched).any())
 
 
 class Chosen:
-    """Rows that a scan scores, of all rows."""
+    """Rows of inverted lists that a scan scores, the others being skipped."""
 
     def __init__(self, mask_N: Bools) -> None:
         """Choose the rows in a mask [n]."""
@@ -188,23 +190,23 @@ class Chosen:
         """Tells faiss which rows to score."""
 
     def sizes(self, list_N: Ints, lists: int) -> Ints:
-        """Chosen rows of each list [l], where row n lies in list `list_N[n]`."""
+        """Count the chosen rows of each list [l], where row n lies in list `list_N[n]`."""
         return np.bincount(list_N[self.mask_N], minlength=lists).astype(np.int64)
 
 
 def _in_threads(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-    """Scan with as many threads as faiss may use; faiss itself uses one where the lists are given."""
+    """Scan with as many threads as faiss may use; faiss itself scans with a single thread where lists are given."""
     threads = min(faiss.omp_get_max_threads(), len(query_QM) // FEWEST_A_THREAD)
     if threads < 2:
         return _scan(index, chosen, query_QM, list_QB, k)
     parts = zip(np.array_split(query_QM, threads), np.array_split(list_QB, threads), strict=True)
-    found = [_pool(threads).submit(_scan, index, chosen, query, lists, k) for query, lists in parts]
-    scores, rows = zip(*(one.result() for one in found), strict=True)
+    scans = [_pool(threads).submit(_scan, index, chosen, query, lists, k) for query, lists in parts]
+    scores, rows = zip(*(scan.result() for scan in scans), strict=True)
     return np.concatenate(scores), np.concatenate(rows)
 
 
 def _scan(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k: int) -> tuple[Floats, Ints]:
-    """Scores and rows [q, k] of the best rows in each query's lists [q, β], by faiss."""
+    """Return scores and rows [q, k] of the best rows in each query's lists [q, β], by faiss."""
     score_QK, row_QK = np.empty((len(query_QM), k), np.float32), np.empty((len(query_QM), k), np.int64)
     unread_QB = np.zeros(list_QB.shape, np.float32)  # distances to centroids, which no codec here reads
     selector = None if chosen is None else chosen.selector
@@ -218,7 +220,7 @@ def _scan(index: Any, chosen: Chosen | None, query_QM: Floats, list_QB: Ints, k:
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    # One OpenMP thread in each; OpenMP's limit is set per thread, so from inside it.
+    # A single OpenMP thread in each; OpenMP's limit is set per thread, so from inside the thread.
     return ThreadPoolExecutor(threads, "leaves", lambda: faiss.omp_set_num_threads(1))
 
 
@@ -253,7 +255,7 @@ class _Again:
         if size_QB.sum() <= COUNTED:
             return self._count(list_QB, size_QB, leaves_QB)
         cuts = np.flatnonzero(np.diff(np.cumsum(size_QB.sum(axis=1)) // COUNTED)) + 1
-        parts = (np.split(one, cuts) for one in (list_QB, size_QB, leaves_QB))
+        parts = (np.split(array_QB, cuts) for array_QB in (list_QB, size_QB, leaves_QB))
         return np.concatenate([self._count(*part) for part in zip(*parts, strict=True)])
 
     def _count(self, list_QB: Ints, size_QB: Ints, leaves_QB: Ints) -> Ints:
@@ -261,7 +263,7 @@ class _Again:
         query_P, probe_P = np.nonzero(size_QB)
         if not len(query_P):
             return np.zeros(q, dtype=np.int64)
-        # One row a query in a flat table. Position -1 points to the last column of the row before, which stays False.
+        # A flat table with a row a query. Position -1 points to the last column of the row before, which stays False.
         probed = np.zeros(q * width, dtype=bool)
         probed[self.place(leaves_QB) + width * np.arange(q)[:, None]] = True
         probed[width - 1 :: width] = False

@@ -1,4 +1,4 @@
-"""A trained model, opened: maps texts, or stored base vectors, to the leaves that they go to."""
+"""A trained model, opened: maps texts or stored base vectors to vectors, and routes these to leaves."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -32,7 +32,7 @@ class Model:
     def __init__(
         self, router: Router, text_encoder: Callable[[], TextEncoder], spec: JobSpec, head: ResidualHead | None = None
     ) -> None:
-        """Take a router and a function that opens the encoder; `head` where it alone maps stored base vectors."""
+        """Take a router, a function that opens the encoder, and a `head` where that alone maps stored base vectors."""
         self.router, self.spec, self._open, self._head = router, spec, text_encoder, head
 
     @classmethod
@@ -51,13 +51,13 @@ class Model:
         return cls.open(artifact, now.spec)
 
     def load(self) -> Self:
-        """Load the whole encoder now, not at the first text."""
+        """Load the encoder with its transformer now, not at the first text."""
         _ = self.text_encoder
         return self
 
     @cached_property
     def text_encoder(self) -> TextEncoder:
-        """The whole trained encoder; a router that reads its tokens moves to its device."""
+        """The trained encoder with its transformer; a router that reads its tokens moves to its device."""
         encoder = self._open()
         if self.router.reader is not None and isinstance(self.router, torch.nn.Module):
             self.router.to(encoder.device)
@@ -65,7 +65,7 @@ class Model:
 
     @property
     def open_encoder(self) -> TextEncoder | None:
-        """The whole trained encoder, or None where stored base vectors and the head are enough."""
+        """The trained encoder with its transformer, or None where stored base vectors and the head are enough."""
         return None if self._reads_stored else self.text_encoder
 
     @property
@@ -74,7 +74,7 @@ class Model:
 
     @cached_property
     def search_router(self) -> Router:
-        """The router as the spec's `search.beam` needs it; InputError where it was not trained for that."""
+        """The router as the spec's `search.beam` needs it; InputError where it was not trained for such a beam."""
         target = self.spec.search.reach
         if target is None:
             return self.router
@@ -85,12 +85,12 @@ class Model:
 
     @cached_property
     def level_similarity(self) -> LevelSimilarity | None:
-        """How a level of the tree is searched; None where the spec's searches visit leaves."""
+        """Similarity by which a level of the tree is searched; None where the spec's searches visit leaves."""
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     @property
     def tree(self) -> RetreeverRouter:
-        """The router as a tree whose levels represent texts; InputError where it is another."""
+        """The router as a tree whose levels represent texts; InputError where it is a router of another type."""
         if not isinstance(self.router, RetreeverRouter):
             raise InputError(f"search.how: got level, but the router is of type {self.spec.router.type}")
         return self.router
@@ -102,28 +102,28 @@ class Model:
     def encode_stored(
         self, base_NM: Floats, texts: Callable[[], Sequence[str]], tokens: Tokens | None = None
     ) -> Encoded:
-        """Encode texts for the router: stored base vectors [n, m] where they suffice, else `tokens` or texts."""
+        """Encode texts for the router: from base vectors [n, m] where they suffice, else from `tokens` or the texts."""
         if self._reads_stored:
             return Encoded.of(base_NM if self._head is None else map_vectors(self._head, base_NM))
         encoder = self.text_encoder
         return encoder.tokens_for(self.router.reader, encoder.tokenise(texts()) if tokens is None else tokens)
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:
-        """Leaves [q, beam] that queries visit, in the order of visit, and log-probabilities [q, beam].
+        """Return the leaves [q, beam] that queries visit, in the order of visit, and log-probabilities [q, beam].
 
         InputError where the router reads tokens and only vectors are known.
         """
         return _route(self.search_router, encoded, beam)
 
     def widen(self, encoded: Encoded, beam: int) -> Ints:
-        """Leaves [q, beam] of queries that visit as many, also where the spec has each query spare some.
+        """Return `beam` leaves [q, beam] for every query, also where the spec lets a query visit fewer.
 
         InputError where the router reads tokens and only vectors are known.
         """
         return _route(self.router, encoded, beam)[0]
 
     def densities(self, leaves_QB: Ints, log_prob_QB: Floats) -> Floats | None:
-        """Log-densities [q, beam] of leaves: their log-probabilities less the logarithms of their sizes.
+        """Return log-densities [q, beam] of leaves: their log-probabilities less the logarithms of their sizes.
 
         None where the router knows no sizes: it then visits leaves in the order of probability, not of density.
         """

@@ -1,4 +1,4 @@
-"""Reads what a search asks for from a leaf map: leaves, words, or a level of the tree, of all its leaves or a range."""
+"""Read leaves, words or a level of the tree from a leaf map, or from a range of its leaves, for a search."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -16,7 +16,7 @@ from rayhier.storage.leaf_map import LeafMap
 
 @dataclass(frozen=True)
 class Reader:
-    """The opened leaves of an index, and what else its spec's searches read of them."""
+    """The opened leaves of an index, and their words and their level where the spec's searches read these."""
 
     leaves: LeafScan
     words: WordScan | None = None
@@ -26,9 +26,9 @@ class Reader:
     def open(
         cls, spec: JobSpec, leaf_map: LeafMap, similarity: LevelSimilarity | None, leaves: range | None = None
     ) -> Self:
-        """Open all leaves of a leaf map, or a range, as a spec searches them, by a level where there is a similarity.
+        """Open all leaves of a leaf map, or a range, as a spec searches them; a level too where a similarity is given.
 
-        InputError where a file is not as published, or has nothing that the level compares by.
+        InputError where a file is not as published, or has no probabilities of leaves, which the level is read from.
         """
         cache_bytes, codec = spec.search.cache_gb * 1e9, spec.search.codec
         scan = LeafScan.mapped(leaf_map, None if codec == "auto" else codec, leaves, cache_bytes)
@@ -36,7 +36,7 @@ class Reader:
         return cls(scan, WordScan(scan) if spec.search.words else None, levels)
 
     def read(self, work: Reading) -> Ranking | Lexical | Shortlist:
-        """Do a piece of work; ValueError where the index's spec has no BM25, or no level."""
+        """Scan leaves, words or a level, as a piece of work says; ValueError where the spec has no BM25 or no level."""
         match work:
             case Scan():
                 return self.leaves.scan(
@@ -52,5 +52,5 @@ class Reader:
                 return self.levels.shortlist(work.query, work.results, work.where, with_vectors=work.with_vectors)
 
     def intact(self) -> bool:
-        """Return True if the files of all open segments are as they were when they were opened."""
+        """Return True if the files of all open segments are unchanged since they were opened."""
         return self.leaves.intact() if self.levels is None else self.levels.intact()

@@ -1,6 +1,6 @@
-"""What a search may ask of an index: one request, every rule about what goes with what, and each rule's message.
+"""Requests to an index: their parts, the rules that say which parts go together, and the rules' messages.
 
-Shell, Python, evaluation and HTTP make their requests here, so that they allow and refuse the same.
+Shell, Python, evaluation and HTTP make their requests here, so that all allow and refuse the same requests.
 Shapes: Q queries, M embedding size.
 """
 
@@ -21,7 +21,7 @@ from rayhier.storage.leaf_map import Manifest
 Queries = Sequence[str] | Floats
 """Queries as texts, or as their vectors [q, m]."""
 UNIT_WITHIN = 0.01
-"""How far the length of a vector may be from 1 where similarity is cosine: clients round vectors to few bits."""
+"""Largest distance of a vector's length from 1 where similarity is cosine: clients round vectors to few bits."""
 KEYS = {
     "k": "search.k",
     "beam": "search.beam",
@@ -38,7 +38,7 @@ NO_CROSS_ENCODER = (
 
 
 class Limits(Protocol):
-    """Largest requests; a server has them, one's own process has none."""
+    """Limits of a request's size; a server has such limits, a search in the caller's process has none."""
 
     @property
     def max_k(self) -> float:
@@ -54,11 +54,11 @@ class Limits(Protocol):
 
     @property
     def max_calls(self) -> float:
-        """Most documents that it reads for all queries of a request."""
+        """Most documents that the cross-encoder reads for all queries of a request."""
 
     @property
     def max_pool(self) -> float:
-        """Most documents, of all queries of a request, of which it may read some."""
+        """Most documents in the pools of all queries of a request."""
 
     @property
     def max_batch(self) -> float:
@@ -71,7 +71,7 @@ class Limits(Protocol):
 
 @dataclass(frozen=True)
 class Unlimited:
-    """No limits."""
+    """Limits that are infinite."""
 
     max_k: float = math.inf
     max_beam: float = math.inf
@@ -84,7 +84,7 @@ class Unlimited:
 
 @dataclass(frozen=True)
 class Request:
-    """Queries and all that decides their results, with every default filled in."""
+    """Queries and the settings of their search, with every default filled in."""
 
     queries: Queries
     k: int
@@ -93,11 +93,11 @@ class Request:
     """Most leaves that a query visits; 0 where it visits none."""
     mode: Mode = "dense"
     where: Filter | None = None
-    """Only documents that this filter lets through are results; None: all."""
+    """Filter that results meet; None: all documents may be results."""
     budget: int = 0
     """Documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
     pool: int | None = None
-    """Documents of a query that the cross-encoder may read some of; None: results are not re-ranked."""
+    """Documents in a query's pool, of which the cross-encoder reads some; None: results are not re-ranked."""
 
     @property
     def texts(self) -> Sequence[str]:
@@ -107,13 +107,13 @@ class Request:
         return self.queries
 
     def part(self, rows: slice) -> "Request":
-        """The same request for some of its queries."""
+        """Return the same request for some of its queries."""
         return Request(self.queries[rows], self.k, self.beam, self.mode, self.where, self.budget, self.pool)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What requests to one index may ask, by its spec, its size and the limits of a server."""
+    """Rules for requests to an index, by its spec, its size and the limits of a server."""
 
     search: SearchSpec
     leaves: int
@@ -123,7 +123,7 @@ class Rules:
     fields: Mapping[str, FieldType] = field(default_factory=dict)
     """Declared fields, which filters may name."""
     dimension: int | None = None
-    """Numbers of a vector; None: any."""
+    """Length of a query's vector in numbers; None: any."""
     is_cosine: bool = False
     """True where vectors have unit length."""
     groups: int = 1
@@ -141,15 +141,15 @@ class Rules:
         budget: int | None = None,
         name: str = "queries",
     ) -> Request:
-        """Fill in the spec's defaults and check what was given; `name` stands for the queries in messages.
+        """Make a request from its parts and the spec's defaults, checked against the rules.
 
-        A budget of 0 is `rerank` False. InputError names what was given and what is allowed.
+        A budget of 0 is `rerank` False; `name` stands for the queries in messages. InputError names a part that is
+        not allowed, and the values that are.
         """
         where = parse(filter, self.fields) if isinstance(filter, Mapping) else filter
         is_text = not isinstance(queries, np.ndarray)
         resolved = self._mode(mode, is_text=is_text)
-        questions = len(queries)
-        calls = self._calls(rerank, budget, questions, is_text=is_text)
+        calls = self._calls(rerank, budget, len(queries), is_text=is_text)
         visits = self._visits(beam, resolved, calls)
         self._check_queries(name, queries)
         results = _within("k", self.search.k if k is None else k, self.limits.max_k)
@@ -159,24 +159,27 @@ class Rules:
         return Request(queries, results, visits, resolved, where, calls, pool)
 
     def route(self, queries: Queries, beam: int | None = None, name: str = "queries") -> Request:
-        """A request that is only routed: to at most `beam` leaves, by default as many as a search visits."""
+        """Make a request that is only routed, to at most `beam` leaves, by default as many as a search visits.
+
+        `name` stands for the queries in messages. InputError where the queries or the beam are not allowed.
+        """
         self._check_queries(name, queries)
         return Request(queries, self.search.k, _within("beam", beam or self.default_beam, self.limits.max_beam))
 
     def check_dimension(self, name: str, numbers: int) -> None:
-        """InputError where a vector has another number of numbers than the index's."""
+        """Raise InputError where a vector of so many numbers does not fit the index; `name` stands for it."""
         if self.dimension is not None and numbers != self.dimension:
             raise InputError(f"{name}: got {numbers} numbers; allowed: {self.dimension}, the index's dimension")
 
     @property
     def default_beam(self) -> int:
-        """Most leaves that a query visits which gives no beam."""
+        """Most leaves that a query visits where its request gives no beam."""
         return self.search.leaves_visited(self.leaves, self.rows)
 
     def check_pool(self, request: Request, held_Q: Ints) -> None:
-        """InputError where more documents may be read than `max_pool`: texts and vectors of all are in memory.
+        """Raise InputError where the pools hold more documents than `max_pool`: their texts and vectors fill memory.
 
-        `held_Q` [q] are the rows of the leaves that each query visits.
+        `held_Q` [q] is the number of rows in the leaves that each query visits.
         """
         documents = self._pooled(request, held_Q)
         if documents > self.limits.max_pool:
@@ -186,7 +189,7 @@ class Rules:
             )
 
     def check_defaults(self) -> None:
-        """InputError where a request that gives nothing but a query would exceed a limit."""
+        """Raise InputError where a request of a query alone, with the spec's defaults, would exceed a limit."""
         search, reranking = self.search, self.search.reranking
         budget = 0 if reranking is None else reranking.budget
         pool = 0
@@ -200,7 +203,7 @@ class Rules:
                 raise InputError(f"limits.max_{name}: got {most}; allowed: at least {default}, the spec's {KEYS[name]}")
 
     def _pooled(self, request: Request, held_Q: Ints) -> int:
-        """Documents that may be read for all queries of a request together, at most."""
+        """Count the documents that the pools of all queries of a request hold together, at most."""
         if request.pool is None:
             return 0
         listed = {"dense": 0, "bm25": request.pool, "hybrid": self.search.fusion.listed(request.k) * self.groups}
@@ -221,8 +224,8 @@ class Rules:
             raise InputError(f"mode: got {mode!r} with a vector, which has no words; allowed: dense, or a text")
         return mode
 
-    def _calls(self, rerank: bool | None, budget: int | None, questions: int, *, is_text: bool) -> int:
-        """Documents that the cross-encoder reads for each query; 0: not re-ranked."""
+    def _calls(self, rerank: bool | None, budget: int | None, queries: int, *, is_text: bool) -> int:
+        """Return the number of documents that the cross-encoder reads for each query; 0: not re-ranked."""
         if rerank is False or budget == 0:
             if budget:
                 raise InputError(f"budget: got {budget} with rerank false; allowed: none, or rerank true")
@@ -237,12 +240,12 @@ class Rules:
         if not is_text or reranking is None:
             return 0
         calls, most = reranking.budget if budget is None else budget, self.limits.max_calls
-        if calls <= self.limits.max_budget and calls * questions > most:
-            raise InputError(f"budget: got {calls} for each of {questions} queries; allowed: {most} in all")
+        if calls <= self.limits.max_budget and calls * queries > most:
+            raise InputError(f"budget: got {calls} for each of {queries} queries; allowed: {most} in all")
         return _within("budget", calls, self.limits.max_budget)
 
     def _visits(self, given: int | None, mode: Mode, calls: int) -> int:
-        """Most leaves that a query visits."""
+        """Return the most leaves that a query visits."""
         reranking = self.search.reranking
         reads_all = calls > 0 and reranking is not None and reranking.pool == "all"
         if given is not None:
@@ -253,8 +256,8 @@ class Rules:
                 "mode is bm25, which visits no leaves; allowed: none, or mode dense": mode == "bm25",
                 "search.rerank.pool is all: queries visit all leaves; allowed: none, or rerank false": reads_all,
             }
-            for why in (why for why, holds in refused.items() if holds):
-                raise InputError(f"beam: got {given}, but {why}")
+            for reason in (reason for reason, holds in refused.items() if holds):
+                raise InputError(f"beam: got {given}, but {reason}")
         if mode == "bm25" or self.search.how == "level":
             return 0
         if reads_all:
@@ -281,7 +284,7 @@ class Rules:
 
 
 def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
-    """What requests to an index may ask."""
+    """Return the rules for requests to the index that a spec built and a manifest lists, without limits."""
     return Rules(
         spec.search,
         len(manifest.counts),

@@ -1,8 +1,8 @@
-"""Re-rank what a search found with a cross-encoder, within a budget of calls a query.
+"""Re-rank the results of a search with a cross-encoder, within a budget of calls a query.
 
-The search's pool of documents is what may be read, in its order; the base is the inner product of the query's and the
-documents' vectors. `rnr` reads the best, `axn` and `adacur` spend the calls in rounds (see scores.estimators and
-scores.call_budget).
+The cross-encoder reads documents of the search's pool, which is ordered by the search; a document's base score is the
+inner product of its vector and the query's. `rnr` reads the best documents of the pool, `axn` and `adacur` spend the
+calls in rounds (see scores.estimators and scores.call_budget).
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -26,9 +26,9 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 GAP = 0.01
-"""Distance of the best estimate from the last score, where estimates are moved below these."""
+"""Distance of the best estimate from the least score, where estimates are moved below the scores."""
 LEXICAL = 0.3
-"""Weight of BM25, relative to the query's best, beside the base score where both are what is expected of documents."""
+"""Weight of BM25, relative to the query's best, in the sum with the base score where the spec's `first` is both."""
 
 Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Queries and documents as texts, pair by pair -> scores [n]."""
@@ -38,14 +38,14 @@ Asking = Generator[tuple[list[str], list[str]], object, Ranking]
 
 @dataclass(frozen=True)
 class Anchors:
-    """Scores of anchor queries for all documents, [n, a], which are ADACUR's vectors of these."""
+    """Cross-encoder scores of a anchor queries for n documents, [n, a]: ADACUR's vectors of the documents."""
 
     ids: pa.Array
     score_NA: Floats
 
     @classmethod
     def open(cls, scores: Artifact) -> "Anchors":
-        """Open published scores in which every query has every document."""
+        """Read published scores in which every query has a score for every document."""
         table = columns.read([scores.path(name) for name in scores.names("pairs/")], ["query", "item", "score"])
         queries, items = (table[name].combine_chunks().dictionary_encode() for name in ("query", "item"))
         score_NA = np.zeros((len(items.dictionary), len(queries.dictionary)), np.float32)
@@ -53,18 +53,18 @@ class Anchors:
         return cls(items.dictionary, score_NA)
 
     def vectors(self, ids: pa.Array) -> Floats:
-        """Vectors [n, a] of documents; the mean of all for those that were added later."""
+        """Return the vectors [n, a] of documents by their ids; the mean vector for a document that was added later."""
         rows = pc.fill_null(pc.index_in(ids, self.ids), -1).to_numpy(zero_copy_only=False)
         return np.asarray(np.where((rows >= 0)[:, None], self.score_NA[rows], self.score_NA.mean(axis=0)))
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """A cross-encoder, and how a spec spends its calls."""
+    """A cross-encoder, and the rule of a spec for spending its calls."""
 
     spec: Rnr | AxnRerank | AdacurRerank
     read: Read | None
-    """What scores pairs in this process; None where another process does."""
+    """Function that scores pairs in this process; None where another process scores them."""
     base_weight: float = 0.0
     """Weight of the base score, which is added to the cross-encoder's."""
     factors: Factors | None = None
@@ -74,44 +74,47 @@ class Reranker:
     """Time that the cross-encoder may take for a round of all queries; None: any."""
 
     def __call__(
-        self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
+        self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
     ) -> Ranking:
-        """Re-rank the pools of queries, rankings whose documents have their vectors; returns the best k.
+        """Re-rank a ranking of q queries, whose documents have their `doc_id` and vector; returns the best k.
 
-        The results that were read come first, by score; scores of the others are estimates below these, and documents
-        outside the pool follow as they were found. `budget` overrides the spec's. ScorerError where the cross-encoder
-        fails, or takes longer than `seconds` for a round.
+        `texts` and `query_QM` [q, m] are the queries and their vectors. The results that were read come first, by
+        score; the others' scores are estimates below these, and documents outside the pool follow in their order.
+        `budget` overrides the spec's. ScorerError where the cross-encoder fails, or takes longer than `seconds` for a
+        round.
         """
-        return run_sync(self.asking(texts, query_QM, found, k, budget), lambda pairs: self.score(*pairs))
+        return run_sync(self.asking(texts, query_QM, ranking, k, budget), lambda pairs: self.score(*pairs))
 
     def score(self, queries: Sequence[str], documents: Sequence[str]) -> object:
-        """Scores [n] of pairs; ScorerError where the cross-encoder fails or takes too long."""
+        """Score pairs of a query and a document: [n]; ScorerError where the cross-encoder fails or takes too long."""
         read = self.read
         if read is None:
             raise ScorerError("this re-ranker was opened without its cross-encoder")
         return within(self.seconds, lambda: read(queries, documents))
 
     def asking(
-        self, texts: Sequence[str], query_QM: Floats, found: Ranking, k: int, budget: int | None = None
+        self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
     ) -> Asking:
-        """Re-rank the pools of queries with scores that the caller sends for each round's pairs."""
-        table = found.documents
+        """Re-rank as a call of this object does, with scores that the caller sends for each round's pairs."""
+        table = ranking.documents
         if not table.num_rows:
-            return replace(found, calls_Q=np.zeros(len(texts), np.int64))
+            return replace(ranking, calls_Q=np.zeros(len(texts), np.int64))
         bodies, vector_NM = document_texts(table), columns.matrix(table[VECTOR])
         ids = table[DOC_ID].combine_chunks()
-        every, most = [rows[rows >= 0] for rows in found.row_QK], self.spec.pooled(found.row_QK.shape[1])
+        every, most = [rows[rows >= 0] for rows in ranking.row_QK], self.spec.pooled(ranking.row_QK.shape[1])
         pools = [row_F[:most] for row_F in every]
         bases = [
             (vector_NM[row_P] @ query_M).astype(np.float64) for query_M, row_P in zip(query_QM, pools, strict=True)
         ]
-        asked = [
-            self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, found_K[: len(row_P)])
-            for text, query_M, row_P, base_P, found_K in zip(texts, query_QM, pools, bases, found.score_QK, strict=True)
+        queries = [
+            self._asked(text, query_M, ids.take(pa.array(row_P)), vector_NM[row_P], base_P, score_K[: len(row_P)])
+            for text, query_M, row_P, base_P, score_K in zip(
+                texts, query_QM, pools, bases, ranking.score_QK, strict=True
+            )
         ]
 
         calls = self.spec.budget if budget is None else budget
-        rounds, sums = Spending(calls, min(self.spec.rounds, calls)).asking(asked), None
+        rounds, sums = Spending(calls, min(self.spec.rounds, calls)).asking(queries), None
         while True:
             try:
                 query_N, row_N = rounds.send(sums)
@@ -123,21 +126,21 @@ class Reranker:
             base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
             sums = checked(answer, len(row_N)) + self.base_weight * base_N
         score_QK, row_QK = np.full((len(texts), k), -np.inf, np.float32), np.full((len(texts), k), -1)
-        for query, (own, row_F) in enumerate(zip(spent, every, strict=True)):
-            best, rest = row_F[own.row_P], slice(len(own.row_P), len(row_F))
+        for query, (pool, row_F) in enumerate(zip(spent, every, strict=True)):
+            best, rest = row_F[pool.row_P], slice(len(pool.row_P), len(row_F))
             row_F = np.append(best, row_F[rest])[:k]
-            score_F = below(np.append(own.score_P, found.score_QK[query, rest]), len(best))
+            score_F = below(np.append(pool.score_P, ranking.score_QK[query, rest]), len(best))
             row_QK[query, : len(row_F)] = row_F
-            score_QK[query, : len(row_F)] = below(score_F, own.calls)[:k]
-        calls_Q = np.array([own.calls for own in spent], dtype=np.int64)
+            score_QK[query, : len(row_F)] = below(score_F, pool.calls)[:k]
+        calls_Q = np.array([pool.calls for pool in spent], dtype=np.int64)
         shown = table.drop_columns([DOC_ID, VECTOR])
-        return Ranking(score_QK, row_QK, shown, found.visited_Q, found.scanned_Q, found.leaves_Q, calls_Q)
+        return Ranking(score_QK, row_QK, shown, ranking.visited_Q, ranking.scanned_Q, ranking.leaves_Q, calls_Q)
 
     def _asked(
-        self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, found_P: Floats
+        self, text: str, query_M: Floats, ids: pa.Array, vector_PM: Floats, base_P: Values, ranked_P: Floats
     ) -> Asked:
-        """One query's pool: what orders its first round, and how scores explain others."""
-        first_P = found_P.astype(np.float64)
+        """Return a query's pool: the scores [p] that order its first round, and the estimator of scores not read."""
+        first_P = ranked_P.astype(np.float64)
         if self.spec.first == "random":
             first_P = np.random.default_rng(hash_ids([text])).random(len(ids))
         elif self.words is not None and len(ids):
@@ -166,7 +169,7 @@ class Reranker:
 
 
 def below(score_P: Values, calls: int) -> Values:
-    """Scores [p] of which those after the first `calls` are moved, together, below these: the order is one by score.
+    """Move the scores [p] after the first `calls` together below these, so that all are in order of score.
 
     >>> below(np.array([3.0, 1.0, 2.5, 0.5]), 2).tolist()
     [3.0, 1.0, 0.99, -1.01]

@@ -18,7 +18,7 @@ KINDS = ("cross_encoder", "scores", "factors")
 def open_reranker(
     spec: JobSpec, published: Mapping[str, Artifact], leaf_map: LeafMap, *, reads: bool = True
 ) -> Reranker | None:
-    """Open what a spec's re-ranking needs among artifacts by kind; None where it asks for none.
+    """Open the re-ranker of a spec from published artifacts by kind; None where the spec has no re-ranking.
 
     The cross-encoder itself is opened unless `reads` is False, where another process scores pairs.
     InputError where factors were made for another model than the leaf map's.

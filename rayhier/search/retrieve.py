@@ -1,14 +1,14 @@
-"""How a search proceeds: which leaves, words or level are read, how results are fused, when a cross-encoder reads them.
+"""The course of a search: the leaves, words or level to read, the fusion of results, the rounds of a cross-encoder.
 
-`Retriever` decides and computes; it reads nothing itself. It yields rounds of work, all of which may be done side by
-side, and is sent a reply to each:
+`Retriever` decides and computes; it reads nothing itself. It yields rounds of work, whose pieces may be done side by
+side, and is sent a reply to each piece:
 
     [Scan]            the leaves that queries visit; more leaves in further rounds where few documents match a filter
     [Scan, Words]     and BM25 over all documents, where a search is hybrid
     [Level]           all documents, by a level of the tree
     [Score]           pairs of a query and a document, by the cross-encoder: a round of its budget
 
-Whoever drives it decides where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
+Its drivers decide where the work is done: `Searcher` in this process, `serve.backend.engine` over shard groups,
 evaluation over parts of a collection. Shapes: Q queries, M embedding size, B leaves visited.
 """
 
@@ -32,7 +32,7 @@ from rayhier.search.widen import Goal, Widening
 from rayhier.spec.filter import Filter
 
 RERANKER = "reranker"
-"""Name of the cross-encoder among what is unavailable."""
+"""Name of the cross-encoder among unavailable parts."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Scan:
     k: int
     where: Filter | None = None
     with_vectors: bool = False
-    """True where documents are to have their own `doc_id` and their `vector`."""
+    """True where the ranking's documents are to have their own `doc_id` and their `vector`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Words:
 
     texts: Sequence[str]
     query_QM: Floats
-    """The queries' vectors, by which the documents found are scored too."""
+    """The queries' vectors [q, m], by which BM25's results are scored too."""
     k: int
     where: Filter | None = None
     with_vectors: bool = False
@@ -80,17 +80,17 @@ class Score:
 
 
 Reading = Scan | Words | Level
-"""What is read from the index."""
+"""Work that reads the index."""
 Work = Reading | Score
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Answers to one piece of work: one from each part of the index, those of unavailable parts left out."""
+    """Answers to a piece of work: an answer from each part of the index, unavailable parts left out."""
 
     parts: Sequence[Any]
     lost: Sequence[Sequence[str]] = ()
-    """For each query the names of unavailable parts that it needed; empty where every part answered."""
+    """For each query the names of the unavailable parts that it needed; empty where every part answered."""
 
     @property
     def size(self) -> int:
@@ -98,49 +98,49 @@ class Reply:
         return sum(getattr(part, "ranking", part).documents.num_rows for part in self.parts)
 
     def names(self, queries: int) -> list[list[str]]:
-        """For each of `queries` queries the names of unavailable parts."""
+        """Return for each of `queries` queries the names of the unavailable parts that it needed."""
         return [list(names) for names in self.lost] or [[] for _ in range(queries)]
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found."""
+    """The outcome of a search."""
 
     ranking: Ranking
     leaves_QB: Ints
     """Leaves [q, β] that each query visited; -1 where it visited fewer."""
     lost: list[list[str]]
-    """For each query the names of unavailable parts that it needed."""
+    """For each query the names of the unavailable parts that it needed."""
 
 
 Retrieval = Generator[list[Work], list[Reply], Found]
-"""Yields rounds of work, is sent a reply to each piece of a round, and returns what was found."""
+"""Yields rounds of work, is sent a reply to each piece of a round, and returns the outcome."""
 
 
 @dataclass(frozen=True)
 class Retriever:
-    """Decides how requests to one index are answered."""
+    """Decides the work that answers requests to an index."""
 
     rules: Rules
     widen: Callable[[Encoded, int], Ints]
-    """Leaves [q, β] of queries that visit as many more, where too few documents match a filter."""
+    """Routes queries to a wider beam: leaves [q, β], where too few documents match a filter."""
     reranker: Reranker | None = None
 
     def __call__(self, request: Request, routes: Routes, held_Q: Ints | None = None) -> Retrieval:
         """Answer a request whose queries were encoded and routed.
 
-        `held_Q` [q] are the rows of the leaves that each query visits, where the request's pool has a limit.
-        InputError where the pool exceeds it.
+        `held_Q` [q] is the number of rows in the leaves that each query visits, where pools are limited.
+        InputError where the request's pools exceed the limit.
         """
         if request.pool is not None and held_Q is not None:
             self.rules.check_pool(request, held_Q)
-        found = yield from self._retrieved(request, routes)
+        outcome = yield from self._retrieved(request, routes)
         if request.pool is None or self.reranker is None:
-            return found
-        return (yield from self._reranked(self.reranker, request, routes, found))
+            return outcome
+        return (yield from self._reranked(self.reranker, request, routes, outcome))
 
     def _retrieved(self, request: Request, routes: Routes) -> Retrieval:
-        """The best documents by the request's mode, before any re-ranking."""
+        """Retrieve the best documents by the request's mode, before any re-ranking."""
         fetch = request.pool or request.k
         if request.mode == "dense":
             return (yield from self._near(request, routes, fetch))
@@ -161,7 +161,7 @@ class Retriever:
         return Found(ranking, dense.leaves_QB, lost)
 
     def _near(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        """The best `fetch` documents by vectors, in the leaves visited or by a level of the tree."""
+        """Retrieve the best `fetch` documents by vectors, in the leaves visited or by a level of the tree."""
         if routes.level is None:
             return self._in_leaves(request, routes, fetch)
         return self._by_level(request, routes, routes.level, fetch)
@@ -173,11 +173,11 @@ class Retriever:
         if not shortlists:
             return Found(Ranking.none(q), routes.leaves_QB, reply.names(q))
         shortlist = shortlists[0] if len(shortlists) == 1 else Shortlist.merge(shortlists, results)
-        scanned_Q = np.sum([part.scored for part in shortlists], axis=0)  # each part scored its own again
+        scanned_Q = np.sum([part.scored for part in shortlists], axis=0)  # every part scored its shortlist again
         return Found(replace(shortlist.finished(fetch), scanned_Q=scanned_Q), routes.leaves_QB, reply.names(q))
 
     def _in_leaves(self, request: Request, routes: Routes, fetch: int) -> Retrieval:
-        """With a filter, queries for which too few documents match visit more leaves; not those that lack a part."""
+        """Retrieve from leaves; with a filter, queries with too few matches visit more unless a part is unavailable."""
         rules, q = self.rules, len(routes.encoded)
         widest = request.beam if request.where is None else rules.search.leaves_widened(rules.leaves)
         goal = Goal.of(request.k, request.beam, rules.leaves, rules.rows, widest)
@@ -194,37 +194,38 @@ class Retriever:
                 return Found(widening.ranking, widening.leaves_QB, lost)
             widening.visit(self.widen(routes.encoded[widening.asked_A], widening.wider))
 
-    def _reranked(self, reranker: Reranker, request: Request, routes: Routes, found: Found) -> Retrieval:
-        """Spend the request's calls on what was found; without the cross-encoder the results stay as they are."""
+    def _reranked(self, reranker: Reranker, request: Request, routes: Routes, outcome: Found) -> Retrieval:
+        """Spend the request's calls on an outcome's ranking; it stays as it is where no cross-encoder answers."""
         query_QM, k = routes.encoded.numpy, request.k
-        rounds = reranker.asking(request.texts, query_QM, found.ranking, k, request.budget)
+        rounds = reranker.asking(request.texts, query_QM, outcome.ranking, k, request.budget)
         try:
             pairs = next(rounds)
             while True:
                 (reply,) = yield [Score(*pairs)]
                 if not reply.parts:
-                    lost = [[*names, RERANKER] for names in found.lost]
-                    return Found(unread(found.ranking, k), found.leaves_QB, lost)
+                    lost = [[*names, RERANKER] for names in outcome.lost]
+                    return Found(unread(outcome.ranking, k), outcome.leaves_QB, lost)
                 pairs = rounds.send(reply.parts[0])
         except StopIteration as end:
-            return replace(found, ranking=_compacted(end.value))
+            return replace(outcome, ranking=_compacted(end.value))
 
 
-def unread(found: Ranking, k: int) -> Ranking:
-    """The best k of a ranking, without what only re-ranking needs of its documents."""
-    inner = [name for name in (DOC_ID, VECTOR) if name in found.documents.column_names]
-    documents = found.documents.drop_columns(inner)
-    return _compacted(replace(found, score_QK=found.score_QK[:, :k], row_QK=found.row_QK[:, :k], documents=documents))
+def unread(ranking: Ranking, k: int) -> Ranking:
+    """Return the best k of a ranking, without the columns of its documents that only re-ranking reads."""
+    inner = [name for name in (DOC_ID, VECTOR) if name in ranking.documents.column_names]
+    documents = ranking.documents.drop_columns(inner)
+    score_QK, row_QK = ranking.score_QK[:, :k], ranking.row_QK[:, :k]
+    return _compacted(replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents))
 
 
 def _compacted(ranking: Ranking) -> Ranking:
-    """A ranking without the documents that are no result."""
+    """Drop a ranking's documents that are no result."""
     score_QK, row_QK, documents = compact(ranking.score_QK, ranking.row_QK, ranking.documents)
     return replace(ranking, score_QK=score_QK, row_QK=row_QK, documents=documents)
 
 
 def _merged(parts: Sequence[Ranking], k: int, queries: int) -> Ranking:
-    """The best k results of all parts' rankings."""
+    """Merge parts' rankings to the best k results."""
     return parts[0] if len(parts) == 1 else merge([Ranking.none(queries), *parts], k)
 
 
@@ -235,5 +236,5 @@ def _resumed(retrieval: Retrieval, replies: list[Reply]) -> Retrieval:
         while True:
             work = retrieval.send((yield work))
     except StopIteration as end:
-        found: Found = end.value
-        return found
+        outcome: Found = end.value
+        return outcome

@@ -1,4 +1,4 @@
-"""Where queries go: their vectors, the leaves that they visit, or what a level of the tree compares documents with."""
+"""Routes of queries: their vectors, and the leaves that they visit or their numbers at a level of the tree."""
 
 import time
 from dataclasses import dataclass, replace
@@ -24,14 +24,16 @@ class Routes:
     log_density_QB: Floats | None = None
     """Log-densities [q, β], where the router knows the leaves' sizes: it visits the densest leaves first."""
     level: LevelQuery | None = None
-    """What documents are compared with in a search by a level, which visits no leaf."""
+    """The queries at a level of the tree, where a search compares documents by it and visits no leaf."""
     encode_ms: float = 0.0
+    """Milliseconds that encoding took."""
     route_ms: float = 0.0
+    """Milliseconds that routing took."""
     queue_ms: float = 0.0
     """Milliseconds that the queries waited for the encoder."""
 
     def part(self, rows: slice) -> "Routes":
-        """Routes of some of the queries, which took as long as those of all."""
+        """Return the routes of some of the queries, with the times of all."""
         density_QB = None if self.log_density_QB is None else self.log_density_QB[rows]
         return replace(
             self,
@@ -46,7 +48,7 @@ class Routes:
 def find_routes(model: Model, queries: Queries | Encoded, beam: int) -> Routes:
     """Encode queries and route them to at most `beam` leaves.
 
-    With a beam of 0 they visit no leaf: a level of the tree is searched where the model's spec says so. InputError
+    With a beam of 0, queries visit no leaf: a level of the tree is searched where the model's spec says so. InputError
     where the router reads tokens and queries are vectors.
     """
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Scan leaves: the best documents of each query in the leaves that it visits, over all segments that hold them.
+"""Scan leaves: the best documents of each query in the leaves that it visits, over all segments with these leaves.
 
 Evaluation scans segments in memory, search and serving scan mapped ones, opened when a query first needs them.
 
@@ -25,11 +25,11 @@ from rayhier.spec.search import LOSSLESS, Codec
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 KEPT = 6
-"""Rows kept of a query, as a multiple of those wanted, before the worst are dropped."""
+"""Rows kept of a query, as a multiple of the rows to fetch, before the worst are dropped."""
 
 
 class LeafScan:
-    """Scans the leaves of an index, all or a range, which lie in segments."""
+    """Scans the leaves of an index, all or a range; the leaves lie in segments."""
 
     def __init__(self, slots: "Sequence[Slot]", codec: Codec, leaves: range) -> None:
         self._slots, self.codec, self.leaves = list(slots), codec, leaves
@@ -47,14 +47,14 @@ class LeafScan:
         Files kept on this machine for all indexes stay within `cache_bytes`, except those that are mapped.
         """
         manifest = leaf_map.manifest
-        own = codec or LOSSLESS[manifest.vectors]
+        held = codec or LOSSLESS[manifest.vectors]
         every = range(len(manifest.counts)) if leaves is None else leaves
 
         def opener(shard: Shard) -> Callable[[], Segment]:
-            return lambda: MappedSegment.open(leaf_map, shard, own, cache_bytes)
+            return lambda: MappedSegment.open(leaf_map, shard, held, cache_bytes)
 
         slots = [Slot([leaf for leaf in shard.leaves if leaf in every], opener(shard)) for shard in manifest.shards]
-        return cls(slots, own, every)
+        return cls(slots, held, every)
 
     @classmethod
     def memory(cls, segment: MemorySegment) -> Self:
@@ -69,16 +69,16 @@ class LeafScan:
                 _ = slot.segment.lists
 
     def intact(self) -> bool:
-        """Whether the files of all open segments are as they were when they were opened."""
+        """Return True if the files of all open segments are unchanged since they were opened."""
         return all(slot.intact() for slot in self._slots)
 
     def scan(
         self, query_QM: Floats, leaves_QB: Ints, k: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
-        """The best k results of each query [q, m] among its leaves [q, β] that lie here; -1 means no leaf.
+        """Rank the best k results of each query [q, m] in its leaves [q, β] that this scan holds; -1: no leaf.
 
-        Of documents that a filter does not let through, none is scored or counted. With `with_vectors`, the ranking's
-        documents have their own `doc_id` and their `vector` too.
+        Documents that the filter `where` does not let through are neither scored nor counted. With `with_vectors`, the
+        ranking's documents have their own `doc_id` and their `vector` too.
         """
         fetch = k * max(1, codecs.AGAIN[self.codec])
         first = self.candidates(query_QM, leaves_QB, k, fetch, where)
@@ -99,34 +99,35 @@ class LeafScan:
     def candidates(
         self, query_QM: Floats, leaves_QB: Ints, k: int, fetch: int | None = None, where: Filter | None = None
     ) -> "Candidates":
-        """The best rows of each query over the segments that hold its leaves, at least k where there are as many.
+        """Return the best rows of each query over the segments with its leaves, at least k where there are as many.
 
-        A result has one row in each segment. Where a codec loses precision, the best `fetch` rows are scored again.
+        A result has a single row in each segment. Where a codec loses precision, the best `fetch` rows are scored
+        again.
         """
         again = codecs.AGAIN[self.codec] > 0
         fetch = fetch or k * max(1, codecs.AGAIN[self.codec])
         q = len(query_QM)
-        own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
+        held_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
         visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
         best = _Best(q, fetch)
         for number, slot in enumerate(self._slots):
-            ask_A = np.flatnonzero((slot.place(own_QB) >= 0).any(axis=1))
-            if not len(ask_A):
+            query_A = np.flatnonzero((slot.place(held_QB) >= 0).any(axis=1))
+            if not len(query_A):
                 continue
             segment = slot.segment
             lists = segment.lists if where is None else segment.matching(where)
             most = min(fetch, int(lists.sizes.sum()))
             if not most:  # all its rows were removed, or none matches
                 continue
-            asks = slice(None) if len(ask_A) == q else ask_A  # not copied where all queries need the segment
-            query_AM, own_AB, every_AB = query_QM[asks], own_QB[asks], leaves_QB[asks]
+            queries = slice(None) if len(query_A) == q else query_A  # not copied where all queries need the segment
+            query_AM, held_AB, every_AB = query_QM[queries], held_QB[queries], leaves_QB[queries]
             # Only the stored vectors tell which passage of a document is the best.
             scan = lists.scan_rows if again and segment.holds_passages else lists.scan
-            score, row = scan(query_AM, own_AB, most)
-            best.put(number, ask_A, score, row)
-            visited, scanned = lists.count(own_AB, every_AB)
-            visited_Q[ask_A] += visited
-            scanned_Q[ask_A] += scanned
+            score, row = scan(query_AM, held_AB, most)
+            best.put(number, query_A, score, row)
+            visited, scanned = lists.count(held_AB, every_AB)
+            visited_Q[query_A] += visited
+            scanned_Q[query_A] += scanned
         rows, whole_Q = best.rows(), ~best.cut_Q
         if again:
             rows = rows.first(fetch)
@@ -150,9 +151,10 @@ class LeafScan:
         return exact.take(np.argsort(dropped_QT, axis=1, kind="stable"))
 
     def documents(self) -> Iterator[tuple[int, Ints, pa.Table]]:
-        """Documents whose first leaf is here, each once, by segment: its number, their rows [n], and their texts.
+        """Yield each segment's number, the rows [n] of documents whose first leaf this scan holds, and their texts.
 
-        The tables have `title` and `text`; where several documents may belong to one result, `doc_id` and `id` too.
+        Every document occurs once. The tables have `title` and `text`; where several documents may belong to one
+        result, `doc_id` and `id` too.
         """
         for number, slot in enumerate(self._slots):
             if slot.holds_leaves:
@@ -160,13 +162,14 @@ class LeafScan:
                 yield number, row_N, table
 
     def mask(self, segment: int, where: Filter) -> Bools:
-        """Whether a filter lets each row [n] of a segment through; segments by number."""
+        """Return a mask [n] of the rows of a segment, given by its number: True where a filter lets a row through."""
         return self._slots[segment].segment.matching(where).mask
 
     def results(self, rows: "RankedRows", k: int, *, with_vectors: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
-        """Scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
+        """Return scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
 
-        Also the table rows [q, t] of the first rows, which may be more of one result.
+        The last of the four are the table rows [q, t] of the first rows, of which several may belong to one result.
+        With `with_vectors`, the documents have their own `doc_id` and their `vector` too.
         """
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
@@ -182,14 +185,14 @@ class LeafScan:
             taken *= 2
 
     def _take(self, rows: "RankedRows", *, with_vectors: bool) -> tuple[pa.Table, Ints]:
-        """A table of the rows' documents, and the place in it of each row's document."""
+        """Return a table of the rows' documents, and the place [q, t] in it of each row's document."""
         place_QT, tables, begin = np.full(rows.row_QT.shape, -1), [pa.table({ID: pa.array([], pa.string())})], 0
         for number in np.unique(rows.segment_QT[rows.segment_QT >= 0]).tolist():
-            here = rows.segment_QT == number
-            wanted, place = np.unique(rows.row_QT[here], return_inverse=True)
-            tables.append(self._slots[number].segment.take(wanted, with_vectors=with_vectors))
-            place_QT[here] = begin + place
-            begin += len(wanted)
+            in_segment_QT = rows.segment_QT == number
+            distinct, place = np.unique(rows.row_QT[in_segment_QT], return_inverse=True)
+            tables.append(self._slots[number].segment.take(distinct, with_vectors=with_vectors))
+            place_QT[in_segment_QT] = begin + place
+            begin += len(distinct)
         return pa.concat_tables(tables[1:] or tables), place_QT
 
 
@@ -200,7 +203,7 @@ class Slot:
         self._open, self._lock = open_, threading.Lock()
         self._segment: Segment | None = None
         self.place = Places(np.array(leaves, dtype=np.int64))
-        """Position of a leaf among those of the segment; -1 for a leaf that is not there."""
+        """Position of a leaf among those of the segment; -1 for a leaf that the segment does not hold."""
         self.holds_leaves = len(leaves) > 0
 
     @property
@@ -212,13 +215,13 @@ class Slot:
         return self._segment
 
     def intact(self) -> bool:
-        """Whether the segment, where it is open, is as it was when it was opened."""
+        """Return True if the segment is not open, or is unchanged since it was opened."""
         return self._segment is None or self._segment.intact()
 
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Rows of every query [q, t], best first, and the segments they lie in; -inf and -1 where a query has fewer."""
+    """Rows of every query [q, t], best first, with scores and segments; -inf and -1 where a query has fewer rows."""
 
     score_QT: Floats
     segment_QT: Ints
@@ -226,7 +229,7 @@ class RankedRows:
 
     @classmethod
     def none(cls, q: int, columns: int = 0) -> Self:
-        """Rows of q queries that all have none: every column is empty."""
+        """Make the rows of q queries that have none: every column is empty."""
         shape = q, columns
         return cls(np.full(shape, -np.inf, dtype=np.float32), np.full(shape, -1), np.full(shape, -1))
 
@@ -239,10 +242,10 @@ class RankedRows:
         )
         return cls(score_QT, segment_QT, row_QT).take(np.argsort(-score_QT, axis=1, kind="stable"))
 
-    def among(self, q: int, ask_A: Ints) -> "RankedRows":
-        """Spread these rows, of the queries `ask_A`, over all q queries; the others have none."""
+    def among(self, q: int, query_A: Ints) -> "RankedRows":
+        """Spread these rows, of the queries `query_A`, over all q queries; the other queries have none."""
         every = RankedRows.none(q, self.row_QT.shape[1])
-        every.score_QT[ask_A], every.segment_QT[ask_A], every.row_QT[ask_A] = (
+        every.score_QT[query_A], every.segment_QT[query_A], every.row_QT[query_A] = (
             self.score_QT,
             self.segment_QT,
             self.row_QT,
@@ -250,15 +253,15 @@ class RankedRows:
         return every
 
     def take(self, place_QK: Ints) -> "RankedRows":
-        """Rows at the given places [q, k]."""
+        """Return the rows at the given places [q, k]."""
         return RankedRows(take(self.score_QT, place_QK), take(self.segment_QT, place_QK), take(self.row_QT, place_QK))
 
     def first(self, count: int) -> "RankedRows":
-        """The first `count` rows of every query."""
+        """Return the first `count` rows of every query."""
         return RankedRows(self.score_QT[:, :count], self.segment_QT[:, :count], self.row_QT[:, :count])
 
     def without(self, gone_QT: Bools) -> "RankedRows":
-        """Drop the rows where `gone` [q, t] is true."""
+        """Empty the rows where `gone_QT` [q, t] is true: score -inf, segment and row -1."""
         no_score = np.float32(-np.inf)
         return RankedRows(
             np.where(gone_QT, no_score, self.score_QT),
@@ -269,40 +272,40 @@ class RankedRows:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The best rows of every query over all segments, and what they cost."""
+    """The best rows of every query over all segments, and the documents and rows that were scored for them."""
 
     rows: RankedRows
     visited_Q: Ints
-    """Distinct documents scored here, except those that another leaf of the query holds at a lower rank."""
+    """Distinct documents scored [q], except those that another leaf of the query holds at a lower rank."""
     scanned_Q: Ints
-    """Rows scored here."""
+    """Rows scored [q]."""
     whole_Q: Bools
-    """Whether a query's rows are complete: no further row has another result."""
+    """True [q] where a query's rows are complete: no further row has another result."""
 
 
 class _Best:
-    """Collects the best rows of every query over segments, and drops rows beyond those wanted."""
+    """Collects the best rows of every query over segments, and drops rows that are not among the best `fetch`."""
 
-    def __init__(self, q: int, wanted: int) -> None:
-        self._wanted, self._parts = wanted, [RankedRows.none(q)]
+    def __init__(self, q: int, fetch: int) -> None:
+        self._fetch, self._parts = fetch, [RankedRows.none(q)]
         self.cut_Q = np.zeros(q, dtype=bool)
-        """Whether rows of a query were dropped."""
+        """True where rows of a query were dropped."""
 
-    def put(self, segment: int, ask_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
-        """Add rows [a, k] that a segment has for the queries `ask_A`."""
+    def put(self, segment: int, query_A: Ints, score_AK: Floats, row_AK: Ints) -> None:
+        """Add rows [a, k] that a segment has for the queries `query_A`."""
         part = RankedRows(score_AK, np.where(row_AK < 0, -1, segment), row_AK)
-        self._parts.append(part if len(ask_A) == len(self.cut_Q) else part.among(len(self.cut_Q), ask_A))
-        if sum(held.row_QT.shape[1] for held in self._parts) > KEPT * self._wanted:
-            most = 2 * self._wanted  # a document in two leaves is two rows
+        self._parts.append(part if len(query_A) == len(self.cut_Q) else part.among(len(self.cut_Q), query_A))
+        if sum(part.row_QT.shape[1] for part in self._parts) > KEPT * self._fetch:
+            most = 2 * self._fetch  # a document in two leaves is two rows
             every = self.rows()
             self.cut_Q |= (every.row_QT[:, most:] >= 0).any(axis=1)
             self._parts = [every.first(most)]
 
     def rows(self) -> RankedRows:
-        """Rows of all segments, best first."""
+        """Return the rows of all segments, best first."""
         return RankedRows.beside(self._parts)
 
 
 def _lacks(row_QK: Ints, k: int) -> Bools:
-    """Whether a query has fewer than k rows."""
+    """Mark the queries [q] that have fewer than k rows."""
     return np.asarray((row_QK >= 0).sum(axis=1) < k)

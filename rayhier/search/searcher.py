@@ -41,7 +41,10 @@ class Searcher:
         pins: contextlib.ExitStack | None = None,
         reranker: Reranker | None = None,
     ) -> None:
-        """Search what a reader has opened by a model; re-rank results where there is a re-ranker."""
+        """Search the index that a reader has opened by a model; re-rank results where there is a re-ranker.
+
+        `pins` are closed with the searcher, and keep the index's version from vacuum until then.
+        """
         self.model, self.reader, self.manifest, self.reranker = model, reader, manifest, reranker
         self.rules = rules_of(model.spec, manifest)
         self.close = weakref.finalize(self, (pins or contextlib.ExitStack()).close)
@@ -57,11 +60,11 @@ class Searcher:
         with contextlib.ExitStack() as pins:
             leaf_map = pins.enter_context(reading_leaf_map(place, now))
             model = Model.of_workdir(place, now).load()
-            scored = {kind: current.artifact(place, now, kind) for kind in KINDS if kind in now.artifacts}
+            artifacts = {kind: current.artifact(place, now, kind) for kind in KINDS if kind in now.artifacts}
             if now.spec.search.reranking is not None:
-                for artifact in scored.values():
+                for artifact in artifacts.values():
                     artifact.verify()
-            return cls.over(model, leaf_map, scored, pins.pop_all())
+            return cls.over(model, leaf_map, artifacts, pins.pop_all())
 
     @classmethod
     def over(
@@ -85,12 +88,13 @@ class Searcher:
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         mode: str | None = None,
     ) -> list[Answer]:
-        """The best `k` documents of each query in the leaves that it visits, at most `beam`; defaults: the spec's.
+        """Search the best `k` documents of each query in the leaves that it visits, at most `beam`.
 
-        By `mode`, what orders them: `dense` vectors, `bm25` over all documents, `hybrid`: both.
-        Re-ranked where the spec says so, by at most `budget` calls of the cross-encoder; 0: not re-ranked. With a
-        filter, parsed or as JSON, of the documents that it lets through; a query then visits more leaves until enough
-        match, or until it has visited `search.widest`. InputError where these do not go together (`search.request`).
+        `budget`: most calls of the cross-encoder where the spec re-ranks; 0: results are not re-ranked.
+        `filter`, parsed or as JSON: results are only documents that it lets through; a query then visits more leaves
+        until enough documents match, or until it has visited `search.widest`.
+        `mode`: `dense` orders results by vectors, `bm25` by words over all documents, `hybrid` by both.
+        None stands for the spec's value. InputError where the arguments do not go together (see `search.request`).
         """
         return self.answer(self.rules.request(queries, k, beam, filter, mode, budget=budget))
 
@@ -103,9 +107,9 @@ class Searcher:
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
         mode: str | None = None,
     ) -> tuple[Ranking, Ints]:
-        """Rank as `search` does: the ranking, and the leaves [q, β] that each query visited."""
-        found = self.retrieve(self.rules.request(queries, k, beam, filter, mode, budget=budget))
-        return found.ranking, found.leaves_QB
+        """Return the ranking of a `search` with the same arguments, and the leaves [q, β] that each query visited."""
+        outcome = self.retrieve(self.rules.request(queries, k, beam, filter, mode, budget=budget))
+        return outcome.ranking, outcome.leaves_QB
 
     def search_vectors(
         self,
@@ -114,20 +118,20 @@ class Searcher:
         beam: int | None = None,
         filter: Filter | Mapping[str, Any] | None = None,  # noqa: A002
     ) -> list[Answer]:
-        """The best `k` documents of each trained query vector [q, m] in the leaves that it visits, at most `beam`.
+        """Search the best `k` documents of each query, a trained vector [q, m], in at most `beam` leaves.
 
-        They are not re-ranked, as there is no text to be read. With a filter as in `search`. InputError where the
+        `filter` as in `search`. Results are not re-ranked, as the cross-encoder reads texts. InputError where the
         router reads tokens.
         """
         return self.answer(self.rules.request(query_QM, k, beam, filter, name="vectors"))
 
     def answer(self, request: Request, encoded: Encoded | None = None) -> list[Answer]:
-        """Answer a request, whose queries may have been encoded before."""
-        found = self.retrieve(request, encoded)
-        return answers(found.ranking, found.leaves_QB, self.manifest.documents, request.k)
+        """Return an answer for each query of a request; `encoded` are its queries, where they were encoded before."""
+        outcome = self.retrieve(request, encoded)
+        return answers(outcome.ranking, outcome.leaves_QB, self.manifest.documents, request.k)
 
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
-        """What a search finds for a request, whose queries may have been encoded before."""
+        """Return the ranking and the visited leaves of a request; `encoded` are its queries, if encoded before."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
         routes = find_routes(self.model, queries, request.beam)
         retriever = Retriever(self.rules, self.model.widen, self.reranker)
@@ -148,7 +152,7 @@ class Searcher:
 
 
 def _stacked(parts: Sequence[Found]) -> Found:
-    """What several groups of queries found as one, in their order."""
+    """Join the outcomes of several groups of queries, in their order."""
     widest = max(part.leaves_QB.shape[1] for part in parts)
     leaves_QB = np.concatenate([padded(part.leaves_QB, widest, -1) for part in parts])
     return Found(stacked([part.ranking for part in parts]), leaves_QB, [names for part in parts for names in part.lost])

@@ -1,9 +1,9 @@
-"""Rows of a leaf map that lie together: their inverted lists, and everything else by row; in memory, or mapped.
+"""Segments: rows of a leaf map that lie together, as inverted lists and a table; in memory, or mapped.
 
-A mapped segment is one file of a leaf map in the form that a search needs: faiss lists and rows in local files. They
-are made once from the file's verified bytes, and cached by its checksum, the codec and the rows that later versions
-removed. A search then reads only what a query touches, so an index may be larger than memory. Only the lists of `pq`
-are read whole; they are the second smallest.
+A mapped segment is a shard of a leaf map in the form that a search needs: faiss lists and rows in local files. These
+are made once from the shard's verified bytes, and cached by its checksum, the codec and the rows that later versions
+removed. A search then reads only the leaves that a query visits, so an index may be larger than memory. Only the lists
+of `pq` are read completely; they are the second smallest.
 """
 
 import json
@@ -49,27 +49,30 @@ class Segment(Protocol):
 
     @property
     def holds_passages(self) -> bool:
-        """Whether several rows may belong to one result."""
+        """True where several rows may belong to one result."""
 
     def matching(self, where: Filter) -> LeafLists:
-        """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
+        """Return inverted lists in which only the rows that a filter lets through are scanned and counted."""
 
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
-        """Column `id` and the other columns of results, of some rows; `with_vectors` adds `doc_id` and `vector`."""
+        """Read column `id` and results' other columns of some rows; `with_vectors` adds `doc_id` and `vector`."""
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
-        """Rows [n] whose document has its first leaf there among these, and their texts, as `LeafScan.documents`."""
+        """Return the rows [n] of documents whose first leaf is among `leaves`, and a table of these documents' texts.
+
+        The table has the columns that `LeafScan.documents` lists.
+        """
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
+        """Return the inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
 
     def intact(self) -> bool:
-        """Whether what the rows are read from is as it was when it was opened."""
+        """Return True if the files or arrays that hold the rows are unchanged since they were opened."""
 
 
 @dataclass(frozen=True)
 class MemorySegment:
-    """Rows in memory: vectors [n, m] in flat lists, and a table of what results show."""
+    """Rows in memory: vectors [n, m] in flat lists, and a table of the columns that results show."""
 
     lists: LeafLists
     vector_NM: Floats
@@ -87,7 +90,10 @@ class MemorySegment:
         copies: Copies | None,
         fields: pa.Table | None = None,
     ) -> Self:
-        """Make a segment of vectors [n, m], each in a leaf, the ids of their results, and fields, row for row."""
+        """Make a segment of n rows: vectors [n, m], leaves [n], ids of the rows' results [n], and a table of fields.
+
+        `leaves` is the number of leaves; `copies` tell which rows belong to one result, None where every row is one.
+        """
         lists, table = LeafLists.build(vector_NM, leaf_N, leaves, copies), pa.table({ID: ids})
         if fields is not None:
             for name in fields.column_names:
@@ -95,7 +101,7 @@ class MemorySegment:
         return cls(lists, vector_NM, table, holds_passages=copies is not None)
 
     def matching(self, where: Filter) -> LeafLists:
-        """Inverted lists in which only the rows that a filter over the table's columns lets through are scanned."""
+        """Return inverted lists in which only rows that a filter over the table's columns lets through are scanned."""
         return self._matching(where)
 
     @cached_property
@@ -103,7 +109,7 @@ class MemorySegment:
         return _remembered(self.lists, self.table)
 
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
-        """Column `id`, and the other columns that results show, of some rows.
+        """Return column `id`, and the other columns that results show, of some rows.
 
         ValueError with `with_vectors`: documents' own ids are not kept in memory.
         """
@@ -112,25 +118,25 @@ class MemorySegment:
         return self.table.take(pa.array(rows))
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:  # noqa: ARG002
-        """ValueError: texts are not kept in memory."""
+        """Raise ValueError: texts are not kept in memory."""
         raise ValueError("documents: got rows in memory; allowed: of a mapped segment")
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Inner products [a] of queries [a, m] and rows [a]."""
+        """Return the inner products [a] of queries [a, m] and rows [a]."""
         return np.asarray(np.einsum("am,am->a", query_AM, self.vector_NM[row_A]))
 
     def intact(self) -> bool:
-        """Always: no other program writes this one's memory."""
+        """Return True: no other program writes this program's memory."""
         return True
 
 
 def read_segment(
     leaf_map: LeafMap, shards: Sequence[Shard], fields: Sequence[str] = ()
 ) -> tuple[MemorySegment, pa.Table]:
-    """Read shards into memory without their texts, and of the declared fields only those named.
+    """Read shards into memory as a segment, without their texts, and with only the named ones of the declared fields.
 
-    Also returns the columns `doc_id`, `id` and `rank` of every row, and these fields. InputError where a file is not as
-    the manifest lists it.
+    Returns the segment, and a table of every row's `doc_id`, `id`, `rank` and these fields. InputError where a file is
+    not as the manifest lists it.
     """
     table = pa.concat_tables([leaf_map.read(shard, without=("title", "text")) for shard in shards])
     leaf_N, rank_N = (table[name].to_numpy().astype(np.int64) for name in ("leaf", "rank"))
@@ -144,15 +150,15 @@ def read_segment(
 
 @dataclass(frozen=True)
 class MappedSegment:
-    """A folder of mapped files, which stay on this machine while this object lives."""
+    """Rows in a folder of mapped files, which stay on this machine while this object lives."""
 
     lease: Lease
 
     @classmethod
     def open(cls, leaf_map: LeafMap, shard: Shard, codec: Codec, limit: float = math.inf) -> Self:
-        """Map a shard's rows at the map's version; InputError where the file is not as the manifest lists it.
+        """Map a shard's rows at the leaf map's version; InputError where the file is not as the manifest lists it.
 
-        Files made for it may displace others: all stay within `limit` bytes, except those that are mapped.
+        The segment's files may displace other files: all stay within `limit` bytes, except those that are mapped.
         """
         void_V = leaf_map.void(shard)
         made_of = f"mapped {FORMAT} {codec} {shard.file.sha256} {void_V.tolist()}"
@@ -166,7 +172,7 @@ class MappedSegment:
         return self.lease.folder
 
     def intact(self) -> bool:
-        """Whether the mapped files are as they were when they were opened."""
+        """Return True if the mapped files are unchanged since they were opened."""
         return self.lease.intact()
 
     @cached_property
@@ -183,7 +189,7 @@ class MappedSegment:
 
     @cached_property
     def holds_passages(self) -> bool:
-        """Whether several rows may belong to one result."""
+        """True where several rows may belong to one result."""
         return "parent" in self.table.column_names
 
     @cached_property
@@ -197,7 +203,7 @@ class MappedSegment:
         return LeafLists(index, size_L, copies, place=Places(leaf_L))
 
     def matching(self, where: Filter) -> LeafLists:
-        """Inverted lists in which only the rows that a filter lets through are scanned and counted."""
+        """Return inverted lists in which only the rows that a filter lets through are scanned and counted."""
         return self._matching(where)
 
     @cached_property
@@ -205,7 +211,7 @@ class MappedSegment:
         return _remembered(self.lists, self.table)
 
     def take(self, rows: Ints, *, with_vectors: bool = False) -> pa.Table:
-        """Column `id`, leaf, title, text and the corpus's declared fields of some rows.
+        """Read column `id`, leaf, title, text and the corpus's declared fields of some rows.
 
         `with_vectors` adds `doc_id`, which tells passages of a document apart, and the stored `vector`, as float32.
         """
@@ -217,7 +223,10 @@ class MappedSegment:
         return shown.append_column(VECTOR, pa.chunked_array([vectors]))
 
     def documents(self, leaves: range) -> tuple[Ints, pa.Table]:
-        """Rows [n] whose document has its first leaf there among these, and their texts, as `LeafScan.documents`."""
+        """Return the rows [n] of documents whose first leaf is among `leaves`, and a table of these documents' texts.
+
+        The table has the columns that `LeafScan.documents` lists.
+        """
         leaf_N, rank_N = (self.table[name].to_numpy() for name in ("leaf", "rank"))
         row_N = np.flatnonzero((rank_N == 0) & (leaf_N >= leaves.start) & (leaf_N < leaves.stop))
         shown = self._shown if not self.holds_passages else self._shown.append_column(DOC_ID, self.table[DOC_ID])
@@ -225,12 +234,12 @@ class MappedSegment:
         return row_N, shown.select(names).take(pa.array(row_N))
 
     def _stored(self, rows: Ints) -> Floats:
-        """Stored vectors [n, m] of some rows: kept beside codes that lose precision, else the codes themselves."""
+        """Read the stored vectors [n, m] of some rows: from a file where codes lose precision, else from the codes."""
         vectors = self._vectors
         return self.lists.vectors(rows) if vectors is None else np.asarray(vectors[rows], dtype=np.float32)
 
     def scores(self, query_AM: Floats, row_A: Ints) -> Floats:
-        """Inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
+        """Return the inner products [a] of queries [a, m] and rows [a], by the stored vectors."""
         # Reading float16 is ten times as fast with torch as with numpy.
         vector_AM = torch.from_numpy(self._vectors[row_A]).float()
         return np.asarray(torch.einsum("am,am->a", torch.from_numpy(query_AM), vector_AM).numpy())
@@ -246,7 +255,7 @@ class MappedSegment:
 
 
 def _remembered(lists: LeafLists, table: pa.Table) -> Callable[[Filter], LeafLists]:
-    """What a filter lets through of lists whose rows are those of a table; the last few are remembered."""
+    """Return a function that applies a filter over a table's columns to lists of its rows; the last few are kept."""
     return lru_cache(KEPT_FILTERS)(lambda where: lists.where(matching(table, where)))
 
 
@@ -271,7 +280,7 @@ def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
 
 
 def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
-    """Which rows of a leaf map belong to one result; None where each row is its own result."""
+    """Return which rows of a leaf map, of ranks [n], belong to one result; None where every row is its own result."""
     several = bool((rank_N > 0).any())
     if not several and "parent" not in table.column_names:
         return None
@@ -281,7 +290,7 @@ def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
 
 
 def _lower(leaves: pa.ChunkedArray, rank_N: Ints) -> Ints:
-    """The first `rank` leaves of each row's `leaves`, padded with -1: [n, highest rank]."""
+    """Return the first `rank` leaves of each row's `leaves`, padded with -1: [n, highest rank]."""
     lists = leaves.combine_chunks()
     begin = lists.offsets.to_numpy()[:-1] - lists.offsets[0].as_py()
     flat = lists.flatten().to_numpy()

@@ -1,4 +1,4 @@
-"""The shortlist of a search by a level: the best rows of each query, ranked in the end by scores of another kind.
+"""The shortlist of a search by a level: the best rows of each query, ranked in the end by a second kind of scores.
 
 Shapes: Q queries, T rows of a shortlist, K results, F rows of several shortlists.
 """
@@ -25,11 +25,11 @@ class Shortlist:
     row_QT: Ints
     """Rows [q, t] of `documents`, where equal ids belong to one result; -1 where a query has fewer."""
     documents: pa.Table
-    """Column `id`, and the further columns that the search was asked to return."""
+    """Column `id`, and the further columns that results show."""
     compared: int
     """Number of documents that each query was compared with."""
     again_QT: Floats | None = None
-    """Scores [q, t] that rank the results; None where those at the level do."""
+    """Scores [q, t] that rank the results; None where the similarities at the level rank them."""
 
     @property
     def scored(self) -> Ints:
@@ -39,7 +39,7 @@ class Shortlist:
 
     @classmethod
     def merge(cls, parts: "Sequence[Shortlist]", results: int) -> "Shortlist":
-        """Join the shortlists of an index's parts, which hold `results` each, to one that holds as many."""
+        """Join the shortlists of an index's parts, each of which holds `results` results, to one of as many results."""
         documents, row_QF = joined([(part.documents, part.row_QT) for part in parts])
         score_QF = np.concatenate([part.score_QT for part in parts], axis=1)
         place_QT, gone_QT = leading(score_QF, row_QF, by_name(documents[ID]), results)
@@ -50,7 +50,7 @@ class Shortlist:
         return cls(score_QT, row_QT, documents, sum(part.compared for part in parts), again_QT)
 
     def finished(self, k: int) -> Ranking:
-        """The best k results, each by its best row, ties by id."""
+        """Rank the best k results, each by its best row, ties by id."""
         score_QT, number_N = self.score_QT if self.again_QT is None else self.again_QT, by_name(self.documents[ID])
         order_QT = ordered(score_QT, self.row_QT, number_N)
         best = once(take(score_QT, order_QT), take(self.row_QT, order_QT), number_N, k)
@@ -59,7 +59,7 @@ class Shortlist:
 
 
 def leading(score_QF: Floats, row_QF: Ints, number_N: Ints, results: int) -> tuple[Ints, Bools]:
-    """Places [q, t] of the best rows, as many as hold `results` results, and where a query has fewer of them [q, t].
+    """Return places [q, t] of the best rows, as many as hold `results` results, and a mask [q, t] of missing places.
 
     Rows [q, f] with equal numbers [n] belong to one result; -1 is no row. Ties by the numbers.
 

@@ -1,9 +1,9 @@
 """Widen a filtered search: a query visits twice as many leaves, until k and enough documents match or a limit is met.
 
-Enough are as many as the query's first leaves hold on average: a filter changes which documents are scored, not how
-many. With k alone it would be content with the first k that it meets; those nearest lie in further leaves.
+Enough documents are as many as the query's first leaves hold on average: a filter changes which documents are scored,
+not their number. With k as the only goal a query would stop at the first k matches; nearer ones lie in further leaves.
 
-Whoever searches asks what to scan next, scans it, and puts the results:
+A caller scans the leaves to visit next, and adds the results:
 
     widening = Widening(leaves_QB, Goal.of(k, beam, leaves, rows, widest))
     while True:
@@ -31,7 +31,7 @@ from rayhier.dataset.ranking import Ranking, compact, padded, repeated, take
 
 @dataclass(frozen=True)
 class Goal:
-    """What a filtered search looks for, and how far it goes."""
+    """The goal of a filtered search, and the most leaves that it visits."""
 
     k: int
     """Results."""
@@ -44,7 +44,7 @@ class Goal:
 
     @classmethod
     def of(cls, k: int, beam: int, leaves: int, rows: int, widest: int) -> Self:
-        """Score as many documents as `beam` of an index's leaves hold on average, but at least k.
+        """Set the goal to as many documents as `beam` of an index's leaves hold on average, but at least k.
 
         >>> Goal.of(k=10, beam=4, leaves=100, rows=1000, widest=100).matching
         40
@@ -53,45 +53,45 @@ class Goal:
 
 
 class Widening:
-    """A search of q queries in progress: what each has found, in which leaves, and which are searched again."""
+    """A search of q queries in progress: their results so far, the leaves visited, and the queries to scan again."""
 
     def __init__(self, leaves_QB: Ints, goal: Goal) -> None:
-        """Begin with leaves [q, β], at most `beam` of the goal a query."""
+        """Begin with leaves [q, β], of which a query has at most the goal's `beam`."""
         self.leaves_QB, self.beam = leaves_QB, goal.beam
         self.asked_A: Ints = np.arange(len(leaves_QB))
         """Queries to scan next."""
         self._goal = goal
-        self._found: Ranking | None = None
+        self._ranking: Ranking | None = None
 
     @property
     def leaves(self) -> Ints:
-        """Leaves [a, β] to scan next for each query that is asked."""
+        """Leaves [a, β] to scan next for each of the queries `asked_A`."""
         return self.leaves_QB[self.asked_A]
 
     @property
     def ranking(self) -> Ranking:
-        """What each query has found, and what all its scans cost."""
-        return Ranking.none(len(self.leaves_QB)) if self._found is None else self._found
+        """Results of each query so far, and the cost of all its scans."""
+        return Ranking.none(len(self.leaves_QB)) if self._ranking is None else self._ranking
 
     @property
     def done(self) -> bool:
-        """Whether no query is left that lacks documents and may visit further leaves."""
+        """True where no query is left that lacks documents and may visit further leaves."""
         return not len(self.asked_A) or self.beam >= self._goal.widest
 
     def add_results(self, ranking: Ranking, stopped_A: Bools | None = None) -> None:
-        """Take the results of the queries that were asked; those marked as stopped visit no further leaves."""
-        self._found = ranking if self._found is None else _replaced(self._found, self.asked_A, ranking)
+        """Take the ranking of the queries `asked_A`; those marked in `stopped_A` [a] visit no further leaves."""
+        self._ranking = ranking if self._ranking is None else _replaced(self._ranking, self.asked_A, ranking)
         few_A = (ranking.row_QK >= 0).sum(axis=1) < self._goal.k
         lacking_A = few_A | (ranking.visited_Q < self._goal.matching)
         self.asked_A = self.asked_A[lacking_A if stopped_A is None else lacking_A & ~stopped_A]
 
     @property
     def wider(self) -> int:
-        """Leaves that the queries asked next visit."""
+        """Number of leaves that each of the queries `asked_A` visits next."""
         return max(self.beam, min(2 * self.beam, self._goal.widest))
 
     def visit(self, leaves_AB: Ints) -> None:
-        """Have the queries that are asked visit these leaves [a, β], `wider` a query, beside their earlier ones."""
+        """Add leaves [a, β], `wider` for each of the queries `asked_A`, to their earlier leaves."""
         self.beam = self.wider
         every_AB = np.concatenate([self.leaves, leaves_AB], axis=1)
         every_AB = np.where(repeated(every_AB), -1, every_AB)
@@ -102,13 +102,13 @@ class Widening:
 
 
 def _replaced(before: Ranking, asked_A: Ints, after: Ranking) -> Ranking:
-    """A ranking in which the queries that were asked again have their later results; what they scanned adds up."""
+    """Replace the results of the queries `asked_A` in a ranking by later results; the rows that they scanned add up."""
     width, begin = after.row_QK.shape[1], before.documents.num_rows
     score_QK, row_QK = padded(before.score_QK, width, -np.inf), padded(before.row_QK, width, -1)
     score_QK[asked_A], row_QK[asked_A] = -np.inf, -1
     score_QK[asked_A, :width] = after.score_QK
     row_QK[asked_A, :width] = np.where(after.row_QK >= 0, after.row_QK + begin, -1)
-    visited_Q, scanned_Q, leaves_Q = (one.copy() for one in (before.visited_Q, before.scanned_Q, before.leaves_Q))
+    visited_Q, scanned_Q, leaves_Q = before.visited_Q.copy(), before.scanned_Q.copy(), before.leaves_Q.copy()
     visited_Q[asked_A], leaves_Q[asked_A] = after.visited_Q, after.leaves_Q
     scanned_Q[asked_A] += after.scanned_Q
     documents = pa.concat_tables([before.documents, after.documents], promote_options="default")

@@ -54,7 +54,7 @@ def _deploy(given: argparse.Namespace) -> None:
         raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")
     looked = look(Path(given.target), given.workdir, given.token_file, given.port)
     print(f"starting {looked.spec.name} from {looked.args.workdir}", flush=True)
-    say("  loading libraries")  # seconds, which is why what is cheap to look at was looked at before
+    say("  loading libraries")  # takes seconds: the cheap checks were made before
     from rayhier.serve.local import checked, deploy
 
     local = checked(looked)
@@ -80,8 +80,8 @@ def _stay() -> None:
 
 def _end() -> None:
     """Shut Serve down, whatever signals come meanwhile: a second Ctrl-C would leave replicas behind."""
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     import ray
     from ray import serve
 

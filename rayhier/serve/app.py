@@ -20,8 +20,8 @@ from rayhier.spec import InputError
 from rayhier.storage.leaf_map import Manifest
 
 PASSED_ON = 10_000
-"""Requests that Serve passes to a replica at once: an ingress refuses them itself, in its errors' form, and what others
-are asked for a sign of life must not wait behind their work."""
+"""Requests that Serve passes to a replica at once: an ingress refuses requests itself, in the form of its errors, and
+a call for a sign of life must not wait behind a replica's work."""
 UNLIMITED = -1
 CPUS_OF_TWO = 4
 """CPUs from which a cluster runs two ingresses."""
@@ -30,7 +30,7 @@ DRAINS = 5.0
 
 
 def build(args: ServeArgs) -> Application:
-    """The Serve application; InputError where the index, the token's file or a limit is wrong."""
+    """Compose the Serve application; InputError where the index, the token's file or a limit is wrong."""
     version, _, groups = check(args)
     drain = args.limits.seconds + DRAINS
     parts = [ShardRange(f"shards-{number}", leaves) for number, leaves in enumerate(groups)]
@@ -72,7 +72,10 @@ def _ingresses() -> int:
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """The version to serve, its manifest and each group's leaves; InputError where args are wrong. Needs no cluster."""
+    """Return the version to serve, its manifest and each group's leaves; InputError where args are wrong.
+
+    Needs no cluster.
+    """
     if not Tokens(args.token_file, args.write_token_file).required and os.environ.get(HA_PROXY) == "1":
         raise InputError(
             f"token_file: got none with {HA_PROXY}=1, whose proxy answers other machines whatever "

@@ -26,7 +26,7 @@ from rayhier.storage.paths import locate
 
 
 def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """The version to serve, its manifest and each group's leaves; InputError where the index or a limit is wrong."""
+    """Return the version to serve, its manifest and each group's leaves; InputError where index or limits are wrong."""
     version, manifest = Version.newest(args.workdir)
     groups = split(manifest.counts, args.shard_groups)
     replace(rules_of(version.now.spec, manifest), groups=len(groups), limits=args.limits).check_defaults()
@@ -38,7 +38,7 @@ def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
 
 
 class ServedIndex:
-    """One version of an index, which vacuum keeps until `close`; its shard groups are here or elsewhere."""
+    """A version of an index, which vacuum keeps until `close`; its shard groups are in this process or in others."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ServedIndex:
         scores: PairScores | None,
         instruments: Instruments,
     ) -> None:
-        """Open the model; take what reads each shard group, and the cross-encoder where the spec has one.
+        """Open the model; take the reader of each shard group, and the cross-encoder where the spec has one.
 
         InputError where a file is not as published, or the token's file holds none.
         """
@@ -82,7 +82,7 @@ class ServedIndex:
         self._pins.close()
 
     def app(self) -> FastAPI:
-        """The HTTP application."""
+        """Compose the HTTP application."""
         args = self._args
         return api(
             self._engine,
@@ -97,7 +97,7 @@ class ServedIndex:
 
 
 def open_versions_reranker(version: Version) -> Reranker | None:
-    """What decides which pairs of a version's searches are scored, every file verified; None where none are."""
+    """Open a version's re-ranker without its cross-encoder, every file verified; None where the spec has none."""
     workdir, now = locate(version.workdir), version.now
     published = {kind: current.artifact(workdir, now, kind) for kind in KINDS if kind in now.artifacts}
     for artifact in published.values():
@@ -107,7 +107,7 @@ def open_versions_reranker(version: Version) -> Reranker | None:
 
 
 def describe(version: Version, manifest: Manifest, args: ServeArgs, groups: list[str], precision: str) -> IndexResponse:
-    """The answer to `GET /v1/index`."""
+    """Compose the answer to `GET /v1/index`."""
     spec, reranking = version.now.spec, version.now.spec.search.reranking
     return IndexResponse(
         name=spec.name,

@@ -16,7 +16,7 @@ class _Args(BaseModel):
 
 
 class RequestLimits(_Args):
-    """Limits of one request, and of requests at a time; what exceeds them is refused."""
+    """Limits of a request, and of requests at a time; a request that exceeds a limit is refused."""
 
     max_body_bytes: Count = 4_000_000
     """Most bytes in a request's body."""
@@ -29,20 +29,20 @@ class RequestLimits(_Args):
     max_budget: Count = 1_000
     """Most documents that the cross-encoder reads for a query."""
     max_calls: Count = 6_400
-    """Most documents that it reads for all queries of one request."""
+    """Most documents that the cross-encoder reads for all queries of one request."""
     max_pool: Count = 640_000
-    """Most documents, of all queries of one request, of which it may read some: texts and vectors of all are held."""
+    """Most documents in the pools of all queries of one request: their texts and vectors are in memory."""
     max_query: Count = 10_000
     """Most characters in a query."""
     max_answer_bytes: Count = 10_000_000
     """Most bytes in one answer, about; a request that would get more is refused."""
     queue_seconds: Seconds = 0.05
-    """Seconds that a question may wait for others, reckoned from how many are there and how fast they are answered;
-    where a line stands for a twentieth of a second, a question that would wait for longer is answered 503."""
+    """Seconds that a query may wait for others, reckoned from the number that wait and the rate of answers; where a
+    line stands for a twentieth of a second, a query that would wait for longer is answered 503."""
     max_requests: Count = 64
     """Most requests whose bodies are read that an ingress works on at once; further ones are answered 503."""
     max_arriving_bytes: Count = 256_000_000
-    """Most bytes of bodies that an ingress holds while they arrive; what would exceed them is answered 503."""
+    """Most bytes of bodies that an ingress holds while they arrive; a body that would exceed them is answered 503."""
     body_seconds: Seconds = 10.0
     """Seconds that a body may take to arrive; then 408."""
     seconds: Seconds = 30.0
@@ -61,7 +61,7 @@ class ServeArgs(_Args):
     cors_origins: list[Origin] = []
     """Origins whose pages may ask from a browser, like https://search.example.org; `*` is every origin."""
     log_queries: bool = False
-    """Whether the log quotes the texts of queries."""
+    """True where the log quotes the texts of queries."""
     behind_front: bool = False
     """True where a proxy that limits the heads of requests stands before Serve's own, which has no such limit."""
     ingresses: Count | None = None
@@ -70,7 +70,7 @@ class ServeArgs(_Args):
     shard_groups: Count | None = None
     """Deployments that share the index's leaves, at most one for each leaf; two by default."""
     together: Count = 64
-    """Questions of several requests that are encoded, routed and scanned together, at most; 1: each request alone."""
+    """Queries of several requests that are encoded, routed and scanned together, at most; 1: each request alone."""
     shard_seconds: Seconds = 5.0
     """Seconds that a shard group may take before its answer counts as lost."""
     encoder_precision: Precision = "float32"

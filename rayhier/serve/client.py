@@ -2,7 +2,7 @@
 
 Client("http://127.0.0.1:8000").search("how do I open a zip file", k=5).results[0].title
 
-Every failure to get an answer is an `ApiError`; its status is 0 where no server answered. A question that no server
+Every failure to get an answer is an `ApiError`; its status is 0 where no server answered. A query that no server
 could answer, text where a list belongs for instance, is a ValueError before anything is sent. An answer that points to
 another address is not followed, since a token belongs to one server: it is an ApiError that names the address.
 """
@@ -33,29 +33,29 @@ LONGEST_PAUSE_SECONDS = 30.0
 """A server that asks for a longer pause than this is not asked again."""
 
 Question = str | Sequence[SupportsFloat]
-"""A question as text, or as its vector: a list, a tuple or an array of numbers."""
+"""A query as text, or as its vector: a list, a tuple or an array of numbers."""
 T = TypeVar("T", bound=BaseModel)
 Answer = httpx2.Response | httpx2.HTTPError
-"""What comes of a request: the server's answer, or why there is none."""
+"""The outcome of a request: the server's answer, or the reason why there is none."""
 Exchange = Generator[httpx2.Request | float, Answer | None, T]
-"""Yields requests to send and seconds to wait, is sent what comes of each request, and returns the answer."""
+"""Yields requests to send and seconds to wait, is sent the outcome of each request, and returns the answer."""
 
 
 class SearchOptions(TypedDict, total=False):
-    """What searches may ask besides the question, `k`, `beam` and a filter."""
+    """Options of a search besides the query, `k`, `beam` and a filter."""
 
     mode: Mode | None
     """What orders results: `dense`, `bm25` or `hybrid`; default: `mode` of `index()`."""
     rerank: bool | None
-    """Whether the cross-encoder re-ranks; default: as the index's spec says."""
+    """True: the cross-encoder re-ranks; default: as the index's spec says."""
     budget: SupportsIndex | None
     """Most documents that the cross-encoder reads."""
     explain: bool
-    """Whether answers say how they came about."""
+    """True: answers list the leaves routed to with their probabilities, and the rows scored."""
     include: Sequence[Part] | None
     """Parts of the documents that answers show; default: all."""
     strict: bool
-    """Whether a partial answer is an ApiError."""
+    """True: a partial answer is an ApiError."""
 
 
 class _Call(Generic[T]):
@@ -67,7 +67,7 @@ class _Call(Generic[T]):
 
 
 class _Server:
-    """A server's address and token, and how often it is asked again."""
+    """A server's address and token, and the number of retries."""
 
     def __init__(self, url: str, token: str | None, retries: int) -> None:
         if not url.startswith(("http://", "https://")):
@@ -80,7 +80,7 @@ class _Server:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def exchange(self, call: _Call[T]) -> Exchange[T]:
-        """Send a request until it is answered, as often as may be; ApiError where it is not."""
+        """Send a request until it is answered, or no retry is left; ApiError where no answer can be read."""
         method = "GET" if call.content is None else "POST"
         for retry in range(self._retries + 1):
             request = httpx2.Request(method, self.url + call.path, content=call.content, headers=self._headers)
@@ -124,7 +124,7 @@ class _Server:
 
 
 class Client:
-    """Asks one server; ApiError (status, code, message) where it refuses, is not reached, or answers what is unknown.
+    """Sends queries to a server; ApiError (status, code, message) where it refuses, is not reached or not understood.
 
     A request that is answered 503, or that no server answers, is sent again, at most `retries` times, after the pause
     that the server asks for. Connections are kept until `close`.
@@ -150,10 +150,10 @@ class Client:
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         **options: Unpack[SearchOptions],
     ) -> SearchResponse:
-        """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
+        """Find the best `k` documents for a query in at most `beam` leaves; defaults: `k` and `beam` of `index()`.
 
-        With a filter over the declared fields, in as many leaves as hold enough documents that match. `SearchOptions`
-        has the other options.
+        `filter`, over the declared fields: only documents that it lets through are results, from as many leaves as hold
+        enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
         """
         return self._send(self._server.search(question, k, beam, filter, options))
 
@@ -165,11 +165,11 @@ class Client:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> BatchResponse:
-        """Find the best documents for several questions, all texts or all vectors."""
+        """Find the best documents for several queries, all texts or all vectors, as `search` does for one."""
         return self._send(self._server.search_batch(questions, k, beam, filter, options))
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
-        """List the leaves that a question would visit, at most `beam`, in the order of visit."""
+        """List the leaves that a query would visit, at most `beam`, in the order of visit."""
         return self._send(self._server.route(question, beam))
 
     def index(self) -> IndexResponse:
@@ -198,7 +198,7 @@ class Client:
 
 
 class AsyncClient:
-    """Asks one server like `Client`, from a coroutine; at most `connections` requests at a time."""
+    """Sends queries to a server like `Client`, from a coroutine; at most `connections` requests at a time."""
 
     def __init__(
         self, url: str, token: str | None = None, timeout: float = 30.0, retries: int = 2, connections: int = 16
@@ -225,7 +225,7 @@ class AsyncClient:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> SearchResponse:
-        """Find the best `k` documents in at most `beam` leaves; defaults: `k` and `beam` of `index()`."""
+        """Find the best `k` documents for a query in at most `beam` leaves; arguments and errors as of `Client`."""
         return await self._send(self._server.search(question, k, beam, filter, options))
 
     async def search_batch(
@@ -236,11 +236,11 @@ class AsyncClient:
         filter: Mapping[str, Any] | None = None,  # noqa: A002
         **options: Unpack[SearchOptions],
     ) -> BatchResponse:
-        """Find the best documents for several questions, all texts or all vectors."""
+        """Find the best documents for several queries, all texts or all vectors, as `search` does for one."""
         return await self._send(self._server.search_batch(questions, k, beam, filter, options))
 
     async def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
-        """List the leaves that a question would visit, at most `beam`, in the order of visit."""
+        """List the leaves that a query would visit, at most `beam`, in the order of visit."""
         return await self._send(self._server.route(question, beam))
 
     async def index(self) -> IndexResponse:
@@ -269,16 +269,16 @@ class AsyncClient:
 
 
 def _all(questions: Sequence[Question]) -> dict[str, Any]:
-    """Questions as a request has them; ValueError where they are no list of texts or of vectors."""
+    """Return the part of a request's body that has its queries; ValueError unless all are texts, or all vectors."""
     if isinstance(questions, str | bytes):
         raise ValueError("questions: got text; allowed: a list of texts or of vectors")
-    each = list(questions)
-    if not each:
+    queries = list(questions)
+    if not queries:
         raise ValueError("questions: got none; allowed: at least one")
-    kinds = {_kind(question, "queries", "vectors") for question in each}
+    kinds = {_kind(query, "queries", "vectors") for query in queries}
     if len(kinds) > 1:
         raise ValueError("questions: got texts and vectors; allowed: all texts, or all vectors")
-    return {kinds.pop(): [_plain(question) for question in each]}
+    return {kinds.pop(): [_plain(query) for query in queries]}
 
 
 def _asked(
@@ -287,7 +287,7 @@ def _asked(
     where: Mapping[str, Any] | None,
     options: SearchOptions,
 ) -> dict[str, Any]:
-    """What a request has besides its questions; ValueError where a value is none that JSON has."""
+    """Return the body of a request besides its queries; ValueError for a value that JSON cannot hold."""
     if unknown := set(options) - SearchOptions.__annotations__.keys():
         raise TypeError(
             f"got an unexpected option {min(unknown)!r}; allowed: {', '.join(SearchOptions.__annotations__)}"
@@ -312,7 +312,7 @@ def _kind(question: Question, text: str, vector: str) -> str:
 
 
 def _plain(question: Question) -> str | list[float]:
-    """A question as JSON has it; ValueError where it is neither text nor numbers."""
+    """Convert a query to a value of JSON; ValueError where it is neither text nor numbers."""
     if isinstance(question, str):
         return question
     try:
@@ -327,7 +327,7 @@ def _plain(question: Question) -> str | list[float]:
 
 
 def _json(given: Any, place: str) -> Any:
-    """A value as JSON has it, given with numpy's numbers and arrays or without; ValueError that names the place."""
+    """Convert a value, which may hold numpy's numbers and arrays, to a value of JSON; ValueError names the place."""
     plain = given.tolist() if hasattr(given, "tolist") else given
     try:
         match plain:
@@ -336,9 +336,9 @@ def _json(given: Any, place: str) -> Any:
             case int() | float() if math.isfinite(plain):
                 return plain
             case list() | tuple():
-                return [_json(one, f"{place}[{number}]") for number, one in enumerate(plain)]
+                return [_json(item, f"{place}[{number}]") for number, item in enumerate(plain)]
             case Mapping() if all(isinstance(key, str) for key in plain):
-                return {key: _json(one, f"{place}.{key}") for key, one in plain.items()}
+                return {key: _json(item, f"{place}.{key}") for key, item in plain.items()}
     except (OverflowError, RecursionError):
         pass  # a whole number beyond every float, lists without end
     allowed = "text, finite numbers, true, false, null, lists, and objects whose keys are text"
@@ -346,7 +346,7 @@ def _json(given: Any, place: str) -> Any:
 
 
 def _shown(given: object) -> str:
-    """What was given, in few characters."""
+    """Format a value in few characters."""
     try:
         return repr(given)[:ANSWER_SHOWN]
     except (ValueError, RecursionError):
@@ -354,7 +354,7 @@ def _shown(given: object) -> str:
 
 
 def _count(name: str, given: SupportsIndex | None) -> int | None:
-    """A whole number, whatever its type; ValueError where it is none."""
+    """Convert a whole number of any type to an int; ValueError where the value is no whole number."""
     if given is None:
         return None
     try:
@@ -366,15 +366,15 @@ def _count(name: str, given: SupportsIndex | None) -> int | None:
 
 
 def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
-    """Seconds to wait before a request is sent again; None where it should not be.
+    """Return the seconds to wait before a request is sent again; None where it should not be sent again.
 
-    One that took too long is not: the server may still be at work on it.
+    A request that took too long is not sent again: the server may still be at work on it.
     """
     is_cut = isinstance(answer, httpx2.HTTPError) and not isinstance(answer, httpx2.TimeoutException)
     if error.status != 503 and not is_cut:
         return None
-    said = (error.headers or {}).get("Retry-After", "0")
-    least = float(said) if said.isdecimal() else 0.0  # or a date, which no server of this project sends
+    header = (error.headers or {}).get("Retry-After", "0")
+    least = float(header) if header.isdecimal() else 0.0  # or a date, which no server of this project sends
     if least > LONGEST_PAUSE_SECONDS:
         return None
     # At random, so that clients who were refused together do not come back together.
@@ -382,7 +382,7 @@ def _pause(error: ApiError, answer: Answer | None, retry: int) -> float | None:
 
 
 def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
-    """The answer to a call; ApiError where there is none, or one that this version cannot read."""
+    """Parse the answer to a call; ApiError where there is none, or this version of the client cannot read it."""
     if isinstance(answer, httpx2.Response):
         if not answer.is_success:
             raise _refusal(answer)
@@ -390,8 +390,8 @@ def _read(call: _Call[T], url: str, answer: Answer | None) -> T:
             return call.response.model_validate_json(answer.content)
         except ValidationError as error:
             raise ApiError(answer.status_code, "misfit", _misfit(call.path, error, answer.content)) from None
-    why = f"{answer}" or type(answer).__name__
-    raise ApiError(0, "unreachable", f"{url}{call.path}: {why}")
+    reason = f"{answer}" or type(answer).__name__
+    raise ApiError(0, "unreachable", f"{url}{call.path}: {reason}")
 
 
 def _refusal(answer: httpx2.Response) -> ApiError:
@@ -407,11 +407,11 @@ def _refusal(answer: httpx2.Response) -> ApiError:
     return ApiError(status, detail.code, detail.message, headers)
 
 
-def _misfit(path: str, error: ValidationError, said: bytes) -> str:
-    """Message that names the field of an answer that this version cannot read."""
+def _misfit(path: str, error: ValidationError, content: bytes) -> str:
+    """Return a message that names the field of an answer that this version of the client cannot read."""
     problem = error.errors(include_url=False)[0]
     if problem["type"] == "json_invalid":
-        return f"{path}: the answer is not JSON: {said.decode(errors='replace')[:ANSWER_SHOWN]!r}"
+        return f"{path}: the answer is not JSON: {content.decode(errors='replace')[:ANSWER_SHOWN]!r}"
     field, got = ".".join(map(str, problem["loc"])) or "the answer", repr(problem["input"])[:ANSWER_SHOWN]
     if problem["type"] == "missing":
         return f"{path}: {field}: missing from the answer; the server may run another version of rayhier"

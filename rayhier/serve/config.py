@@ -1,4 +1,4 @@
-"""A Serve config as a person gave it, looked at before anything heavy is imported: what is wrong is said at once."""
+"""Read and check a Serve config before anything heavy is imported, so that a mistake is reported at once."""
 
 import errno
 import os
@@ -43,9 +43,9 @@ class ServeConfig:
 
 
 def look(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """A copy of a Serve config with absolute paths; InputError where the config, a path or the port is wrong.
+    """Return a copy of a Serve config with absolute paths; InputError where the config, a path or the port is wrong.
 
-    Imports neither Ray nor torch. What it does not look at is checked before the copy is deployed.
+    Imports neither Ray nor torch. The checks that need these are made before the copy is deployed.
     """
     config = _read(template)
     application = config["applications"][0]
@@ -71,7 +71,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
 
 
 def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
-    """Arguments of a server from `NAME=VALUE` pairs, and by name; InputError where one is wrong."""
+    """Make a server's arguments from `NAME=VALUE` pairs, and from those given by name; InputError for a wrong one."""
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for pair in pairs:
         path, equals, text = pair.partition("=")
@@ -92,7 +92,7 @@ def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
 
 
 def hint(url: str, token_file: str | None) -> str:
-    """Lines to print once a server runs: its address and a sample query; names the token's file, never the token."""
+    """Return lines to print once a server runs: its address and a sample query with the token's file, not the token."""
     header = "" if token_file is None else f"""\n  -H "Authorization: Bearer $(cat '{token_file}')" \\"""
     return (
         f"serving at {url}; Ctrl-C stops it. In another shell:\n\n"
@@ -140,7 +140,7 @@ def _read(template: Path) -> dict[str, Any]:
 
 
 def check_free(host: str, port: int) -> None:
-    """InputError where the port is not free: Serve itself would retry for a while and then say less."""
+    """Raise InputError where the port is not free: Serve itself would retry for a while and then say less."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:
@@ -149,5 +149,5 @@ def check_free(host: str, port: int) -> None:
             probe.bind((host, port))
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        why = "another process listens there" if taken else f"cannot be listened on: {error}"
-        raise InputError(f"port: got {port}; {why}; allowed: a free port of {host}, 1 to 65535") from None
+        reason = "another process listens there" if taken else f"cannot be listened on: {error}"
+        raise InputError(f"port: got {port}; {reason}; allowed: a free port of {host}, 1 to 65535") from None

@@ -1,7 +1,7 @@
 """One index over HTTP from one process, without Ray.
 
 The HTTP application, the engine and the shard groups are those of `serve deploy`; only the calls between them stay in
-this process. Encoding, scanning and reading pairs run in threads, beside the event loop.
+this process. Encoding, scanning and reading pairs run in threads, off the event loop.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError
 
 HEALTH_SECONDS = 10.0
-"""How often mapped files are checked for changes."""
+"""Seconds between two checks of mapped files for changes."""
 KEPT_SECONDS = 60
 """Seconds for which a connection is kept without a request."""
 
@@ -61,11 +61,11 @@ async def _serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None
             timeout_graceful_shutdown=int(args.limits.seconds),
         )
         server = uvicorn.Server(config)
-        beside = [asyncio.create_task(embedded.watch()), asyncio.create_task(_call_once_started(server, ready))]
+        tasks = [asyncio.create_task(embedded.watch()), asyncio.create_task(_call_once_started(server, ready))]
         try:
             await server.serve()
         finally:
-            for task in beside:
+            for task in tasks:
                 task.cancel()
     if not server.started:
         raise InputError(f"port: got {port}; cannot be listened on; allowed: a free port of {host}")
@@ -81,7 +81,7 @@ class Embedded:
     """One version of an index, opened in this process with all its shard groups."""
 
     def __init__(self, args: ServeArgs) -> None:
-        """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where one cannot be served."""
+        """Open model, leaves and, where the spec re-ranks, the cross-encoder; InputError where any cannot be opened."""
         # One group unless the arguments say otherwise: more would only divide one process's work.
         args = args if args.shard_groups else args.model_copy(update={"shard_groups": 1})
         version, _, ranges = check_index(args)
@@ -95,7 +95,7 @@ class Embedded:
         self._served = ServedIndex(args, version, list(zip(parts, self._shards, strict=True)), scorer, self._prometheus)
 
     def app(self) -> FastAPI:
-        """The HTTP application, with `GET /metrics`."""
+        """Compose the HTTP application, with `GET /metrics`."""
         app = self._served.app()
 
         @app.get("/metrics", include_in_schema=False)

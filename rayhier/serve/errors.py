@@ -1,4 +1,4 @@
-"""How a request ends that cannot be answered: `ApiError`, raised by the server and by its client.
+"""Errors of requests that cannot be answered: `ApiError`, raised by the server and by its client.
 
 This file and what it imports load without a web framework, for clients.
 """
@@ -21,10 +21,10 @@ class LostError(Exception):
 
 
 def invalid(message: str) -> ApiError:
-    """Error 422: a request asks for what is not allowed."""
+    """Return error 422, for a request that is not allowed."""
     return ApiError(422, "invalid", message)
 
 
 def overloaded(message: str) -> ApiError:
-    """Error 503: too many requests at once; the same request may work a second later."""
+    """Return error 503, for too many requests at once; the same request may work a second later."""
     return ApiError(503, "overloaded", message, RETRY)

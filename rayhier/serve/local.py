@@ -23,16 +23,16 @@ from rayhier.spec import InputError
 
 POLL_SECONDS = 0.2
 SAID_SECONDS = 10.0
-"""How often a line says that a deployment is still starting."""
+"""Seconds between two lines that say that a deployment is still starting."""
 
 
 def prepare(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:
-    """A copy of a Serve config with absolute paths; InputError where it cannot be deployed."""
+    """Return a copy of a Serve config with absolute paths; InputError where it cannot be deployed."""
     return checked(look(template, workdir, token_file, port))
 
 
 def checked(local: ServeConfig) -> ServeConfig:
-    """A config that was looked at, as it is; InputError where Serve or the index does not allow it."""
+    """Return a config unchanged; InputError where Serve or the index does not allow it."""
     try:
         ServeDeploySchema.model_validate(local.config)
     except ValidationError as error:
@@ -42,7 +42,7 @@ def checked(local: ServeConfig) -> ServeConfig:
 
 
 def deploy(local: ServeConfig) -> None:
-    """Deploy, and return once every deployment runs; where one fails, all are stopped and InputError says why."""
+    """Deploy a config, and return once every deployment runs; InputError where any fails, after all are stopped."""
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     say("  joining Ray")
     join(local.spec)
@@ -60,16 +60,16 @@ def deploy(local: ServeConfig) -> None:
 
 
 def _run(local: ServeConfig) -> None:
-    """Hand the config to Serve; what Serve's command prints is shown only where it fails."""
+    """Hand the config to Serve; the output of Serve's command is shown only where the command fails."""
     with tempfile.TemporaryDirectory(prefix="rayhier-serve-") as folder:
         copy = Path(folder) / "serve.yaml"
         copy.write_text(yaml.safe_dump(local.config, sort_keys=False))
-        said = io.StringIO()
+        output = io.StringIO()
         try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
                 cli.main(["run", "--non-blocking", str(copy)], standalone_mode=False)
         except SystemExit:  # raised after any error, which is printed
-            raise InputError(f"not deployed: {_reason([said.getvalue()])}") from None
+            raise InputError(f"not deployed: {_reason([output.getvalue()])}") from None
         except RayActorError:  # Serve ends what of its own does not start within seconds
             raise InputError("not deployed: Serve did not start in time; is this machine busy? Start again") from None
         except Abort:  # what the command makes of Ctrl-C
@@ -81,24 +81,25 @@ def _wait(name: str) -> None:
     ready, began = set[str](), time.monotonic()
     spoken = began
     while True:
-        found: ApplicationStatusOverview | None = serve.status().applications.get(name)
-        if found is None or found.status in ("DEPLOY_FAILED", "UNHEALTHY"):
-            said = [] if found is None else [found.message, *(each.message for each in found.deployments.values())]
-            raise InputError(f"not deployed: {_reason(said)}")
-        for one in sorted({one for one, each in found.deployments.items() if each.status == "HEALTHY"} - ready):
-            ready.add(one)
+        app: ApplicationStatusOverview | None = serve.status().applications.get(name)
+        if app is None or app.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            messages = [] if app is None else [app.message, *(part.message for part in app.deployments.values())]
+            raise InputError(f"not deployed: {_reason(messages)}")
+        healthy = {deployment for deployment, part in app.deployments.items() if part.status == "HEALTHY"}
+        for deployment in sorted(healthy - ready):
+            ready.add(deployment)
             spoken = time.monotonic()
-            say(f"  {one} is ready ({len(ready)} of {len(found.deployments)})")
-        if found.status == "RUNNING":
+            say(f"  {deployment} is ready ({len(ready)} of {len(app.deployments)})")
+        if app.status == "RUNNING":
             return
         if time.monotonic() - spoken >= SAID_SECONDS:
             spoken = time.monotonic()
-            say(f"  starting for {spoken - began:.0f} s: {', '.join(sorted(set(found.deployments) - ready)) or name}")
+            say(f"  starting for {spoken - began:.0f} s: {', '.join(sorted(set(app.deployments) - ready)) or name}")
         time.sleep(POLL_SECONDS)
 
 
-def _reason(said: list[str]) -> str:
-    """Why a deployment failed: an InputError's message where there is one, else the last lines of Serve's output."""
-    lines = [line for message in said for line in message.splitlines() if line.strip()]
-    own = [line.partition("InputError: ")[2] for line in lines if "InputError: " in line]
-    return own[-1] if own else "\n".join(lines[-5:])
+def _reason(messages: list[str]) -> str:
+    """Return why a deployment failed: an InputError's message if there is one, else the last lines of the messages."""
+    lines = [line for message in messages for line in message.splitlines() if line.strip()]
+    errors = [line.partition("InputError: ")[2] for line in lines if "InputError: " in line]
+    return errors[-1] if errors else "\n".join(lines[-5:])

@@ -33,7 +33,7 @@ NAMES = (*HISTOGRAMS, *COUNTERS, VERSION)
 
 
 class Instruments(Protocol):
-    """What keeps metrics by name, tags and value."""
+    """Store of metrics by name, tags and value."""
 
     def observe(self, name: str, value: float, tags: Mapping[str, str]) -> None:
         """Add a value to a histogram."""
@@ -76,13 +76,13 @@ class Prometheus:
 
 
 class Metrics:
-    """Notes what a server does."""
+    """Metrics that a server notes of its requests, searches, batches and version."""
 
     def __init__(self, instruments: Instruments) -> None:
         self._instruments = instruments
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Note an answered request: its path as the API names it, its status, and how long it took."""
+        """Note an answered request: its path as the API names it, its status, and the seconds that it took."""
         self._instruments.observe("rayhier_request_seconds", seconds, {"path": path, "status": str(status)})
 
     def searched(

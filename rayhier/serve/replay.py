@@ -1,7 +1,7 @@
-"""`python -m rayhier.serve.replay QUERIES`: asks a server many questions: how near exact its answers are, how fast.
+"""`python -m rayhier.serve.replay QUERIES`: send many queries to a server; measure recall of exact search, and times.
 
-Exact is what the same server finds when a question visits every leaf. Where the index re-ranks, both are compared
-before that; the times are those of questions as they are served.
+Exact results are the same server's when a query visits every leaf. Where the index re-ranks, results are compared
+before re-ranking; the times are those of queries as they are served.
 """
 
 import argparse
@@ -19,28 +19,28 @@ from rayhier.serve.errors import ApiError
 from rayhier.serve.http.models import IndexResponse, SearchResponse
 
 KEYS = ("query", "text", "question")
-"""Keys of a JSON line that may hold a question."""
+"""Keys of a JSON line that may hold a query."""
 MOST = 100_000
-"""Questions that are asked, at most."""
+"""Most queries of a file."""
 PATIENCE = 5
-"""How often a question that is not timed is asked again where the server is busy."""
+"""Retries of a query that is not timed, where the server is busy."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """One question's answers: as the server searches, and with every leaf visited."""
+    """Comparison of a query's answers: as the server searches, and with every leaf visited."""
 
     recall: float | None
-    """Share of the exact results that were found; None where there are none."""
+    """Share of the exact results among the answer's; None where there are no exact results."""
     ms: float
-    """Milliseconds until the answer was there."""
+    """Milliseconds until the answer arrived."""
     visited: float
     """Documents visited, as a fraction of the corpus."""
     partial: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Ask, and print one table; the exit code is 2 where the server or the file is not as it should be."""
+    """Send a file's queries to a server and print a table; the exit code is 2 where server or file are not usable."""
     parser = argparse.ArgumentParser(prog="python -m rayhier.serve.replay", description="Ask a server many questions.")
     parser.add_argument("queries", type=Path, help="a question a line, or JSON lines with query, text or question")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: this machine, port 8000)")
@@ -54,16 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         token = None if given.token_file is None else given.token_file.read_text().strip()
         client, hasty = Client(given.url, token, retries=PATIENCE), Client(given.url, token, retries=0)
         index = client.index()
-        found = replay(hasty, client, index, questions, given.k, given.beam, max(1, given.clients))
+        replayed = replay(hasty, client, index, questions, given.k, given.beam, max(1, given.clients))
     except (ApiError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(shown(found, index, given.k))
+    print(shown(replayed, index, given.k))
     return 0
 
 
 def read_questions(path: Path) -> list[str]:
-    """Questions of a file; ValueError where a line is not one, or there is none."""
+    """Read the queries of a file; ValueError where a line holds none, or there are none or too many."""
     questions = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
@@ -92,9 +92,10 @@ def replay(
     beam: int | None,
     clients: int,
 ) -> list[Replayed | None]:
-    """Ask every question as the server searches, and exactly; None where it refused one that was timed.
+    """Compare every query's answer with exact search; None for a query that the server refused when it was timed.
 
-    `hasty` asks what is timed, and never twice. ValueError where none may be asked exactly, or all were refused.
+    `hasty`, a client without retries, sends the timed queries. ValueError where the server allows no exact search, or
+    refused all queries.
     """
     _check(index)
     plain = None if index.rerank == "none" else False
@@ -116,29 +117,29 @@ def replay(
         first = list(threads.map(timed, questions))  # all of them before any exact search, which takes long
         if not any(first):
             raise ValueError("the server refused every question; ask fewer at a time: --clients")
-        pairs = [(question, one) for question, one in zip(questions, first, strict=True)]
+        pairs = list(zip(questions, first, strict=True))
         return list(threads.map(lambda pair: pair[1] and compared(pair[0], *pair[1]), pairs))
 
 
 def _check(index: IndexResponse) -> None:
-    """ValueError where an index is searched in all documents anyway, or may not be."""
-    why = {
+    """Raise ValueError where every search of an index is exact, or the server allows no exact search."""
+    reasons = {
         "is searched by a level of its tree, which visits all documents": index.how == "level",
         "is searched by BM25, which visits no leaves": index.mode == "bm25",
         "re-ranks documents of all leaves": index.rerank != "none" and index.pool == "all",
     }
-    for said in (said for said, holds in why.items() if holds):
-        raise ValueError(f"this index {said}: there is nothing to compare with")
+    for reason in (reason for reason, holds in reasons.items() if holds):
+        raise ValueError(f"this index {reason}: there is nothing to compare with")
     most = int(index.limits["max_beam"])
     if most < index.leaves:
         allowed = f"allowed: a server whose config says limits: {{max_beam: {index.leaves}}}, or more"
         raise ValueError(f"limits.max_beam is {most}, but exact search visits {index.leaves} leaves; {allowed}")
 
 
-def _recall(found: SearchResponse, exact: SearchResponse) -> float | None:
-    """Share of the exact results that were found; None where there are none."""
+def _recall(answer: SearchResponse, exact: SearchResponse) -> float | None:
+    """Return the share of the exact results among an answer's; None where there are no exact results."""
     wanted = {result.id for result in exact.results}
-    return sum(result.id in wanted for result in found.results) / len(wanted) if wanted else None
+    return sum(result.id in wanted for result in answer.results) / len(wanted) if wanted else None
 
 
 def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
@@ -148,19 +149,19 @@ def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
 
 
 def shown(asked: Sequence[Replayed | None], index: IndexResponse, k: int) -> str:
-    """A table of what came out."""
-    found = [one for one in asked if one is not None]
-    recalls = [one.recall for one in found if one.recall is not None]
-    ms = sorted(one.ms for one in found)
+    """Format a table of recall, documents visited and milliseconds over all queries."""
+    answered = [query for query in asked if query is not None]
+    recalls = [query.recall for query in answered if query.recall is not None]
+    ms = sorted(query.ms for query in answered)
     rows = {
         "questions": f"{len(asked):,}",
-        "refused (503), left out": f"{len(asked) - len(found):,}",
+        "refused (503), left out": f"{len(asked) - len(answered):,}",
         f"recall of exact, first {k}": f"{sum(recalls) / len(recalls):.4f}" if recalls else "-",
-        "no exact results, left out": f"{len(found) - len(recalls):,}",
-        "visited": f"{sum(one.visited for one in found) / len(found):.2%} of {index.documents:,} documents",
+        "no exact results, left out": f"{len(answered) - len(recalls):,}",
+        "visited": f"{sum(query.visited for query in answered) / len(answered):.2%} of {index.documents:,} documents",
         "ms, median": f"{ms[len(ms) // 2]:.1f}",
         "ms, 95%": f"{ms[min(len(ms) - 1, int(0.95 * len(ms)))]:.1f}",
-        "partial answers": f"{sum(one.partial for one in found):,}",
+        "partial answers": f"{sum(query.partial for query in answered):,}",
         "version": str(index.version),
     }
     return "\n".join(f"{name:<28}{value}" for name, value in rows.items())

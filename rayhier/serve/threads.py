@@ -1,4 +1,4 @@
-"""Work that grows with the size of a request runs in a thread where it is large, off the event loop."""
+"""Run work that grows with the size of a request in a thread where it is large, off the event loop."""
 
 import asyncio
 from collections.abc import Callable

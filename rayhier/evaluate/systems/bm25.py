@@ -1,4 +1,4 @@
-"""The lexical baseline: BM25 over title and text, built whole in one process."""
+"""The lexical baseline: BM25 over title and text, built in one process."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -23,13 +23,13 @@ class Bm25:
     def __init__(
         self, doc_ids: pa.Array, result_ids: pa.Array, texts: Sequence[str], match_N: Bools | None = None
     ) -> None:
-        """Index texts; only documents marked as matching [n] are found, words are counted over all."""
+        """Index texts; only documents marked as matching [n] are results, words are counted over all."""
         self.result_ids, self.result_N = result_ids, result_numbers(doc_ids, result_ids)
         self.words, self._match_N = Words(texts), match_N
 
     @classmethod
     def of_corpus(cls, corpus: str, where: Filter | None = None) -> Self:
-        """Index every document of a published corpus; with a filter, only those that match are found."""
+        """Index every document of a published corpus; with a filter, only documents that match are results."""
         fields = [] if where is None else sorted(fields_of(where))
         artifact = Artifact.open(locate(corpus))
         tables = []
@@ -44,7 +44,7 @@ class Bm25:
         return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), texts, match_N)
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
-        """The best k results of each query text that share a word with it."""
+        """Rank the best k results of each query's text that share a word with it."""
         best = best_results(
             lambda fetch: self.words.best(texts, fetch, self._match_N), self.result_N, self.words.count, k
         )

@@ -1,4 +1,4 @@
-"""The graph baseline: faiss's HNSW over the trained vectors, built whole in one process."""
+"""The graph baseline: faiss's HNSW over the trained vectors, built in one process."""
 
 from dataclasses import replace
 from typing import Any, Self
@@ -36,10 +36,10 @@ class Hnsw:
         return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM)
 
     def rank(self, query_QM: Floats, effort: int, k: int) -> Ranking:
-        """The best k results of each query [q, m] at efSearch `effort`; visited are the distances faiss computed."""
-        each = [self._one(query_M[None], effort, k) for query_M in np.ascontiguousarray(query_QM)]
-        score_QK, row_QK = (np.concatenate([one[place] for one in each]) for place in (0, 1))
-        distances_Q = np.array([one[2] for one in each])
+        """Rank the best k results of each query [q, m] at efSearch `effort`; visited: distances that faiss computed."""
+        searches = [self._one(query_M[None], effort, k) for query_M in np.ascontiguousarray(query_QM)]
+        score_QK, row_QK = (np.concatenate([search[place] for search in searches]) for place in (0, 1))
+        distances_Q = np.array([search[2] for search in searches])
         # Levels above the lowest compute some documents' distances again.
         visited_Q = np.minimum(distances_Q, self.index.ntotal)
         return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), scanned_Q=distances_Q)
@@ -73,8 +73,8 @@ def efforts(documents: int) -> list[int]:
     [16, 23, 32, 45, 50]
     """
     most = min(MOST_EFFORT, max(documents, LEAST_EFFORT))
-    found, size = [], float(LEAST_EFFORT)
+    efforts, size = [], float(LEAST_EFFORT)
     while size < most:
-        found.append(round(size))
+        efforts.append(round(size))
         size *= 2**0.5
-    return [*found, most]
+    return [*efforts, most]

@@ -1,4 +1,4 @@
-"""The ScaNN baseline: its partitioning tree over the trained vectors, built whole in one process."""
+"""The ScaNN baseline: its partitioning tree over the trained vectors, built in one process."""
 
 from dataclasses import replace
 from typing import Self
@@ -28,7 +28,7 @@ class ScannTree:
         self.result_ids, self.result_N = result_ids, result_N
         self.count = len(vector_NM)
         self.width = min(WIDTH, self.count)
-        """Results asked for in one call; doubled when a call fills it."""
+        """Results requested in a call; doubled when a call returns as many."""
         # An optional package: the plan refuses specs that need it where it is missing.
         from scann.scann_ops.py import scann_ops_pybind
 
@@ -43,7 +43,7 @@ class ScannTree:
         return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM, leaves)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """The best k results of each query [q, m] in the `beam` partitions nearest to it."""
+        """Rank the best k results of each query [q, m] in the `beam` partitions nearest to it."""
         begin = 0
         parts = []
         while begin < len(query_QM):
@@ -59,10 +59,10 @@ class ScannTree:
 
     def _some(self, query_QM: Floats, beam: int, k: int) -> tuple[Floats, Ints, Ints]:
         rows, scores = self.index.search_batched(query_QM, final_num_neighbors=self.width, leaves_to_search=beam)
-        there = ~np.isnan(scores)
-        score_QN = np.where(there, scores, -np.inf).astype(np.float32)
-        row_QN = np.where(there, rows.astype(np.int64), -1)
-        visited_Q = there.sum(axis=1)
+        scored = ~np.isnan(scores)
+        score_QN = np.where(scored, scores, -np.inf).astype(np.float32)
+        row_QN = np.where(scored, rows.astype(np.int64), -1)
+        visited_Q = scored.sum(axis=1)
         if self.result_N is None:
             return score_QN[:, :k], row_QN[:, :k], visited_Q
         return *once(score_QN, row_QN, self.result_N, k), visited_Q

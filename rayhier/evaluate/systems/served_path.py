@@ -1,4 +1,4 @@
-"""The index searched as it is served: routed, scanned, with BM25 beside, re-ranked by a cross-encoder."""
+"""The index searched as it is served: routed, scanned, fused with BM25, re-ranked by a cross-encoder."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from rayhier.storage.paths import locate
 
 
 class ServedPath:
-    """One process's searcher over the whole index as it was built."""
+    """A process's searcher over all shards of the index as it was built."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
@@ -30,7 +30,7 @@ class ServedPath:
     def rank(
         self, texts: Sequence[str], k: int, mode: str | None = None, budget: int | None = None
     ) -> tuple[Ranking, float]:
-        """The best k results of each query, and the seconds that it took; not re-ranked where the budget is 0."""
+        """Return the best k results of each query, and the seconds taken; not re-ranked where the budget is 0."""
         began, measured = time.perf_counter(), self.searcher.model.spec.measured
         spends = None if self.searcher.reranker is None else budget
         ranking, _ = self.searcher.rank(texts, k, budget=spends, filter=measured, mode=mode)

@@ -1,1 +1,1 @@
-"""What answers requests: the engine, shard groups and the cross-encoder, here or behind deployments."""
+"""The parts that answer requests: engine, shard groups and cross-encoder, in this process or behind deployments."""

@@ -1,6 +1,6 @@
-"""Whether one more question would wait too long: by how many are there, and how fast they leave (Little's law).
+"""Refuse queries that would wait too long, by the number that wait and the rate at which they leave (Little's law).
 
-A burst is let in: only a line that does not end for a while says that a server is asked for more than it can do
+A burst is let in: only a line that does not end for a while says that a server gets more queries than it can answer
 (CoDel's good queues and bad ones; Nichols and Jacobson, 2012).
 """
 
@@ -15,18 +15,18 @@ STANDING = 0.05
 CALM = 1.0
 """Seconds without a refusal after which a burst is let in again."""
 QUEUED = 8
-"""Questions that may always wait, whatever each costs: a fixed time alone would refuse a few clients of slow ones."""
+"""Queries that may always wait, whatever each costs: a fixed time alone would refuse a few clients of slow queries."""
 FORGETS = 0.05
-"""Share of the latest question in the mean seconds between two that leave."""
+"""Share of the latest query in the mean seconds between two queries that leave."""
 
 
 class Admission:
-    """Lets questions in, or refuses them where those before them would keep them waiting for too long."""
+    """Lets queries in, or refuses queries that would wait for too long behind earlier ones."""
 
     def __init__(self, most: float, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Refuse a question that would wait for longer than `most` seconds, and behind more than `QUEUED` others.
+        """Refuse a query that would wait for longer than `most` seconds, and behind more than `QUEUED` others.
 
-        Only where the line has stood for a while.
+        A query is refused only where the line has stood for a while.
         """
         self._most, self._clock = most, clock
         self._there: list[int] = []
@@ -36,17 +36,17 @@ class Admission:
 
     @property
     def wait(self) -> float:
-        """Seconds that one more question would wait: for all that are there but the largest request.
+        """Seconds that a further query would wait: for all requests that are counted but the largest.
 
-        That one is at work: who comes next waits for it, as behind any batch, and is no sign of a line.
+        The largest request is at work: the next waits for it, as behind any batch, and this is no sign of a line.
         """
         return self._each * (sum(self._there) - max(self._there, default=0))
 
     @contextmanager
     def __call__(self, size: int) -> Iterator[None]:
-        """Count a request of so many questions as there while the block runs, and as answered at its end.
+        """Count a request of `size` queries as waiting while the block runs, and as answered at its end.
 
-        ApiError 503 where it is refused.
+        ApiError 503 where the request is refused.
         """
         with self.counting(size) as answered:
             yield
@@ -54,7 +54,10 @@ class Admission:
 
     @contextmanager
     def counting(self, size: int) -> Iterator[Callable[[], None]]:
-        """Count a request as there while the block runs; the block says when it is answered, if it is."""
+        """Count a request of `size` queries while the block runs; yields a function to call when it is answered.
+
+        ApiError 503 where the request is refused.
+        """
         self.check()
         if not self._there:
             self._left = self._clock()
@@ -65,7 +68,7 @@ class Admission:
             self._there.remove(size)
 
     def check(self) -> None:
-        """ApiError 503 where one more request would be refused, whatever it asks."""
+        """Raise ApiError 503 where a further request would be refused, whatever its queries."""
         now = self._clock()
         if len(self._there) <= 1:
             self._short = now
@@ -76,7 +79,7 @@ class Admission:
             raise overloaded(f"questions wait for longer than {round(limit, 2):g} s; retry in a second")
 
     def _answered(self, size: int) -> None:
-        """Note that a request's questions leave, answered."""
+        """Note that a request's queries leave, answered."""
         now = self._clock()
         self._each += (1 - (1 - FORGETS) ** size) * ((now - self._left) / size - self._each)
         self._left = now

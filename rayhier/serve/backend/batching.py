@@ -20,9 +20,9 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 
-@dataclass(eq=False)  # questions may be arrays, of which == makes an array
+@dataclass(eq=False)  # queries may be arrays, of which == makes an array
 class _Waiting(Generic[Q, A]):
-    """One call that waits for its answer."""
+    """A call that waits for its answer."""
 
     key: Hashable
     size: int
@@ -32,7 +32,7 @@ class _Waiting(Generic[Q, A]):
 
 
 class Batches(Generic[Q, A]):
-    """Gathers calls of one function over many questions."""
+    """Gathers calls of a function over many queries into batches."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Batches(Generic[Q, A]):
         metrics: Metrics | None = None,
         at_once: int = 1,
     ) -> None:
-        """Ask with questions of one key, whose sizes add up to at most `most`; `at_once` batches may be at work.
+        """Call `ask` with queries of equal keys, whose sizes add up to at most `most`; `at_once` such calls at a time.
 
         Sizes of batches go to the metrics of a stage.
         """
@@ -53,7 +53,7 @@ class Batches(Generic[Q, A]):
         """Sizes of the latest batches."""
 
     async def __call__(self, question: Q, size: int = 1, key: Hashable = None) -> tuple[A, float]:
-        """Answer of a question of some size, and the seconds it waited before it was asked."""
+        """Return the answer to a query of some size, and the seconds that it waited for its batch."""
         loop = asyncio.get_running_loop()
         waiting: _Waiting[Q, A] = _Waiting(key, size, question, loop.create_future())
         self._waiting.append(waiting)
@@ -61,7 +61,7 @@ class Batches(Generic[Q, A]):
         try:
             answer = await waiting.answer
         finally:
-            # A caller that is gone takes its question with it, if nobody has begun with it.
+            # A query whose caller has left is dropped, unless its batch has begun.
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
         return answer, waiting.since
@@ -73,7 +73,7 @@ class Batches(Generic[Q, A]):
 
     def _start(self) -> None:
         if self._waiting and len(self._working) < self._at_once:
-            # In a context of its own: Serve cancels what was asked in that of a request whose caller has left.
+            # In a separate context: Serve cancels calls in the context of a request whose caller has left.
             task = asyncio.create_task(self._work(), context=contextvars.Context())
             self._working.add(task)
             task.add_done_callback(self._done)
@@ -83,19 +83,19 @@ class Batches(Generic[Q, A]):
         self._start()
 
     def _taken(self) -> list[_Waiting[Q, A]]:
-        """The oldest call, and those of its key that fit beside it, in the order of their coming."""
+        """Take the oldest call, and the calls of its key that fit into its batch, in the order of their coming."""
         first = self._waiting.popleft()
         taken, size, left = [first], first.size, deque[_Waiting[Q, A]]()
         while self._waiting:
-            one = self._waiting.popleft()
-            if one.key == first.key and size + one.size <= self._most:
-                taken.append(one)
-                size += one.size
+            call = self._waiting.popleft()
+            if call.key == first.key and size + call.size <= self._most:
+                taken.append(call)
+                size += call.size
             else:
-                left.append(one)
+                left.append(call)
         self._waiting = left
         self.sizes.append(size)
-        self._start()  # others of another key may be made beside these
+        self._start()  # calls of another key may be made at the same time
         return taken
 
     async def _work(self) -> None:
@@ -103,19 +103,19 @@ class Batches(Generic[Q, A]):
         taken, now = self._taken() if self._waiting else [], time.perf_counter()
         if not taken:
             return
-        for one in taken:
-            one.since = now - one.since
+        for call in taken:
+            call.since = now - call.since
         try:
             if self._metrics is not None:
                 self._metrics.batched(self._stage, sum(call.size for call in taken))
-            answers = await self._ask([one.question for one in taken])
+            answers = await self._ask([call.question for call in taken])
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets it
             # A caller whose future were cancelled would be taken for one that has left.
-            said = overloaded(CANCELLED) if isinstance(error, asyncio.CancelledError) else error
-            for one in taken:
-                if not one.answer.done():
-                    one.answer.set_exception(said)
+            failure = overloaded(CANCELLED) if isinstance(error, asyncio.CancelledError) else error
+            for call in taken:
+                if not call.answer.done():
+                    call.answer.set_exception(failure)
             return
-        for one, answer in zip(taken, answers, strict=True):
-            if not one.answer.done():
-                one.answer.set_result(answer)
+        for call, answer in zip(taken, answers, strict=True):
+            if not call.answer.done():
+                call.answer.set_result(answer)

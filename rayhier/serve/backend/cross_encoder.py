@@ -41,20 +41,20 @@ class CrossEncoderReplica:
         self._read = asyncio.Condition()
 
     async def score(self, queries: Sequence[str], items: Sequence[str]) -> Floats:
-        """Scores [n] of pairs, in their order."""
+        """Score pairs of a query and a document: [n], in their order."""
         parts = [slice(start, start + PAIRS) for start in range(0, len(queries), PAIRS)]
-        asked = [
+        calls = [
             asyncio.ensure_future(self._batches((queries[part], items[part]), len(queries[part]))) for part in parts
         ]
         try:
-            scored = await asyncio.gather(*asked)
+            scored = await asyncio.gather(*calls)
         finally:
-            for one in asked:  # where one fails, nobody waits for the others
-                one.cancel()
+            for call in calls:  # where a call fails, nobody waits for the others
+                call.cancel()
         return np.concatenate([np.zeros(0, np.float32), *(score_N for score_N, _ in scored)])
 
     async def ping(self) -> None:
-        """Return once pairs are scored: those that are at work, else one that was never asked."""
+        """Return once pairs are scored: those that are at work, else a new pair."""
         if self._at_work or self._batches.waiting:
             async with self._read:
                 await self._read.wait()
@@ -70,8 +70,8 @@ class CrossEncoderReplica:
         if self._at_work and time.monotonic() - self._since > HUNG_SECONDS:
             raise RuntimeError(f"{PAIRS} pairs at most were not scored within {HUNG_SECONDS:g} s")
 
-    async def _scored(self, asked: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[Floats]:
-        queries, items = ([text for one in asked for text in one[side]] for side in (0, 1))
+    async def _scored(self, calls: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[Floats]:
+        queries, items = ([text for call in calls for text in call[side]] for side in (0, 1))
         self._at_work, self._since = True, time.monotonic()
         try:
             score_N = await asyncio.get_running_loop().run_in_executor(self._thread, self._scorer, queries, items)
@@ -79,4 +79,4 @@ class CrossEncoderReplica:
             self._at_work = False
             async with self._read:
                 self._read.notify_all()
-        return np.split(score_N, np.cumsum([len(one[0]) for one in asked])[:-1])
+        return np.split(score_N, np.cumsum([len(call[0]) for call in calls])[:-1])

@@ -1,7 +1,7 @@
-"""From a request to its answers, over shard groups in this process or behind deployments.
+"""Answer requests over shard groups in this process or behind deployments.
 
-`search.retrieve` decides what is read; the engine has it read: it encodes and routes queries of several requests
-together, asks the groups that hold their leaves, and merges what these answer. Shapes: Q queries, B leaves visited.
+`search.retrieve` decides which work is done, the engine who does it: it encodes and routes queries of several requests
+together, and sends work to the groups that hold their leaves. Shapes: Q queries, B leaves visited.
 """
 
 import asyncio
@@ -52,9 +52,9 @@ class Answers:
     lost: list[list[str]]
     ms: dict[str, float]
     routes: Routes | None = None
-    """How the queries were routed, before any of them visited more leaves."""
+    """Routes of the queries, before any query visited more leaves."""
     rows: Sequence[int] = ()
-    """Rows in the leaves that each query visited, those too that no filter lets through."""
+    """Rows in the leaves that each query visited, with those that a filter does not let through."""
 
 
 class Engine:
@@ -113,41 +113,41 @@ class Engine:
         if not isinstance(step, Found):
             raise TypeError("search: got pairs to score, but no cross-encoder")
         size = max(step.ranking.row_QK.size, step.ranking.documents.num_rows)
-        found = await run_in_thread(size, answers, step.ranking, step.leaves_QB, self._documents, request.k)
+        results = await run_in_thread(size, answers, step.ranking, step.leaves_QB, self._documents, request.k)
         ms["total"] = 1e3 * (perf_counter() - began)
         rows = self._held(step.leaves_QB).tolist()
-        return Answers(found, step.lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows)
+        return Answers(results, step.lost, {name: round(value, 3) for name, value in ms.items()}, routes, rows)
 
     def __len__(self) -> int:
-        """Rows of the index."""
+        """Return the number of rows of the index."""
         return int(self._counts.sum())
 
     async def route(self, request: Request) -> Routes:
-        """The leaves of each query, at most `beam`; InputError where the router reads tokens but got vectors."""
+        """Route each query to at most `beam` leaves; InputError where the router reads tokens but got vectors."""
         with self.admission(len(request.queries)):
             return await self._routes(request)
 
     async def unavailable(self) -> list[str]:
-        """Names of the shard groups that do not answer now, and of the cross-encoder."""
-        asked = {group.name: group.answers() for group in self.groups}
+        """Return the names of the shard groups that do not answer now, and of the cross-encoder if it does not."""
+        checks = {group.name: group.answers() for group in self.groups}
         if self.reranking is not None:
-            asked[RERANKER] = self.reranking.answers()
-        there = await asyncio.gather(*asked.values())
-        return [name for name, answering in zip(asked, there, strict=True) if not answering]
+            checks[RERANKER] = self.reranking.answers()
+        replies = await asyncio.gather(*checks.values())
+        return [name for name, answering in zip(checks, replies, strict=True) if not answering]
 
     def _held(self, leaves_QB: Ints) -> Ints:
-        """Rows [q] in the leaves [q, β] of each query."""
+        """Count the rows [q] in the leaves [q, β] of each query."""
         return np.asarray(np.where(leaves_QB >= 0, self._counts[leaves_QB], 0).sum(axis=1))
 
     async def _routes(self, request: Request) -> Routes:
-        """Where a request's queries go, encoded and routed with those of other requests."""
+        """Encode and route a request's queries together with those of other requests."""
         key = isinstance(request.queries, np.ndarray), request.beam
         routes, waited = await self._batches((request.queries, request.beam), len(request.queries), key)
         return replace(routes, queue_ms=1e3 * waited)
 
-    async def _routed(self, asked: Sequence[tuple[Queries, int]]) -> list[Routes]:
-        """Routes of several requests' queries of one kind and beam, encoded and routed together."""
-        parts, beam = [queries for queries, _ in asked], asked[0][1]
+    async def _routed(self, requests: Sequence[tuple[Queries, int]]) -> list[Routes]:
+        """Encode and route several requests' queries together, all texts or all vectors, and of equal beam."""
+        parts, beam = [queries for queries, _ in requests], requests[0][1]
         every: Queries = parts[0]
         if len(parts) > 1:
             texts = [text for part in parts for text in part]
@@ -161,7 +161,7 @@ class Engine:
         return [routes.part(slice(end - len(part), end)) for part, end in zip(parts, ends, strict=True)]
 
     async def _read(self, work: Work, queries: int) -> Reply:
-        """Have the groups that a piece of work concerns do it, and name those that are lost for each query."""
+        """Have the groups that a piece of work concerns do it, and name the unavailable ones for each query."""
         pieces: list[Reading]
         match work:
             case Scan():
@@ -173,10 +173,10 @@ class Engine:
                 pieces = [work] * len(self.groups)
             case Score():
                 raise TypeError("read: got pairs to score; allowed: what shard groups do")
-        asked = [number for number, need_Q in enumerate(needs) if need_Q.any()]
-        given = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number]) for number in asked))
+        needed = [number for number, need_Q in enumerate(needs) if need_Q.any()]
+        replies = await asyncio.gather(*(_or_lost(self.groups[number], pieces[number]) for number in needed))
         parts, lost = [], [list[str]() for _ in range(queries)]
-        for number, part in zip(asked, given, strict=True):
+        for number, part in zip(needed, replies, strict=True):
             if part is not None:
                 parts.append(part.among(needs[number]) if isinstance(work, Scan) else part)
                 continue
@@ -186,16 +186,16 @@ class Engine:
 
 
 def _next(retrieval: Retrieval, replies: list[Reply]) -> list[Work] | Found:
-    """The next round of a retrieval, or what it found; a future cannot be told of StopIteration."""
+    """Return the next round of a retrieval, or its outcome; a future cannot carry StopIteration."""
     try:
         return retrieval.send(replies)
     except StopIteration as end:
-        found: Found = end.value
-        return found
+        outcome: Found = end.value
+        return outcome
 
 
 async def _or_lost(group: Group, work: Reading) -> Any:
-    """A group's answer; None where the group is lost."""
+    """Return a group's answer; None where the group is unavailable."""
     try:
         return await group.read(work)
     except LostError:
@@ -203,10 +203,10 @@ async def _or_lost(group: Group, work: Reading) -> Any:
 
 
 def _queries(work: Scan, need_Q: Bools) -> Scan:
-    """The same work for the queries in a mask [q]."""
+    """Return the same work for the queries in a mask [q]."""
     return work if need_Q.all() else replace(work, query_QM=work.query_QM[need_Q], leaves_QB=work.leaves_QB[need_Q])
 
 
 def _within(leaves_QB: Ints, leaves: range) -> Bools:
-    """True [q] for queries that visit a leaf of a range."""
+    """Mark the queries [q] that visit a leaf of a range."""
     return np.asarray(((leaves_QB >= leaves.start) & (leaves_QB < leaves.stop)).any(axis=1))

@@ -34,7 +34,7 @@ class Shards(Protocol):
 
 
 class Group:
-    """A range of leaves and what reads them."""
+    """A range of leaves and their shards, whose scans are gathered into batches."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Group:
         self._batches: Batches[Scan, Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
 
     async def read(self, work: Reading) -> Any:
-        """The group's answer to a piece of work; LostError where none comes in time.
+        """Do a piece of work in the group's leaves; LostError where no answer comes in time.
 
-        Scans that arrive while others are read are read together, where they want as many results of as many leaves.
+        Scans that arrive while others are at work are made together, where their `k` and their beam are equal.
         """
         if not isinstance(work, Scan):
             return await self._shards.read(work)
@@ -65,7 +65,7 @@ class Group:
         return await self._shards.answers()
 
     async def _scanned(self, scans: Sequence[Scan]) -> list[Ranking]:
-        """Rankings of several requests' queries, read at once."""
+        """Scan for the queries of several requests at once."""
         query_QM, leaves_QB = (
             np.concatenate([getattr(scan, name) for scan in scans]) for name in ("query_QM", "leaves_QB")
         )

@@ -1,6 +1,6 @@
 """A deployment behind its handle: it answers in time, or counts as lost until it answers a ping.
 
-Serve keeps what is asked of a deployment without a replica waiting for one: that it is gone shows by its silence alone.
+Serve lets calls to a deployment without a replica wait for a replica: only the missing answer shows an outage.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ log = logging.getLogger("ray.serve")
 
 @dataclass
 class DeploymentClient:
-    """A client of one deployment, by its handle.
+    """A client of a deployment, by its handle.
 
-    What a replica that dies was asked is asked once more. A deployment that fails is lost, and what else it is asked
-    ends at once; so it does where a call is late and no replica gives a sign of life. One that is alive and late for
-    longer than who asked would wait is lost for who asked, and for others if it does not answer a ping either. What
-    nobody waits for any more is cancelled where it is done.
+    A call to a replica that dies is made once more. A deployment counts as lost where a call fails, or where a call is
+    late and no replica gives a sign of life; its other calls then end at once. A deployment that is alive but later
+    than a caller waits is lost for this caller, and for others if it does not answer a ping either. A call whose
+    caller has left is cancelled in the replica.
     """
 
     name: str
@@ -41,17 +41,17 @@ class DeploymentClient:
     late_seconds: float = 0.5
     """Seconds after which a call is late."""
     alive_seconds: float = 1.0
-    """Seconds that a sign of life may take, asked for twice, which a replica gives whatever it is at work on."""
+    """Seconds that two calls for a sign of life may take; a replica gives it whatever it is at work on."""
     another_seconds: float = 0.5
-    """Seconds that another replica may take for what one was asked that has died: no other may be there."""
+    """Seconds that another replica may take for the call of a replica that died: there may be no other."""
     lost: bool = field(default=False, init=False)
-    """Whether no request is sent to it, until it answers a ping."""
-    _asked: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
+    """True where no request is sent to the deployment until it answers a ping."""
+    _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
     _sign: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
     _back: "asyncio.Task[None] | None" = field(default=None, init=False, repr=False)
 
     async def ask(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]], seconds: float) -> T:
-        """Answer to what is asked of the handle; LostError where none comes within some seconds.
+        """Make a call by the handle and return its answer; LostError where none comes within `seconds`.
 
         ApiError 503 where the deployment has too many requests waiting.
         """
@@ -59,7 +59,7 @@ class DeploymentClient:
             self._look()
             raise LostError(self.name)
         task: asyncio.Task[T] = asyncio.create_task(self._of_any(ask))
-        self._asked.add(task)
+        self._calls.add(task)
         late = asyncio.get_running_loop().call_later(self.late_seconds, self._listen)
         try:
             async with asyncio.timeout(seconds):
@@ -76,12 +76,12 @@ class DeploymentClient:
             self._lose()
         finally:
             late.cancel()
-            self._asked.discard(task)
+            self._calls.discard(task)
         self._look()
         raise LostError(self.name)
 
     async def answers(self) -> bool:
-        """Whether a replica answers a ping now; one that is too busy for it does."""
+        """Return True if a replica answers a ping now, or is too busy to answer."""
         return await _replies(self.handle.ping, self.ping_seconds)
 
     async def _of_any(self, ask: Callable[[DeploymentHandle], DeploymentResponse[T]]) -> T:
@@ -96,7 +96,7 @@ class DeploymentClient:
 
     def _lose(self) -> None:
         self.lost = True
-        for task in self._asked:
+        for task in self._calls:
             task.cancel()
 
     def _listen(self) -> None:
@@ -105,7 +105,7 @@ class DeploymentClient:
             self._sign = asyncio.create_task(self._gives_sign(), context=contextvars.Context())
 
     async def _gives_sign(self) -> None:
-        for _ in range(2):  # the first may have been asked of a replica that hangs beside one that does not
+        for _ in range(2):  # the first call may go to a replica that hangs while another does not
             if await _replies(self.handle.alive, self.alive_seconds / 2):
                 return
         if not self.lost:
@@ -114,7 +114,7 @@ class DeploymentClient:
             self._look()
 
     def _look(self) -> None:
-        """Ping until there is an answer, in a context of its own: Serve cancels what is asked in that of a request."""
+        """Ping until there is an answer, in a separate context: Serve cancels the calls in a request's context."""
         if self._back is None or self._back.done():
             self._back = asyncio.create_task(self._until_it_answers(), context=contextvars.Context())
 
@@ -131,13 +131,13 @@ class DeploymentClient:
 
 @dataclass(frozen=True)
 class ShardHandle:
-    """A shard group's deployment, which answers within some seconds or is lost."""
+    """A shard group's deployment, which answers within `seconds` or is lost."""
 
     client: DeploymentClient
     seconds: float
 
     async def read(self, work: Reading) -> Any:
-        """The group's answer to a piece of work; LostError where none comes in time."""
+        """Do a piece of work in the group; LostError where no answer comes in time."""
         return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
 
     async def answers(self) -> bool:
@@ -152,7 +152,7 @@ class ScorerHandle:
     client: DeploymentClient
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
+        """Score n pairs of a query and a document, [n]; LostError where no answer comes within `seconds`."""
         return await self.client.ask(lambda handle: handle.score.remote(list(queries), list(items)), seconds)
 
     async def answers(self) -> bool:
@@ -161,7 +161,7 @@ class ScorerHandle:
 
 
 async def _replies(method: DeploymentHandle, seconds: float) -> bool:
-    """Whether a method answers within some seconds; one of a deployment that is too busy for it does."""
+    """Return True if a method of a deployment answers within some seconds, or the deployment is too busy to answer."""
     try:
         async with asyncio.timeout(seconds):
             await _answer(method.remote())
@@ -177,7 +177,7 @@ async def _replies(method: DeploymentHandle, seconds: float) -> bool:
 
 
 async def _answer(response: DeploymentResponse[T]) -> T:
-    """Answer to a call, which is cancelled where it is made if nobody waits for it."""
+    """Wait for the answer to a call; the call is cancelled in its replica where the caller is."""
     try:
         answer: T = await response
     except asyncio.CancelledError:
@@ -187,6 +187,6 @@ async def _answer(response: DeploymentResponse[T]) -> T:
 
 
 def _leaves() -> bool:
-    """Whether who asks is cancelled itself, not only what it waits for."""
+    """Return True if the calling task itself is cancelled, not only the task that it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

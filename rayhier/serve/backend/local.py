@@ -57,7 +57,7 @@ class LocalScorer:
         self._replica = CrossEncoderReplica(version, threads)
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
+        """Score n pairs of a query and a document, [n]; LostError where no answer comes within `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._replica.score(queries, items)

@@ -13,25 +13,25 @@ from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import LostError
 
 WAITING = 0.5
-"""Share of a request's time for calls that it may wait for those of others, before it is refused."""
+"""Share of a request's time for calls that the request may wait for other requests' calls before it is refused."""
 log = logging.getLogger("ray.serve")
 
 
 class PairScores(Protocol):
-    """What scores pairs: a cross-encoder in this process or behind a deployment."""
+    """A cross-encoder in this process or behind a deployment."""
 
     async def score(self, queries: Sequence[str], items: Sequence[str], seconds: float) -> Floats:
-        """Scores [n] of queries [n] and documents [n]; LostError where they are not there within some seconds."""
+        """Score n pairs of a query and a document, [n]; LostError where no answer comes within `seconds`."""
 
     async def answers(self) -> bool:
-        """Return True if it answers now."""
+        """Return True if the cross-encoder answers now."""
 
 
 class Reranking:
     """Has pairs scored for requests, whose calls take a limited time each."""
 
     def __init__(self, scores: PairScores, seconds: float = 60.0) -> None:
-        """The calls of a request may take some seconds, all rounds together."""
+        """Allow the calls of a request `seconds`, all rounds together."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
         """Counts the calls that wait; ApiError 503 where further ones would wait for too long."""
@@ -42,7 +42,7 @@ class Reranking:
 
     @contextmanager
     def calls(self, count: int) -> Iterator[Callable[[Work], Awaitable[Reply]]]:
-        """Count a request's calls while the block runs; yields what has its pairs scored.
+        """Count a request's calls while the block runs; yields a function that has pairs scored.
 
         The reply has no part where the cross-encoder fails or the request's seconds have passed.
         """

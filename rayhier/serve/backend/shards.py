@@ -35,8 +35,8 @@ log = logging.getLogger("ray.serve")
 class ShardGroup:
     """Scans a range of leaves; InputError where a file is not as it was published.
 
-    Where its work fails twice in a row it opens its files anew; what was damaged in the cache of this machine is then
-    made again from what was published.
+    Where work fails twice in a row, the group opens its files anew; damaged files in the cache of this machine are then
+    made again from the published ones.
     """
 
     def __init__(self, version: Version, leaves: range) -> None:
@@ -57,7 +57,7 @@ class ShardGroup:
         return await self._work(lambda: self._reader.read(work), small=self._is_small(work))
 
     async def ping(self) -> None:
-        """Search once; an answer means that this replica finds what is in its files, and that nobody changed them."""
+        """Search once; returns where this replica can read its files, and nobody changed them."""
         await self._work(self._probe)
 
     async def alive(self) -> None:
@@ -75,10 +75,10 @@ class ShardGroup:
             similarity, depth = model.level_similarity, model.tree.levels
         reader = Reader.open(spec, self._there, similarity, self._range)
         reader.leaves.open()
-        # Rows of each leaf that this group holds; the last is none's, -1.
+        # Rows of each leaf that this group holds; the last entry is for leaf -1, no leaf.
         rows_L = np.append(np.array(self._there.manifest.counts, dtype=np.int64), 0)
         rows_L[: self._range.start] = rows_L[self._range.stop :] = 0
-        # All is open before any of it is used: small scans do not wait for the thread that loads.
+        # Everything is open before any part is used: small scans do not wait for the thread that loads.
         self._probed, self._rows_L = _some(self._there, self._range), rows_L
         self._reader, self._depth = reader, depth
 
@@ -125,14 +125,14 @@ class ShardGroup:
 
 
 def _even(level: int) -> Floats:
-    """Numbers [1, 2^h] of a text that is as probable in every node of a level."""
+    """Return the numbers [1, 2^h] of a text that is equally probable in every node of a level."""
     return np.full((1, 2**level), 2.0**-level, np.float32)
 
 
-def _some(there: LeafMap, leaves: range) -> Ints:
-    """A leaf [1, b] of each file of a range of leaves, the smallest that holds rows; of the first files only."""
-    found = []
-    for shard in there.manifest.shards:
-        own = [leaf for leaf in shard.leaves if leaf in leaves and there.manifest.counts[leaf]]
-        found += [min(own, key=lambda leaf: there.manifest.counts[leaf])] if own else []
-    return np.array([found[:PROBED]], dtype=np.int64).reshape(1, -1)
+def _some(leaf_map: LeafMap, leaves: range) -> Ints:
+    """Return a leaf [1, b] of each shard of a range of leaves, the smallest with rows; of the first shards only."""
+    smallest, counts = [], leaf_map.manifest.counts
+    for shard in leaf_map.manifest.shards:
+        held = [leaf for leaf in shard.leaves if leaf in leaves and counts[leaf]]
+        smallest += [min(held, key=lambda leaf: counts[leaf])] if held else []
+    return np.array([smallest[:PROBED]], dtype=np.int64).reshape(1, -1)

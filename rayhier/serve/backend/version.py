@@ -1,4 +1,4 @@
-"""The version that is served, chosen once: later replicas open the same one, whatever was published since."""
+"""The version that is served, chosen once: later replicas open the same version, whatever was published since."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +19,7 @@ from rayhier.storage.paths import locate
 
 @dataclass(frozen=True)
 class Version:
-    """One version of one index."""
+    """A version of an index."""
 
     workdir: str
     now: Current
@@ -27,7 +27,7 @@ class Version:
 
     @classmethod
     def newest(cls, workdir: str) -> tuple[Self, Manifest]:
-        """The current version in a workdir, and its manifest; InputError where there is no index or it is damaged."""
+        """Return the current version in a workdir, and its manifest; InputError where it is missing or damaged."""
         if "://" not in workdir and not Path(workdir).is_absolute():
             raise InputError(f"workdir: got {workdir!r}; allowed: an absolute path, s3://… or gs://…")
         place = locate(workdir)
@@ -36,18 +36,18 @@ class Version:
         return cls(workdir, now, manifest.version), manifest
 
     def model(self, precision: Precision | None = None) -> Model:
-        """The trained model, every file verified; it encodes in the spec's precision unless another is given."""
-        spec, own = self.now.spec, {} if precision is None else {"precision": precision}
-        spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=own)})
+        """Open the trained model, every file verified; it encodes in the spec's precision unless another is given."""
+        spec, update = self.now.spec, {} if precision is None else {"precision": precision}
+        spec = spec.model_copy(update={"encoder": spec.encoder.model_copy(update=update)})
         return Model.of_workdir(locate(self.workdir), self.now.model_copy(update={"spec": spec}))
 
     def reading(self) -> AbstractContextManager[LeafMap]:
-        """Open the leaf map at this version, verified except for its shards; vacuum keeps it while the block runs."""
+        """Open the leaf map at this version, its files except shards verified; vacuum keeps it while the block runs."""
         return reading_leaf_map(locate(self.workdir), self.now, self.number)
 
 
 def split(counts: Sequence[int], groups: int | None) -> list[range]:
-    """Leaves of each shard group: contiguous, about the same number of rows in each; two groups by default.
+    """Divide the leaves, of `counts` rows, among shard groups: contiguous, about equal in rows; two groups by default.
 
     >>> split([5, 1, 1, 1, 4], 2)
     [range(0, 2), range(2, 5)]

@@ -46,8 +46,8 @@ from rayhier.serve.threads import run_in_thread
 
 log = logging.getLogger("ray.serve")
 LEAF_BYTES, ROUTED_BYTES = 8, 100
-"""Bytes of a leaf's number in an answer, and of what `explain` says of a leaf, about."""
-SAID = {
+"""Approximate bytes of a leaf's number in an answer, and of a leaf in an explanation."""
+DESCRIPTIONS = {
     400: "The body is not UTF-8 text.",
     401: "Missing or wrong token.",
     403: "The token only reads.",
@@ -64,20 +64,20 @@ SAID = {
 
 
 class Backend(Protocol):
-    """What answers requests behind the HTTP interface."""
+    """The part that answers requests behind the HTTP interface."""
 
     @property
     def admission(self) -> Admission:
-        """Counts the queries that are there, and refuses more of them."""
+        """Counts the queries that wait, and refuses queries that would wait too long."""
 
     def search(self, request: Request) -> Awaitable[Answers]:
         """Answer each query of a request."""
 
     def route(self, request: Request) -> Awaitable[Routes]:
-        """The leaves that each query of a request visits, in the order of visit."""
+        """Return the leaves that each query of a request visits, in the order of visit."""
 
     def unavailable(self) -> Awaitable[list[str]]:
-        """Names of the shard groups that do not answer now, and `reranker` where the cross-encoder does not."""
+        """Return the names of the shard groups that do not answer now, and `reranker` if the cross-encoder does not."""
 
 
 def api(
@@ -91,7 +91,10 @@ def api(
     log_queries: bool = False,
     metrics: Metrics | None = None,
 ) -> FastAPI:
-    """The HTTP application that serves one index, to pages of some origins too; metrics note what it does."""
+    """Compose the HTTP application that serves an index: `engine` answers, `index` describes, `rules` check requests.
+
+    `origins` are those whose pages may send requests too; `log_queries` has queries' texts logged.
+    """
     tokens = tokens or Tokens(None)
     guard = Middleware(Guard, tokens=tokens, limits=limits, admission=engine.admission, metrics=metrics)
     app = FastAPI(
@@ -101,7 +104,7 @@ def api(
         redoc_url=None,
         redirect_slashes=False,
         middleware=[*cross_origin(origins), guard],
-        responses={status: {"model": ErrorBody, "description": said} for status, said in SAID.items()},
+        responses={status: {"model": ErrorBody, "description": text} for status, text in DESCRIPTIONS.items()},
     )
     app.router.route_class = json_route(most_values(limits, index.dimension))
     install(app)
@@ -113,7 +116,7 @@ def api(
 
 
 class _Asked:
-    """Converts bodies to requests; InputError, answered 422, where one asks for what is not allowed."""
+    """Converts bodies to requests; InputError, answered 422, where a request is not allowed."""
 
     def __init__(self, rules: Rules, *, log_queries: bool) -> None:
         self._rules, self._log_queries = rules, log_queries
@@ -130,20 +133,20 @@ class _Asked:
         return self._logged(name, self._rules.route(queries, body.beam, name))
 
     def _logged(self, name: str, request: Request) -> Request:
-        """The same request; its texts are logged where the config says so, none of a request that is refused."""
+        """Return the same request, its texts logged where the config says so; refused requests are not logged."""
         if self._log_queries and not isinstance(request.queries, np.ndarray):
             for text in request.queries:
                 log.info("%s: %r", name, text)
         return request
 
     def _queries(self, body: SearchRequest | BatchRequest | RouteRequest) -> tuple[str, Queries]:
-        """The field that has the queries, and these as the engine takes them."""
+        """Return the name of the field that has the queries, and the queries as texts or vectors."""
         if isinstance(body, BatchRequest):
             name, given = ("queries", body.queries) if body.queries is not None else ("vectors", body.vectors)
             queries: Sequence[object] = given or []
         else:
-            name, one = ("query", body.query) if body.query is not None else ("vector", body.vector)
-            queries = [one]
+            name, query = ("query", body.query) if body.query is not None else ("vector", body.vector)
+            queries = [query]
         if name in ("vector", "vectors"):
             return name, self._matrix(name, queries)
         return name, [str(text) for text in queries]
@@ -216,18 +219,18 @@ def _searches(
 
 
 def _sent(body: BaseModel) -> Response:
-    """A response with a body that is a model already: FastAPI would check it once more."""
+    """Make a response from a body that is a model already, which FastAPI would check once more."""
     return Response(body.model_dump_json(), media_type="application/json")
 
 
 def _routed(routes: Routes, version: int) -> RouteResponse:
-    """The leaves of the one question that was routed."""
+    """Make the response for a query that was routed."""
     order: Literal["probability", "density"] = "probability" if routes.log_density_QB is None else "density"
     return RouteResponse(leaves=_leaves(routes, 0), order=order, version=version)
 
 
 def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
-    """The leaves of a question, in the order of visit."""
+    """Return the leaves of a query, in the order of visit."""
     leaves, density_QB = routes.leaves_QB[row].tolist(), routes.log_density_QB
     densities = [None] * len(leaves) if density_QB is None else density_QB[row].tolist()
     return [
@@ -238,7 +241,7 @@ def _leaves(routes: Routes, row: int) -> list[RoutedLeaf]:
 
 
 async def _bodies(given: Answers, writer: ResultWriter, *, strict: bool, explain: bool) -> list[AnswerBody]:
-    """Response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
+    """Make the response bodies of answers; ApiError 503 where an answer is partial and the request is `strict`."""
     names = sorted({name for lost in given.lost for name in lost})
     if strict and names:
         raise ApiError(503, "shards_lost", f"strict: {', '.join(names)} did not answer; retry later", RETRY)

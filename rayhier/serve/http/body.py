@@ -20,14 +20,14 @@ from rayhier.serve.http.strict_json import parse
 CHUNKS = 1_000
 """Chunks of a body after which other requests get their turn."""
 LARGE = 32_000
-"""Bytes from which a body is parsed in a thread, beside the event loop."""
+"""Bytes from which a body is parsed in a thread, off the event loop."""
 CHARSET = re.compile(r'charset\s*=\s*"?([^\s;"]+)', re.IGNORECASE)
 OTHER_VALUES = 20_000
 """Values that a body may hold besides its queries and vectors."""
 
 
 class GoneError(Exception):
-    """The client closed the connection before its request was whole."""
+    """The client closed the connection before its request was complete."""
 
 
 class Receiver:
@@ -37,20 +37,20 @@ class Receiver:
         self._limits, self._held = limits, 0
 
     async def __call__(self, scope: Scope, receive: Receive) -> bytes:
-        """The whole body, read no further than the limits, whatever Content-Length says.
+        """Receive a request's complete body, no further than the limits, whatever Content-Length says.
 
-        ApiError 413, 408 or 503 where it exceeds a limit; GoneError where the client leaves.
+        ApiError 413, 408 or 503 where the body exceeds a limit; GoneError where the client leaves.
         """
-        said, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
-        if said.isdigit() and int(said[:20]) > most:
+        length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._limits.max_body_bytes
+        if length.isdigit() and int(length[:20]) > most:
             raise _too_large(most)
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 await self._receive(receive, body)
         except TimeoutError:
-            said_seconds = f"did not arrive within {self._limits.body_seconds:g} s, limits.body_seconds"
-            raise ApiError(408, "timeout", f"body: {said_seconds}", {"Connection": "close"}) from None
+            late = f"did not arrive within {self._limits.body_seconds:g} s, limits.body_seconds"
+            raise ApiError(408, "timeout", f"body: {late}", {"Connection": "close"}) from None
         finally:
             self._held -= len(body)
         return bytes(body)
@@ -75,12 +75,12 @@ class Receiver:
 
 
 def most_values(limits: RequestLimits, dimension: int) -> int:
-    """Values that a body may hold: a full batch of vectors, and some besides."""
+    """Return the number of values that a body may hold: a full batch of vectors, and `OTHER_VALUES` besides."""
     return limits.max_batch * (dimension + 1) + OTHER_VALUES
 
 
 def json_route(most: int) -> type[APIRoute]:
-    """The kind of route whose bodies are JSON of at most `most` values; large ones are parsed beside the loop."""
+    """Make the class of routes whose bodies are JSON of at most `most` values; large ones are parsed in a thread."""
     thread = ThreadPoolExecutor(1, "parse")
 
     class JsonRequest(Request):
@@ -115,16 +115,16 @@ def json_route(most: int) -> type[APIRoute]:
 
 
 def _check_type(headers: Headers) -> None:
-    """ApiError 415 unless a body is application/json in UTF-8, and not compressed."""
+    """Raise ApiError 415 unless a body is application/json in UTF-8, and not compressed."""
     given, encoding = headers.get("content-type", ""), headers.get("content-encoding", "identity").strip()
     if encoding.lower() not in ("", "identity"):
-        said = f"content-encoding: got {encoding[:NAME_SHOWN]}; allowed: none, or identity"
-        raise ApiError(415, "not_json", said)
+        message = f"content-encoding: got {encoding[:NAME_SHOWN]}; allowed: none, or identity"
+        raise ApiError(415, "not_json", message)
     kind, _, rest = given.partition(";")
     charset = CHARSET.search(rest)
     if kind.strip().lower() != "application/json" or (charset and charset[1].lower() not in ("utf-8", "utf8")):
-        said = f"content-type: got {given[:NAME_SHOWN] or 'none'}; allowed: application/json, in UTF-8"
-        raise ApiError(415, "not_json", said)
+        message = f"content-type: got {given[:NAME_SHOWN] or 'none'}; allowed: application/json, in UTF-8"
+        raise ApiError(415, "not_json", message)
 
 
 def _too_large(most: int) -> ApiError:

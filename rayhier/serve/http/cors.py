@@ -1,4 +1,4 @@
-"""Pages of other origins may ask a server only where its config names them."""
+"""Cross-origin requests: pages of other origins may send requests only where the config names these origins."""
 
 from collections.abc import Sequence
 
@@ -13,20 +13,20 @@ from rayhier.serve.http.models import NAME_SHOWN
 
 
 class Cors(CORSMiddleware):
-    """Answers the questions that browsers ask before a request; a refusal has the form of every error."""
+    """Answers the preflight requests of browsers; a refusal has the form of every error."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        """Answer a question: which origins, methods and headers are allowed."""
+        """Answer a preflight request with the allowed origins, methods and headers."""
         answer = super().preflight_response(request_headers)
         if answer.status_code < 400:
             return answer
         given = request_headers["origin"][:NAME_SHOWN]
-        said = f"origin: got {given!r}; allowed: the config's cors_origins, with GET or POST"
-        return respond(ApiError(answer.status_code, "origin", said))
+        message = f"origin: got {given!r}; allowed: the config's cors_origins, with GET or POST"
+        return respond(ApiError(answer.status_code, "origin", message))
 
 
 def cross_origin(origins: Sequence[str]) -> list[Middleware]:
-    """The middleware that lets pages of these origins ask; none where no origin is named."""
+    """Return the middleware that lets pages of some origins send requests; none where no origin is named."""
     if not origins:
         return []
     heads = ["Authorization", "Content-Type"]

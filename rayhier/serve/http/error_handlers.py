@@ -17,9 +17,9 @@ CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 def respond(error: ApiError) -> JSONResponse:
-    """The HTTP response that says an error."""
-    said = error.message.encode(errors="backslashreplace").decode()  # half a character of a request cannot be sent
-    body = {"error": {"code": error.code, "message": said}}
+    """Make the HTTP response for an error."""
+    message = error.message.encode(errors="backslashreplace").decode()  # half a character of a request cannot be sent
+    body = {"error": {"code": error.code, "message": message}}
     return JSONResponse(body, error.status, dict(error.headers or {}))
 
 
@@ -58,12 +58,12 @@ async def _input(_: Request, error: InputError) -> JSONResponse:
 
 
 async def _http(request: Request, error: HTTPException) -> JSONResponse:
-    said, method, path = error.detail, request.method[:NAME_SHOWN], request.url.path[:NAME_SHOWN]
+    message, method, path = error.detail, request.method[:NAME_SHOWN], request.url.path[:NAME_SHOWN]
     if error.status_code == 404:
-        said = f"{path}: no such path; /openapi.json lists all paths"
+        message = f"{path}: no such path; /openapi.json lists all paths"
     elif error.status_code == 405:
-        said = f"{method} {path}: got {method}; allowed: {(error.headers or {})['Allow']}"
-    return respond(ApiError(error.status_code, CODES.get(error.status_code, "invalid"), said, error.headers))
+        message = f"{method} {path}: got {method}; allowed: {(error.headers or {})['Allow']}"
+    return respond(ApiError(error.status_code, CODES.get(error.status_code, "invalid"), message, error.headers))
 
 
 async def _refused(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -75,7 +75,7 @@ async def _unexpected(_: Request, __: Exception) -> JSONResponse:
 
 
 def _line(problem: Mapping[str, Any]) -> str:
-    """One line about a problem: where, what was given, what is allowed."""
+    """Format a problem on a line: its place, the value given, the values allowed."""
     place = _path([part for part in problem["loc"] if part != "body"]) or "body"
     allowed = _allowed(problem["type"], problem.get("ctx") or {})
     if allowed is None:
@@ -84,7 +84,7 @@ def _line(problem: Mapping[str, Any]) -> str:
 
 
 def _allowed(kind: str, limits: Mapping[str, Any]) -> str | None:
-    """What is allowed, by pydantic's kind of error; None for an error whose message says it."""
+    """Describe the values allowed, by pydantic's kind of error; None for an error whose message describes them."""
     match kind:
         case "greater_than_equal":
             return f"at least {limits['ge']:g}"
@@ -102,7 +102,7 @@ def _allowed(kind: str, limits: Mapping[str, Any]) -> str | None:
 
 
 def shown(value: object) -> str:
-    """A value in at most `NAME_SHOWN` characters."""
+    """Format a value in at most `NAME_SHOWN` characters."""
     if isinstance(value, int) and abs(value) >= 10**NAME_SHOWN:
         return "a whole number of more than 80 digits"
     text = repr(value) if isinstance(value, str | int | float | bool | None) else _KINDS.get(type(value), "a value")

@@ -24,7 +24,7 @@ WRITES = ("PUT", "PATCH", "DELETE")
 class Guard:
     """ASGI middleware that checks requests.
 
-    A request takes one of the slots for work once its body is there: one that sends slowly keeps no other waiting.
+    A request takes one of the slots for work once its body has arrived: a slow sender keeps no other request waiting.
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class Guard:
         admission: Admission | None = None,
         metrics: Metrics | None = None,
     ) -> None:
-        """Check requests before an application sees them.
+        """Check requests before an application gets them.
 
-        A request with a body is refused before the body is parsed where `admission` refuses further ones. Metrics are
-        told of every request, with status 0 where the client left.
+        A request with a body is refused before the body is parsed where `admission` refuses further requests. Metrics
+        note every request, with status 0 where the client left.
         """
         self.app, self.limits, self._admission, self._metrics = app, limits, admission, metrics
         self._tokens = tokens
@@ -88,10 +88,10 @@ class Guard:
             raise overloaded(f"{self._busy} requests are being answered; allowed: {self.limits.max_requests}")
         if body and self._admission is not None:
             self._admission.check()  # a refusal costs less before the body is parsed
-        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
-            return whole.pop() if whole else await receive()
+            return messages.pop() if messages else await receive()
 
         self._busy += 1
         try:

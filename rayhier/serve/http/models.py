@@ -76,22 +76,22 @@ class _Request(_Body):
         pair = list(cls.model_fields)[:2]
         schema["oneOf"] = [
             {
-                "required": [one],
-                "properties": {name: {"not": {"type": "null"}} if name == one else {"type": "null"} for name in pair},
+                "required": [given],
+                "properties": {name: {"not": {"type": "null"}} if name == given else {"type": "null"} for name in pair},
             }
-            for one in pair
+            for given in pair
         ]
         return schema
 
 
 class SearchRequest(_Request):
-    """One question, as text or as a vector."""
+    """One query, as text or as a vector."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "k": 5}]})
     query: Query | None = None
-    """The question as text."""
+    """The query as text."""
     vector: Vector | None = None
-    """The question's vector, encoded by the client."""
+    """The query's vector, encoded by the client."""
     k: Count | None = None
     """Number of results; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
@@ -101,67 +101,67 @@ class SearchRequest(_Request):
     """What orders results: `dense` vectors, `bm25`, `hybrid`: both. Default: `mode` of `GET /v1/index`; of vectors,
     `dense`."""
     rerank: bool | None = None
-    """Whether a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
+    """True: a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
     budget: Count | None = None
-    """Most documents that it reads for a question; default: `budget` of `GET /v1/index`."""
+    """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
     explain: bool = False
-    """Whether the answer says how it came about: leaves with their probabilities, rows scored."""
+    """True: the answer lists the leaves routed to with their probabilities, and the rows scored."""
     include: Include | None = None
-    """Parts of the documents found that the answer shows; the others are null. Default: all."""
+    """Parts of its documents that the answer shows; the others are null. Default: all."""
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
 
 
 class BatchRequest(_Request):
-    """Several questions, all as texts or all as vectors."""
+    """Several queries, all as texts or all as vectors."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"queries": ["open a zip file", "sort a list"], "k": 5}]})
     queries: Annotated[list[Query], Field(min_length=1, fail_fast=True)] | None = None
-    """The questions as texts."""
+    """The queries as texts."""
     vectors: Annotated[list[Vector], Field(min_length=1, fail_fast=True)] | None = None
-    """The questions' vectors, encoded by the client."""
+    """The queries' vectors, encoded by the client."""
     k: Count | None = None
-    """Number of results for each question; default: `k` of `GET /v1/index`."""
+    """Number of results for each query; default: `k` of `GET /v1/index`."""
     beam: Count | None = None
-    """Most leaves to visit for each question; default: `beam` of `GET /v1/index`."""
+    """Most leaves to visit for each query; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
     mode: Mode | None = None
     """What orders results: `dense` vectors, `bm25`, `hybrid`: both. Default: `mode` of `GET /v1/index`; of vectors,
     `dense`."""
     rerank: bool | None = None
-    """Whether a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
+    """True: a cross-encoder re-ranks the results; default: as `rerank` of `GET /v1/index` says, of texts."""
     budget: Count | None = None
-    """Most documents that it reads for a question; default: `budget` of `GET /v1/index`."""
+    """Most documents that the cross-encoder reads for a query; default: `budget` of `GET /v1/index`."""
     explain: bool = False
-    """Whether the answer says how it came about: leaves with their probabilities, rows scored."""
+    """True: the answer lists the leaves routed to with their probabilities, and the rows scored."""
     include: Include | None = None
-    """Parts of the documents found that the answer shows; the others are null. Default: all."""
+    """Parts of its documents that the answer shows; the others are null. Default: all."""
     strict: bool = False
     """Answer 503 instead of a partial answer where a shard group or the cross-encoder does not answer."""
 
 
 class RouteRequest(_Request):
-    """One question to route: which leaves it would visit, without searching them."""
+    """One query to route: which leaves it would visit, without searching them."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"query": "how do I open a zip file", "beam": 4}]})
     query: Query | None = None
-    """The question as text."""
+    """The query as text."""
     vector: Vector | None = None
-    """The question's vector, encoded by the client."""
+    """The query's vector, encoded by the client."""
     beam: Count | None = None
     """Most leaves to list; default: `beam` of `GET /v1/index`."""
 
 
 class Result(_Body):
-    """One document found."""
+    """A document that is a result of a search."""
 
     id: str
-    """Id of the document; of the whole document where the corpus is cut into passages."""
+    """Id of the document; of the document that the passage is cut from, where the corpus is cut into passages."""
     score: float
-    """Inner product of the question's and the document's vectors: their cosine where similarity is cosine. In other
+    """Inner product of the query's and the document's vectors: their cosine where similarity is cosine. In other
     modes BM25, or the sum of both."""
     leaf: int
-    """Leaf in which the document was found."""
+    """Leaf in which the document was scored."""
     title: str | None
     """Title of the document; null where the request does not include it, as text and fields are."""
     text: str | None
@@ -169,11 +169,11 @@ class Result(_Body):
     fields: dict[str, Any] | None
     """Values of the fields that the corpus declares."""
     estimated: bool
-    """Whether a re-ranked result was not read by the cross-encoder: its score is what those read make of it."""
+    """True for a re-ranked result that the cross-encoder did not read: its score is estimated from those read."""
 
 
 class Visits(_Body):
-    """Leaves visited and documents scored for a question."""
+    """Leaves visited and documents scored for a query."""
 
     leaves: list[int]
     """Numbers of the leaves, in the order of visit."""
@@ -182,25 +182,25 @@ class Visits(_Body):
     fraction: float
     """Distinct documents scored, as a share of the corpus."""
     enough: bool
-    """Whether `k` documents were found; false where the leaves that may be visited hold fewer that match."""
+    """True where there are `k` results; false where the leaves that may be visited hold fewer documents that match."""
 
 
 class RoutedLeaf(_Body):
-    """One leaf that a question would visit."""
+    """One leaf that a query would visit."""
 
     leaf: int
     log_prob: float
-    """Natural logarithm of the probability that the router gives the leaf for this question."""
+    """Natural logarithm of the probability that the router gives the leaf for this query."""
     log_density: float | None
     """`log_prob` less the logarithm of the leaf's size, as the router knows it: how probable a document in it is. Null
     where the router knows no sizes."""
 
 
 class Explanation(_Body):
-    """How an answer came about."""
+    """Leaves that a query was routed to and rows that were scored for its answer."""
 
     leaves: list[RoutedLeaf]
-    """Leaves that the question was routed to, in the order of visit, before a filter made it visit more."""
+    """Leaves that the query was routed to, in the order of visit, before a filter made it visit more."""
     scanned: int
     """Rows scored: a document in two of the leaves counts twice; with a filter, those that match, of all leaves anew
     each time that more are visited."""
@@ -211,22 +211,22 @@ class Explanation(_Body):
 
 
 class AnswerBody(_Body):
-    """Results of one question, best first."""
+    """Results of one query, best first."""
 
     results: list[Result]
     visited: Visits
     partial: bool
-    """Whether results are missing: a shard group that holds leaves of this question did not answer."""
+    """True where results are missing: a shard group that holds leaves of this query did not answer."""
     lost: list[str]
     """Names of the shard groups that did not answer, and `reranker` where no cross-encoder re-ranked the answer."""
     calls: int | None
     """Documents that the cross-encoder read; null where the answer is not re-ranked."""
     explain: Explanation | None
-    """How the answer came about; null unless the request asks for it."""
+    """Leaves and rows behind the answer; null unless the request has `explain`."""
 
 
 class SearchResponse(AnswerBody):
-    """Results of one question, the version of the index, and how long each step took."""
+    """Results of one query, the version of the index, and the milliseconds of each step."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -264,7 +264,7 @@ class SearchResponse(AnswerBody):
 
 
 class BatchResponse(_Body):
-    """An answer for each question, in the order of the request."""
+    """An answer for each query, in the order of the request."""
 
     answers: list[AnswerBody]
     version: int
@@ -276,7 +276,7 @@ class BatchResponse(_Body):
 
 
 class RouteResponse(_Body):
-    """Leaves that a question would visit, in the order of visit, which need not be the order of probability."""
+    """Leaves that a query would visit, in the order of visit, which need not be the order of probability."""
 
     leaves: list[RoutedLeaf]
     order: Literal["density", "probability"]
@@ -314,28 +314,28 @@ class IndexResponse(_Body):
     fields: dict[str, FieldType]
     """Fields that the corpus declares, and their types: what filters may name."""
     k: int
-    """Results for a question that gives no `k`."""
+    """Results for a query that gives no `k`."""
     rerank: str
     """How results are re-ranked by a cross-encoder: none, rnr, axn or adacur."""
     budget: int
-    """Documents that the cross-encoder reads for a question; 0 where there is none."""
+    """Documents that the cross-encoder reads for a query; 0 where there is none."""
     pool: int | Literal["leaves", "all"] | None
-    """Documents of which it reads these: of the leaves that a question visits, the best so many, or all of the index,
-    whose questions visit all leaves. Null where there is none."""
+    """Documents of which the cross-encoder reads some: those of the leaves that a query visits, a number of the best
+    of these, or all of the index, whose queries visit all leaves. Null where there is no cross-encoder."""
     how: Literal["leaves", "level"]
-    """Whether a question visits leaves, or is compared with all documents by a level of the tree."""
+    """`leaves` where a query visits leaves; `level` where a level of the tree compares it with all documents."""
     mode: Mode
     """What orders the results of a text that gives no `mode`."""
     modes: list[Mode]
-    """Modes that a question may ask for."""
+    """Modes that a query may ask for."""
     beam: int
-    """Most leaves visited for a question that gives no `beam`."""
+    """Most leaves visited for a query that gives no `beam`."""
     limits: dict[str, int | float]
     """Limits of requests, by name: `max_k` and others."""
 
 
 class Health(_Body):
-    """Whether every shard group answers, and the cross-encoder where there is one, so that answers are complete."""
+    """Readiness of every shard group, and of the cross-encoder where there is one: answers are then complete."""
 
     ready: bool
     lost: list[str]
@@ -343,12 +343,12 @@ class Health(_Body):
 
 
 class ErrorDetail(_Body):
-    """What was wrong with a request."""
+    """The code and the message of an error."""
 
     code: str
     """Kind of error, for programs."""
     message: str
-    """What was wrong and what is allowed, for people."""
+    """The value that was wrong and the values allowed, for people."""
 
 
 class ErrorBody(_Body):

@@ -15,9 +15,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 HEAD_BYTES = 64_000
 """Most bytes of a request line and its headers."""
 HEAD_SECONDS = 10.0
-"""Seconds that they may take to arrive."""
+"""Seconds that a request line and its headers may take to arrive."""
 LINGER_SECONDS = 2.0
-"""Seconds for which what a refused client still sends is read and dropped."""
+"""Seconds for which a refused client's further bytes are read and dropped."""
 
 
 class _Transport:
@@ -30,7 +30,7 @@ class _Transport:
         return getattr(self._transport, name)
 
     def close(self) -> None:
-        """Close, at once or once the client has read what it was told."""
+        """Close at once, or linger where the client still sends."""
         if self._protocol.is_receiving:
             self._protocol.linger(self._transport)
         else:
@@ -38,7 +38,7 @@ class _Transport:
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """A connection, whose heads are limited in bytes and seconds."""
 
     _head_bytes = 0
     _in_head = True
@@ -48,11 +48,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def is_receiving(self) -> bool:
-        """Whether the client may still be sending a request."""
+        """True where the client may still be sending a request."""
         return self._is_refused or (self.cycle is not None and self.cycle.more_body)
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """End this side of the connection; drop what comes until the other side ends, or for some seconds."""
+        """End this side of the connection; drop bytes that arrive until the other side ends, or for some seconds."""
         if self._lingers is not None or transport.is_closing():
             return
         self._is_refused = True
@@ -74,7 +74,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection open for an answer to a request that has arrived whole."""
+        """Keep the connection open for an answer to a request that has arrived completely; returns True if so."""
         cycle = self.cycle
         if self._is_refused or cycle is None or cycle.response_complete or cycle.more_body:
             return False
@@ -82,7 +82,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived; refuse a head that is too long."""
+        """Parse bytes that have arrived; refuse a head that is too long."""
         if self._is_refused:
             return
         if self._in_head:
@@ -118,7 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP."""
+        """Refuse bytes that are no HTTP."""
         self._refuse(400, "not_http", msg)
 
     def _await_head(self) -> None:

@@ -1,4 +1,4 @@
-"""Readiness: which shard groups answer a search. Asked by anyone without a token, so the groups are asked rarely."""
+"""Readiness: which shard groups answer a search. Needs no token, so the groups are checked once a second at most."""
 
 import asyncio
 import contextvars
@@ -6,20 +6,20 @@ import time
 from collections.abc import Awaitable, Callable
 
 KEPT_SECONDS = 1.0
-"""How long an answer is given again without another search."""
+"""Seconds for which an answer is given again without another search."""
 
 
 class Readiness:
-    """Names of the groups that do not answer; who asks at the same time shares one search."""
+    """Checks which groups do not answer; checks at the same time share one search."""
 
     def __init__(self, unavailable: Callable[[], Awaitable[list[str]]]) -> None:
         self._unavailable, self._asked = unavailable, -KEPT_SECONDS
         self._answer: asyncio.Task[list[str]] | None = None
 
     async def __call__(self) -> list[str]:
-        """Names of the groups that do not answer now, or did not a second ago."""
+        """Return the names of the groups that do not answer now, or did not within the last second."""
         if self._answer is None or time.monotonic() - self._asked >= KEPT_SECONDS:
-            # In a context of its own: it answers others too when the first who asked has left.
+            # In a separate context: it answers other callers too when the first has left.
             self._answer = asyncio.create_task(self._ask(), context=contextvars.Context())
             self._asked = time.monotonic()
         return await asyncio.shield(self._answer)

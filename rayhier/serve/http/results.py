@@ -8,7 +8,7 @@ from rayhier.serve.errors import ApiError
 from rayhier.serve.http.models import PARTS, Part, Result
 
 NUMBERS = 100
-"""Bytes of a result besides its id and the parts included, about."""
+"""Approximate bytes of a result besides its id and the parts included."""
 
 
 class ResultWriter:
@@ -23,12 +23,12 @@ class ResultWriter:
         """Count bytes of the response."""
         self._left -= size
         if self._left < 0:
-            said = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: ask for fewer results,"
-            said += " fewer leaves, fewer questions at once, or less of each by include"
-            raise ApiError(422, "answer_too_large", said)
+            allowed = "ask for fewer results, fewer leaves, fewer questions at once, or less of each by include"
+            message = f"answer: got more than {self._most} bytes, limits.max_answer_bytes; allowed: {allowed}"
+            raise ApiError(422, "answer_too_large", message)
 
     def __call__(self, hit: Hit) -> Result:
-        """One result, null where a part is not included."""
+        """Make a result from a hit; parts that are not included are null."""
         title = hit.title if "title" in self._include else None
         text = hit.text if "text" in self._include else None
         fields = hit.fields if "fields" in self._include else None

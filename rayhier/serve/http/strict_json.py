@@ -18,7 +18,7 @@ DEEPEST = 64
 
 
 def parse(body: bytes, most: int) -> Any:
-    """The value that a body in UTF-8 holds; ApiError where it is no JSON, or holds more than `most` values.
+    """Parse a body in UTF-8 as JSON; ApiError where it is no JSON, or holds more than `most` values.
 
     >>> parse(b'{"vector": [1, 0.5]}', most=10)
     {'vector': [1, 0.5]}
@@ -52,7 +52,7 @@ def _check_size(body: bytes, most: int) -> None:
 
 
 def _outside_texts(body: bytes) -> np.ndarray:
-    """The bytes that lie in no text."""
+    """Return the bytes of a body that lie in no text."""
     if b"\\" in body:
         body = body.replace(rb"\\", b"").replace(rb"\"", b"")
     byte_N = np.frombuffer(body, np.uint8)
@@ -60,8 +60,8 @@ def _outside_texts(body: bytes) -> np.ndarray:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         again = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise invalid(f"body: got key {again[:NAME_SHOWN]!r} more than once; allowed: each key once")
-    return made
+    return values

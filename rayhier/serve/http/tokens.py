@@ -1,6 +1,6 @@
 """Tokens that requests carry: one opens reading, another reading and writing. Each lies in a file of one line.
 
-Each file is read again every second, on its own, so that a token is replaced without a restart. A file that vanishes or
+Each file is read again every second, by itself, so that a token is replaced without a restart. A file that vanishes or
 holds no token while the server runs leaves its token as it was, and so does one that comes to hold the token of the
 other; the log says so, once. At the start each of these is an error.
 """
@@ -15,13 +15,13 @@ from rayhier.serve.errors import ApiError
 from rayhier.spec import InputError
 
 AGAIN_SECONDS = 1.0
-"""How often the files are read, at most."""
+"""Seconds between two reads of the files, at least."""
 SAME = "write_token_file: holds the same token as token_file; allowed: two different tokens"
 log = logging.getLogger("ray.serve")
 
 
 class Tokens:
-    """The tokens of a server; without a file, nothing needs one. InputError where a file holds none."""
+    """The tokens of a server; without a file, no request needs a token. InputError where a file holds none."""
 
     def __init__(self, read_file: str | None, write_file: str | None = None) -> None:
         """Read the files. Without `write_file` nobody may write; without `read_file` its token opens everything."""
@@ -34,11 +34,11 @@ class Tokens:
 
     @property
     def required(self) -> bool:
-        """Whether requests need a token."""
+        """True where requests need a token."""
         return bool(self._files)
 
     def check(self, authorization: bytes, *, writes: bool) -> None:
-        """ApiError 401 unless the header `Authorization` carries a token, 403 where that token may not write."""
+        """Raise ApiError 401 unless the header `Authorization` carries a token, 403 where that token may not write."""
         if not self.required:
             return
         self._look()
@@ -49,35 +49,35 @@ class Tokens:
             for name in ("token_file", "write_token_file")
         )
         if scheme.lower() != b"bearer" or not (is_read or is_write):
-            said = "Authorization: missing or wrong token; allowed: Bearer and the token of this server"
-            raise ApiError(401, "unauthorized", said, {"WWW-Authenticate": "Bearer"})
+            message = "Authorization: missing or wrong token; allowed: Bearer and the token of this server"
+            raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
         if writes and not is_write:
             raise ApiError(403, "forbidden", "Authorization: this token only reads; allowed: the server's write token")
 
     def _look(self) -> None:
-        """Read the files again: each one's new token counts, or what it had where that fails."""
+        """Read the files again: a file's new token counts, or its last token where reading fails."""
         if time.monotonic() - self._looked < AGAIN_SECONDS:
             return
         self._looked = time.monotonic()
-        found, failed = dict(self._tokens), dict[str, str]()
+        tokens, failed = dict(self._tokens), dict[str, str]()
         for name, file in self._files.items():
             try:
-                found[name] = read_token(file, name).encode()
+                tokens[name] = read_token(file, name).encode()
             except InputError as error:
                 failed[name] = str(error)
-        if _same(found):
-            last = [name for name, token in found.items() if token != self._tokens[name]][-1]
-            found[last], failed[last] = self._tokens[last], SAME
+        if _same(tokens):
+            last = [name for name, token in tokens.items() if token != self._tokens[name]][-1]
+            tokens[last], failed[last] = self._tokens[last], SAME
         for name in self._files:
             if name in failed and failed[name] != self._failed.get(name):
                 log.warning("the token of %s stays as it was: %s", name, failed[name])
-            if found[name] != self._tokens[name]:
+            if tokens[name] != self._tokens[name]:
                 log.warning("the token of %s was replaced", name)
-        self._tokens, self._failed = found, failed
+        self._tokens, self._failed = tokens, failed
 
 
 def _same(tokens: Mapping[str, bytes]) -> bool:
-    """Whether two files hold one token."""
+    """Return True if two files hold the same token."""
     return len(set(tokens.values())) < len(tokens)
 
 
