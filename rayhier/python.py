@@ -164,13 +164,19 @@ class Index:
         """Encode texts by the trained encoder: float32 [n, m], of unit length where similarity is cosine."""
         return self._searcher.model.encode([texts] if isinstance(texts, str) else list(texts)).numpy
 
-    def add(self, documents: str | os.PathLike[str] | Sequence[Mapping[str, Any]], *, upsert: bool = False) -> int:
+    def add(
+        self,
+        documents: str | os.PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        upsert: bool = False,
+    ) -> int:
         """Add documents without training: a .jsonl or .parquet file, or mappings with the corpus's columns.
 
         With `upsert`, documents with the same ids are replaced. Returns the new version, which later searches use.
         InputError where a document does not fit the corpus's columns, or without `upsert` an id is in the index.
         """
         model = self._searcher.model
+        documents = [documents] if isinstance(documents, Mapping) else documents
         if isinstance(documents, str | os.PathLike):
             add_file(self.workdir, Path(documents), upsert=upsert, model=model)
         else:

@@ -30,6 +30,12 @@ def _training(spec: JobSpec, report: Report) -> list[str]:
     for group, row in report.encoders.items():
         base, trained = (row.systems[name][measure] for name in ENCODERS)
         learned = report.learned(measure, group)
+        if learned.low == learned.high == 0:
+            lines.append(
+                f"Training: no epoch was better on dev than the encoder it began with ({measure} {base:.3f}), which "
+                "was kept; with few dev queries give more, as corpus.judgements.dev."
+            )
+            continue
         worse = "; training made it worse: keep the base encoder" if learned.high < 0 else ""
         chance = "; this may be chance" if learned.low <= 0 <= learned.high else ""
         queries = "all queries" if group == "all" else f"the {row.queries:,} of {report.queries:,} queries with {group}"
@@ -69,7 +75,7 @@ def _instead(spec: JobSpec, report: Report) -> list[str]:
         return [
             (
                 f"Instead: {report.documents:,} documents are few: exact search compares all within a millisecond, "
-                "finds everything, and needs no index; keep the trained encoder."
+                "finds everything, and needs no index; keep the encoder."
             )
         ]
     measure, exact = spec.evaluate.deepest_recall, report.systems.get("exact_same_encoder")

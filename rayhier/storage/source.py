@@ -91,7 +91,9 @@ def _files(spec: FileCorpus) -> Source:
     first = next(file.path for file in listed.documents if lengths[file.name])
     if spec.in_lines and not isinstance(spec, MsMarco):
         names = Columns(id="_id") if isinstance(spec, Beir) else spec.row_columns
-        required = (names.id,) if names.text == Columns().text else (names.id, names.text)
+        usual = Columns()
+        renamed = [name for name in ("title", "text") if getattr(names, name) != getattr(usual, name)]
+        required = (names.id, *(getattr(names, name) for name in renamed))
         _check_keys(f"corpus.{_key(spec, 'documents')}", first, required, "columns")
         asked = Columns(id="_id") if isinstance(spec, Beir) else spec.row_query_columns
         for query_file in listed.queries[:1]:

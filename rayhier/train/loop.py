@@ -18,6 +18,9 @@ from torch import Tensor, nn
 
 from rayhier.train.group import WorkerGroup
 
+FEW_DEV = 100
+"""Dev queries from which a perfect measure says that there is nothing to gain."""
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -141,7 +144,10 @@ class Loop:
     """Runs the passes of a phase, from the start or from a checkpoint."""
 
     def __init__(self, phase: Phase, enough: float = math.inf) -> None:
-        """Run a phase, unless its measure on dev is `enough` at the start: then there is nothing to gain."""
+        """Run a phase, unless its measure on dev is `enough` at the start: then there is nothing to gain.
+
+        That holds where the measure is of `FEW_DEV` queries or more: three that are answered say little.
+        """
         self.enough = enough
         self.phase, self.learner, self.group = phase, phase.learner, phase.learner.group
         self.epoch = 0
@@ -186,8 +192,14 @@ class Loop:
         if self.phase.patience is not None:
             self.stopped = self.group.agree(self._since_best() >= self.phase.patience)
         if self.epoch == 0:
-            self.stopped = self.group.agree(row is not None and row["dev"] >= self.enough)
+            perfect = row is not None and row["dev"] >= self.enough and self._dev_queries() >= FEW_DEV
+            self.stopped = self.group.agree(perfect)
         return row
+
+    def _dev_queries(self) -> int:
+        """Number of dev queries whose measures the phase keeps; 0 where it keeps none."""
+        top = self.learner.kept.get("top")
+        return 0 if top is None else top.numel()
 
     def _since_best(self) -> int:
         """Number of measurements after the best one."""

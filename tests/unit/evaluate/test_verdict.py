@@ -74,6 +74,16 @@ def test_a_router_that_never_equals_exact_search_says_what_it_finds(spec, report
     assert [line.partition(":")[0] for line in lines] == ["Training", "Index", "Instead"]
 
 
+def test_training_that_changed_nothing_says_so(spec, trained):
+    report = Report.of(spec, trained)
+    rows = [row.model_copy(update={"difference": 0.0, "low": 0.0, "high": 0.0}) for row in report.significance]
+    (first, *_) = verdict(spec, report.model_copy(update={"significance": rows}))
+    assert first == (
+        "Training: no epoch was better on dev than the encoder it began with (nDCG@10 0.700), which was kept; with few "
+        "dev queries give more, as corpus.judgements.dev."
+    )
+
+
 def test_training_that_may_be_chance_says_so(spec, trained):
     report = Report.of(spec, trained)
     rows = [row.model_copy(update={"low": -0.1, "high": 0.5}) for row in report.significance]

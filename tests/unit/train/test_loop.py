@@ -5,7 +5,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from rayhier.train.loop import Learner, Loop
+from rayhier.train.loop import FEW_DEV, Learner, Loop
 
 from .driver import run
 
@@ -69,12 +69,10 @@ def test_it_is_finished_only_when_it_has_started():
 
 
 def test_a_run_that_begins_with_enough_ends_at_once():
-    loop = walk(devs=[1.0, 0.5, 0.5])
-    loop.enough = 1.0
-    assert [row["epoch"] for row in run(loop).history] == [0]
-    loop = walk(epochs=2, devs=[0.99, 0.5, 0.5])
-    loop.enough = 1.0
-    assert [row["epoch"] for row in run(loop).history] == [0, 1, 2]
+    for first, queries, epochs in ((1.0, FEW_DEV, [0]), (0.99, FEW_DEV, [0, 1, 2]), (1.0, 3, [0, 1, 2])):
+        loop = walk(epochs=2, devs=[first, 0.5, 0.5])
+        loop.enough, loop.learner.kept["top"] = 1.0, torch.ones(queries)
+        assert [row["epoch"] for row in run(loop).history] == epochs
 
 
 @pytest.mark.parametrize(("epochs", "every", "noted"), [(5, 2, [0, 2, 4, 5]), (5, 9, [0, 5]), (4, 2, [0, 2, 4])])
