@@ -91,7 +91,7 @@ class Index:
     def __init__(self, workdir: str | os.PathLike[str]) -> None:
         """Open the newest version. InputError where no run has built an index, or a file is not as published."""
         self.workdir: Location = locate(os.fspath(workdir))
-        self._searcher = Searcher.open(self.workdir)
+        self._searcher, self._is_closed = Searcher.open(self.workdir), False
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +135,9 @@ class Index:
         leaves to visit; `rerank` and `budget` (calls) are for the spec's cross-encoder. Defaults: the spec's.
         InputError where these do not go together.
         """
-        queries: Sequence[str] | Floats = [query] if isinstance(query, str) else np.atleast_2d(query)
+        if not isinstance(query, str) and np.ndim(query) != 1:
+            raise InputError(f"query: got {type(query).__name__}; allowed: a text, or a vector of numbers")
+        queries: Sequence[str] | Floats = [query] if isinstance(query, str) else np.atleast_2d(_array(query))
         (results,) = self.search_batch(queries, k, filter=filter, mode=mode, beam=beam, rerank=rerank, budget=budget)
         return results
 
@@ -151,8 +153,12 @@ class Index:
         budget: int | None = None,
     ) -> list[Results]:
         """Find the best k documents of several queries, all texts or the rows of an array [q, m], as `search` does."""
+        if isinstance(queries, str | bytes):
+            raise InputError("queries: got text; allowed: a list of texts, or an array of vectors [q, m]")
+        if self._is_closed:
+            raise ValueError("this index is closed; open it again")
         if isinstance(queries, np.ndarray):
-            given: Sequence[str] | Floats = queries.astype(np.float32)
+            given: Sequence[str] | Floats = _array(queries)
             texts: Sequence[str | None] = [None] * len(queries)
         else:
             given = [_text(text) for text in queries]
@@ -199,7 +205,8 @@ class Index:
         return self._reopened()
 
     def close(self) -> None:
-        """Release the version, which vacuum may then remove."""
+        """Release the version, which vacuum may then remove; the index answers no more."""
+        self._is_closed = True
         self._searcher.close()
 
     def _reopened(self) -> int:
@@ -208,7 +215,17 @@ class Index:
         return self.version
 
 
+def _array(numbers: Any) -> Floats:
+    """Return numbers as float32; InputError where they are none."""
+    try:
+        return np.asarray(numbers, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError(f"query: got {numbers!r:.80}; allowed: a text, or a vector of numbers") from None
+
+
 def _text(text: str) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"query: got {text!r:.80}; allowed: a text")
     try:
         return check_text(text)
     except ValueError as error:

@@ -48,6 +48,8 @@ def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
             "judgements of the same queries, by their ids"
         )
     kept = {name: grades[name] for name in ids}
+    if not any(grade > 0 for judged_documents in kept.values() for grade in judged_documents.values()):
+        raise InputError("--judgements: no grade is above 0; allowed: judgements that name answers")
     return Queries(ids, np.zeros((len(ids), 0), np.float32), kept, [texts[name] for name in ids])
 
 

@@ -11,6 +11,8 @@ SMALL = 5_000
 """Documents that a query compares within a millisecond on one core (faiss, 384 numbers a vector)."""
 DEAR = 0.5
 """Cost, as a share of exact search's, from which an index saves too little to be kept in step with a corpus."""
+NEVER = float("inf")
+"""Cost of a curve that does not reach a goal."""
 SHARE = 0.95
 """Share of exact search's measure by which indexes are compared."""
 
@@ -85,6 +87,8 @@ def _instead(spec: JobSpec, report: Report) -> list[str]:
     costs = {name: _cost(report.points(name), measure, goal) for name in report.curves if name != "faiss_ivf"}
     cost = costs.pop(report.router)
     best = min(costs, key=lambda name: costs[name], default=None)
+    if cost == NEVER:
+        return [f"Instead: this index never reaches {SHARE:.0%} of exact {measure}: search exactly with the encoder."]
     if best is not None and costs[best] < cost:
         return [
             (
@@ -104,4 +108,4 @@ def _instead(spec: JobSpec, report: Report) -> list[str]:
 
 def _cost(points: list[Point], measure: str, goal: float) -> float:
     """Least cost of a curve's points that reach a goal; infinite where none does."""
-    return min((point.cost_mean for point in points if point.measures[measure] >= goal), default=float("inf"))
+    return min((point.cost_mean for point in points if point.measures[measure] >= goal), default=NEVER)

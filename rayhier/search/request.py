@@ -5,6 +5,7 @@ Shapes: Q queries, M embedding size.
 """
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -146,6 +147,8 @@ class Rules:
         A budget of 0 is `rerank` False; `name` stands for the queries in messages. InputError names a part that is
         not allowed, and the values that are.
         """
+        if filter is not None and not isinstance(filter, Mapping | Filter):
+            raise InputError(f"filter: got {type(filter).__name__}; allowed: an object, for instance {{'year': 2021}}")
         where = parse(filter, self.fields) if isinstance(filter, Mapping) else filter
         is_text = not isinstance(queries, np.ndarray)
         resolved = self._mode(mode, is_text=is_text)
@@ -226,6 +229,8 @@ class Rules:
 
     def _calls(self, rerank: bool | None, budget: int | None, queries: int, *, is_text: bool) -> int:
         """Return the number of documents that the cross-encoder reads for each query; 0: not re-ranked."""
+        if rerank and budget == 0:
+            raise InputError("budget: got 0 with rerank true; allowed: 1 or more, or rerank false")
         if rerank is False or budget == 0:
             if budget:
                 raise InputError(f"budget: got {budget} with rerank false; allowed: none, or rerank true")
@@ -275,6 +280,8 @@ class Rules:
             raise InputError(f"{name}: got {longest} characters; allowed: {self.limits.max_query}")
 
     def _check_vectors(self, name: str, query_QM: Floats) -> None:
+        if query_QM.ndim != 2 or not np.isfinite(query_QM).all():
+            raise InputError(f"{name}: got an array of shape {query_QM.shape}; allowed: finite numbers [q, m]")
         self.check_dimension(name, query_QM.shape[-1])
         if self.is_cosine and len(query_QM):
             length_Q = np.linalg.norm(query_QM, axis=1)
@@ -296,6 +303,13 @@ def rules_of(spec: JobSpec, manifest: Manifest) -> Rules:
 
 
 def _within(name: str, given: int, most: float) -> int:
+    original = given
+    try:
+        given = operator.index(given)
+    except TypeError:
+        raise InputError(f"{name}: got {given!r:.80}; allowed: a whole number") from None
+    if isinstance(original, bool):
+        raise InputError(f"{name}: got {original}; allowed: a whole number")
     if not 1 <= given <= most:
         raise InputError(f"{name}: got {given}; allowed: {f'1 to {most}' if math.isfinite(most) else '1 or more'}")
     return given

@@ -205,7 +205,10 @@ class AsyncClient:
     ) -> None:
         self._server = _Server(url, token, retries)
         limits = httpx2.Limits(max_connections=connections)
-        self.url, self._http = self._server.url, httpx2.AsyncClient(timeout=timeout, limits=limits)
+        self.url, self._http = (
+            self._server.url,
+            httpx2.AsyncClient(timeout=httpx2.Timeout(timeout, pool=None), limits=limits),
+        )
 
     async def __aenter__(self) -> Self:
         return self

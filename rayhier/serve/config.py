@@ -81,6 +81,8 @@ def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
         place = values
         for section in sections:
             place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise InputError(f"--set {path}: got it below {section}, which is a value; allowed: limits.NAME=VALUE")
         try:
             place[name] = yaml.safe_load(text)
         except yaml.YAMLError:

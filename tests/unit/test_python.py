@@ -57,6 +57,40 @@ def test_filters_modes_and_mistakes(index):
         index.search(np.ones(3))
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda index: index.search(None), "query: got NoneType; allowed: a text, or a vector"),
+        (lambda index: index.search(b"zip"), "query: got bytes; allowed: a text, or a vector"),
+        (lambda index: index.search(np.ones((2, 32))), "query: got ndarray; allowed: a text, or a vector"),
+        (lambda index: index.search(["a"]), r"query: got \['a'\]; allowed: a text, or a vector"),
+        (lambda index: index.search_batch("zip"), "queries: got text; allowed: a list of texts"),
+        (lambda index: index.search_batch([None]), "query: got None; allowed: a text"),
+        (lambda index: index.search_batch(np.ones((1, 2, 32))), r"got an array of shape \(1, 2, 32\); allowed: finite"),
+        (lambda index: index.search(np.full(32, np.nan)), "allowed: finite numbers"),
+        (lambda index: index.search("oak", k="5"), "k: got '5'; allowed: a whole number"),
+        (lambda index: index.search("oak", k=True), "k: got True; allowed: a whole number"),
+        (lambda index: index.search("oak", beam=1.5), "beam: got 1.5; allowed: a whole number"),
+        (lambda index: index.search("oak", filter=[1]), "filter: got list; allowed: an object"),
+        (lambda index: index.search("oak", rerank=True, budget=0), "budget: got 0 with rerank true"),
+    ],
+)
+def test_odd_input_is_refused_in_one_line(index, call, said):
+    with pytest.raises(rayhier.InputError, match=said):
+        call(index)
+
+
+def test_numbers_of_numpy_are_numbers(index):
+    assert len(index.search("oak", k=np.int64(2))) == 2
+
+
+def test_a_closed_index_answers_no_more(published):
+    index = rayhier.open(published)
+    index.close()
+    with pytest.raises(ValueError, match="this index is closed"):
+        index.search("oak")
+
+
 def test_results_print_and_make_a_table(index):
     results = index.search(TEXTS[0], k=2)
     lines = str(results).splitlines()

@@ -109,6 +109,8 @@ class Batches(Generic[Q, A]):
             if self._metrics is not None:
                 self._metrics.batched(self._stage, sum(call.size for call in taken))
             answers = await self._ask([call.question for call in taken])
+            if len(answers) != len(taken):
+                raise ValueError(f"got {len(answers)} answers to {len(taken)} calls")
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every caller gets it
             # A caller whose future were cancelled would be taken for one that has left.
             failure = overloaded(CANCELLED) if isinstance(error, asyncio.CancelledError) else error

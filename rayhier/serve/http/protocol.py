@@ -18,6 +18,8 @@ HEAD_SECONDS = 10.0
 """Seconds that a request line and its headers may take to arrive."""
 LINGER_SECONDS = 2.0
 """Seconds for which a refused client's further bytes are read and dropped."""
+UNREAD_SECONDS = 30.0
+"""Seconds for which a closed connection waits for its client to read the answer."""
 
 
 class _Transport:
@@ -33,14 +35,17 @@ class _Transport:
         """Close at once, or linger where the client still sends."""
         if self._protocol.is_receiving:
             self._protocol.linger(self._transport)
-        else:
+        elif not self._transport.is_closing():
             self._transport.close()
+            self._protocol.loop.call_later(UNREAD_SECONDS, self._transport.abort)
 
 
 class LimitedProtocol(HttpToolsProtocol):
     """A connection, whose heads are limited in bytes and seconds."""
 
     _head_bytes = 0
+    _quiet_bytes = 0
+    """Bytes since the last head or part of a body: chunk extensions, trailers, blank lines between requests."""
     _in_head = True
     _is_refused = False
     _deadline: asyncio.TimerHandle | None = None
@@ -87,19 +92,31 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._in_head:
             self._head_bytes += len(data)
+        self._quiet_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES:
+        if (self._in_head and self._head_bytes > HEAD_BYTES) or (
+            not self._is_refused and self._quiet_bytes > HEAD_BYTES + len(data)
+        ):
             self._refuse_large()
+        elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+            # Bytes that belong to no request, or to one that is answered, keep no connection open for long.
+            self._deadline = self.loop.call_later(HEAD_SECONDS, self._refuse_late)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers, which come after a body, are dropped."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_message_begin(self) -> None:
         """Begin a head."""
         super().on_message_begin()
         if not self._in_head:
             self._await_head()
+            self._head_bytes = 1  # the head has begun; what has come of it so far is not counted
 
     def on_headers_complete(self) -> None:
         """Begin a request, unless its head is too long."""
-        self._in_head = False
+        self._in_head, self._quiet_bytes = False, 0
         self._end_deadline()
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > HEAD_BYTES:
@@ -109,11 +126,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""
+        self._quiet_bytes = 0
         if not self._is_refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request."""
+        self._quiet_bytes = 0
         if not self._is_refused:
             super().on_message_complete()
 

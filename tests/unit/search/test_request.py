@@ -156,7 +156,7 @@ REFUSED = {
         DENSE,
         np.full((1, 3), np.nan, np.float32),
         {},
-        "queries: got length nan; allowed: 1, since the index's similarity is cosine",
+        "queries: got an array of shape (1, 3); allowed: finite numbers [q, m]",
     ),
     "queries by another name": (DENSE, ["oak"] * 4, {"name": "texts"}, "texts: got 4; allowed: 1 to 3"),
 }

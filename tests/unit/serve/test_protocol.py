@@ -1,7 +1,9 @@
 """What comes before a body, over real sockets: heads have limits, and a client that half-closes gets its answer."""
 
+import contextlib
 import json
 import socket
+import threading
 
 import pytest
 from starlette.responses import PlainTextResponse
@@ -44,11 +46,11 @@ def refused(connection):
     return status, json.loads(body)["error"]["code"]
 
 
-def flood(connection, most):
-    """Send a header without end until the server ends the connection; returns the bytes sent."""
-    for sent in range(0, most, 10_000):
+def flood(connection, most, piece=b"x" * 10_000):
+    """Send pieces without end until the server ends the connection; returns the bytes sent."""
+    for sent in range(0, most, len(piece)):
         try:
-            connection.sendall(b"x" * 10_000)
+            connection.sendall(piece)
         except OSError:
             return sent
     return most
@@ -58,6 +60,51 @@ def test_a_head_without_end_is_cut_off(monkeypatch):
     monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
     with listening(app, http=LimitedProtocol) as number, connected(number, b"GET / HTTP/1.1\r\nX: ") as one:
         assert flood(one, 2_000_000_000) < 2_000_000_000
+
+
+CHUNKED = b"POST /p HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("piece", [b"a: b\r\n", b"x"], ids=["many trailers", "one trailer without end"])
+@pytest.mark.parametrize("refuses", [False, True], ids=["waits for the body", "answers at once"])
+def test_trailers_are_limited_as_heads_are(monkeypatch, piece, refuses):
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
+    start = CHUNKED + b"0\r\n" + (b"t: " if piece == b"x" else b"")
+    with listening(refusing if refuses else app, http=LimitedProtocol) as number, connected(number, start) as one:
+        assert flood(one, 2_000_000_000, piece * (10_000 // len(piece))) < 2_000_000_000
+
+
+def test_trailers_are_no_headers(port):
+    with connected(port, CHUNKED + b"2\r\nok\r\n0\r\nConnection: close\r\n\r\n") as one:
+        one.shutdown(socket.SHUT_WR)
+        status, _, body = answer(one)
+        assert (status, body) == (200, b"/p 2")
+
+
+def test_blank_lines_keep_no_connection_open(monkeypatch):
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+    with listening(app, http=LimitedProtocol) as number, connected(number, request) as one:
+        assert one.recv(65_536).startswith(b"HTTP/1.1 200")
+        one.sendall(b"\r\n")
+        while one.recv(65_536):
+            pass
+
+
+def test_an_answer_that_nobody_reads_is_dropped(monkeypatch):
+    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.05)
+
+    async def large(scope, receive, send):
+        await PlainTextResponse("x" * 50_000_000)(scope, receive, send)
+
+    request = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+    with listening(large, http=LimitedProtocol) as number, connected(number, request) as one:
+        threading.Event().wait(0.5)
+        size = 0
+        with contextlib.suppress(OSError):
+            while chunk := one.recv(1 << 20):
+                size += len(chunk)
+        assert size < 50_000_000
 
 
 def test_a_head_that_is_too_long_is_431(port):
