@@ -167,7 +167,7 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
     if request.where is not None and not answer.enough:
         every = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
         within = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
-        yield f"only {len(answer.hits)} of {request.k} documents match{within}"
+        yield f"documents that match{within}: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
         return
     if searcher.reader.levels is not None:

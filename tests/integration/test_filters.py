@@ -59,7 +59,7 @@ def test_a_run_and_a_search_by_a_filter(
     asked = [str(tmp_path / "work"), "leaf root", "-k", "30", "--filter", '{"part": {"exists": false}}']
     assert search.main(asked) == 0
     lines_ = capsys.readouterr().out.splitlines()
-    assert "only 24 of 30 documents match" in lines_
+    assert "documents that match: 24, fewer than k (30)" in lines_
     assert sum("part=" in line for line in lines_) == 0
     assert search.main([*asked[:-1], '{"parts": 1}']) == 2
     assert "--filter.parts: got no declared field; allowed: and, or, not; fields: part, even" in capsys.readouterr().err

@@ -104,8 +104,8 @@ def test_a_filter(printed):
 @pytest.mark.parametrize(
     ("leaves", "said"),
     [
-        ((3, 1), "only 1 of 10 documents match in the 2 leaves that search.widest allows"),
-        (range(9), "only 1 of 10 documents match"),
+        ((3, 1), "documents that match in the 2 leaves that search.widest allows: 1, fewer than k (10)"),
+        (range(9), "documents that match: 1, fewer than k (10)"),
     ],
 )
 def test_fewer_that_match_than_asked_for(printed, leaves, said):
