@@ -55,8 +55,10 @@ def main() -> int:
     about = (
         f"# An embedded server\n\n`python -m benchmarks.serve.embedded`: {given.collection}, "
         f"{len(os.sched_getaffinity(0))} cores, load from the same machine, k = 10, queries encoded in float32. The "
-        "control is FastAPI before a `Searcher` in one process, without limits, tokens or errors of its own; ratios "
-        f"are medians of {ROUNDS} paired rounds."
+        "control is FastAPI before a `Searcher` in one process, one query a call, without limits, tokens or errors of "
+        f"its own; ratios are medians of {ROUNDS} paired rounds. The gain under 16 clients is mostly batching; a "
+        "control that batches was not measured. Eight queries may always wait, which excludes three times an idle "
+        "server's latency in an overload ([LOG.md](LOG.md))."
     )
     print(write(given.docs, "embedded.md", [about, "", *lines(goals, "seen", ".3g")]))
     return 0 if all(goal.met for goal in goals if goal.limit is not None) else 1

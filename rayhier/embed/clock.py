@@ -34,7 +34,7 @@ class Clock:
 
 @dataclass
 class Utilisation:
-    """Sum of the laps of all actors."""
+    """What all embedding actors did, summed: tokens, seconds of work, seconds passed, operations."""
 
     tokens: float = 0
     worked: float = 0.0

@@ -78,7 +78,7 @@ class ActorParts(Generic[T]):
         self.actors, self.number, self.own = list(actors), number, own
 
     def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """Call a method of every object, all at once; returns their answers."""
+        """Call a method of the object in each actor, side by side; returns the answers in the order of the actors."""
         return _get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:

@@ -90,7 +90,7 @@ class Balance(BaseModel):
 
 
 class SeedBalance(Balance):
-    """The balance of one seed's leaves."""
+    """How evenly the documents lie in the leaves of the index of one seed."""
 
     seed: int
 

@@ -58,7 +58,7 @@ class VersionRows:
 
 
 class GatherShard:
-    """An actor that gathers leaf ranges of a source into shards below `root`; the ledger notes `made_of` for each."""
+    """An actor that writes leaf ranges of a source as shards below `root`, and records each shard in a ledger."""
 
     def __init__(self, root: Location, source: RowSource, counts: list[int], ledger: Location, made_of: str) -> None:
         self.root, self.source, self.counts, self.made_of = root, source, counts, made_of

@@ -93,8 +93,9 @@ class LearnedIvfRouter(TreeRouter):
 
     @torch.no_grad()
     def calibrate(self, x_NM: Tensor, row_P: Tensor, leaf_PR: Tensor) -> None:
-        """Store quantiles, lowest first, of the log-density, log(p / n), of the densest leaf that holds each answer.
+        """Store quantiles, lowest first, over answers: of its leaves' log(p / n), the largest for each answer.
 
+        p is the router's probability that the leaf holds an answer, n the leaf's number of documents.
         A pair is a query, `row_P` of `x_NM`, and an answer, which lies in the leaves `leaf_PR` [p, r].
         """
         if len(row_P):

@@ -21,7 +21,7 @@ NO_LEAF = -1
 
 
 class OwnBeam:
-    """A learned IVF whose queries skip leaves below a density; otherwise equal to the router it wraps."""
+    """A learned IVF whose queries skip leaves that have too low a probability of an answer for each document."""
 
     def __init__(self, router: LearnedIvfRouter, target: float) -> None:
         """Set the density that reaches the share `target` of dev queries' answers; ValueError without calibration."""

@@ -260,7 +260,7 @@ class NodeTree(nn.Module):
 
 
 def represent(probability_NK: Tensor, similarity: Comparison, offset_K: Tensor | None = None) -> Tensor:
-    """Represent texts at a level by its probabilities p [N, K], or for cosine by unit vectors of K p - 1 + c."""
+    """Represent texts at a level by probabilities p [N, K], or for cosine by K p - 1 + `offset_K` at unit length."""
     if similarity == "tv":
         return probability_NK
     centred_NK = probability_NK * probability_NK.shape[1] - 1
@@ -340,7 +340,7 @@ class TreeLevels(Representations):
 
     @property
     def floats(self) -> int:
-        """Numbers in memory for each text: those of the leaves, and hidden units where a propagation has these."""
+        """Numbers in memory for each text: one a leaf, times the hidden units where the tree has a propagation."""
         hidden = 1 if self.tree.propagation is None else self.tree.propagation.output_LH.shape[1]
         return int(2**self.tree.splits.depth * hidden)
 

@@ -21,7 +21,7 @@ estimates that are wrong by several times the scores."""
 
 
 class Fit(Protocol):
-    """A query's documents, and an estimator of all scores from some."""
+    """An estimator of the scores of all of a query's documents from the scores of those already read."""
 
     def estimate(self, read_S: Ints, score_S: Values) -> Values:
         """Estimate the scores [p] of all documents from scores [s] of the documents at rows [s]."""
@@ -29,7 +29,7 @@ class Fit(Protocol):
 
 @dataclass(frozen=True)
 class Fixed:
-    """No fit: documents keep their order before the first call, as in retrieve-and-rerank."""
+    """An estimator that no score changes: documents keep the order of the search, as in retrieve-and-rerank."""
 
     prior_P: Values
 

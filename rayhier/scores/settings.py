@@ -12,7 +12,7 @@ SETTINGS = "settings.json"
 
 
 class Settings(BaseModel):
-    """Settings that were measured when the cross-encoder was published."""
+    """A published cross-encoder's number format, and the weight of the search's own score beside its score."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     precision: Precision

@@ -29,7 +29,7 @@ class LevelSimilarity:
 
     @classmethod
     def of(cls, search: SearchSpec, router: RetreeverRouter) -> Self:
-        """Take the level and the second scoring from a spec, the similarity from a router."""
+        """Make it by a spec (the level, how its best are scored again) and a router (the similarity, the offset)."""
         trained = router.representations
         offset_L = None if trained.offset_L is None else trained.offset_L.detach().cpu().numpy()
         return cls(search.at_level(router.levels), trained.similarity, search.finish, offset_L)

@@ -33,7 +33,7 @@ class Routes:
     """Milliseconds that the queries waited for the encoder."""
 
     def part(self, rows: slice) -> "Routes":
-        """Return the routes of some of the queries, with the times of all."""
+        """Return the routes of the queries at `rows`; the times of the stages stay those of the whole batch."""
         density_QB = None if self.log_density_QB is None else self.log_density_QB[rows]
         return replace(
             self,

@@ -16,7 +16,7 @@ Count = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class Groups(Section):
-    """Wrong documents in a training step's groups, and where they are drawn from."""
+    """Numbers of wrong documents that are trained beside a query's answer, and where they are drawn from."""
 
     base: Annotated[int, Field(ge=0, le=100)] = 4
     """Wrong documents of a group that are among the base encoder's best."""

@@ -374,7 +374,7 @@ def test_where_a_users_files_lie_is_no_part_of_a_fingerprint(
     before = fingerprints(tiny_spec(corpus=listed(tiny_corpus)))
     moved = tiny_corpus.rename(tmp_path / "moved")
     assert fingerprints(tiny_spec(corpus=listed(moved))) == before
-    assert not set(fingerprints(tiny_spec(corpus=listed(moved)), "corpus.columns.title=name").values()) & set(
+    assert not set(fingerprints(tiny_spec(corpus=listed(moved)), "corpus.columns.title=text").values()) & set(
         before.values()
     )
 

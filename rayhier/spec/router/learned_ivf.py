@@ -55,7 +55,7 @@ class Teaching(Section):
 
 
 class LearnedIvfRouting(TreeSpec):
-    """Leaves are k-means cells of the trained vectors, evened out by prices; a router learns which hold the answers."""
+    """Leaves are k-means cells of the trained vectors, full ones penalised; a router learns which hold answers."""
 
     type: Literal["learned_ivf"]
     rank: Annotated[int, Field(ge=0, le=4096)] = 16

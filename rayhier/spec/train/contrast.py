@@ -41,5 +41,5 @@ class ContrastTraining(InfoNce):
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  documents teach nothing here
-        """Phases of training, name -> epochs, for judged pairs: none without any, the encoder is not changed then."""
+        """Phases of training, name -> epochs; empty without judged pairs, so that the encoder stays as it is."""
         return {"encoder": self.passes(pairs)} if pairs else {}

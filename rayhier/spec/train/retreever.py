@@ -90,7 +90,7 @@ class RetreeverTraining(Training):
         return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every
 
     def scales(self, similarity: Comparison) -> tuple[float, float]:
-        """Return first and greatest factor of a kind of similarities; `scale` and `most_scale` set the tree's kind."""
+        """Return the softmax's first scale and its limit; `scale` and `most_scale` count for the tree's similarity."""
         start, most = (300.0, 10_000.0) if similarity == "tv" else (20.0, 100.0)
         if similarity != self.similarity:
             return start, most
@@ -119,7 +119,7 @@ class RetreeverTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Return True: without judgements the router learns too, from documents as queries."""
+        """Return True: training teaches the router, by documents as queries where judgements are missing."""
         return True
 
     @property

@@ -32,7 +32,7 @@ def warm_start(router: EhiRouter, vectors_NM: Floats, seed: int) -> None:
 
 
 def fit(router: EhiRouter, x_NM: Tensor, centroids: list[Tensor], rng: np.random.Generator) -> None:
-    """Fit each level, by cross-entropy, to softmax(20 cos) over a node's centroids, at nodes drawn from it.
+    """Fit each level to softmax(20 cos) over its centroids, by cross-entropy, along paths drawn from this softmax.
 
     A beam also expands nodes that are not the best, and the router must find the better child there too.
     """

@@ -41,7 +41,7 @@ class Scale(nn.Module):
         self.log, self.most = nn.Parameter(torch.tensor(math.log(start))), most
 
     def forward(self) -> Tensor:
-        """Return the factor, limited to its greatest value."""
+        """Return the learned scale, by which similarities are multiplied before the softmax, or its limit if less."""
         with torch.no_grad():
             self.log.clamp_(max=math.log(self.most))
         return self.log.exp()
