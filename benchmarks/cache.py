@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rayhier.plan import CODE
+from rayhier.plan import STAGES
 from rayhier.storage import files
 
 VERSION = 2
@@ -22,7 +22,7 @@ def key(*parts: Any) -> str:
     >>> key({"seed": 0}) == key({"seed": 0}), key({"seed": 0}) == key({"seed": 1})
     (True, False)
     """
-    text = json.dumps([VERSION, CODE, *parts], sort_keys=True)
+    text = json.dumps([VERSION, {name: stage.code for name, stage in STAGES.items()}, *parts], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

@@ -119,6 +119,9 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
         case "embed":
             drawn = _forward(work, drawn_tokens(spec, work)) / _rate(spec, spec.cluster.embed)
             return Cost(START + _encoding(spec, work, spec.cluster.embed) + drawn, 0)
+        case "test":
+            count = work.measured * tokens(spec, work.query_bytes)
+            return Cost(START + _forward(work, count) / _rate(spec, spec.cluster.evaluate), 0)
         case "cross_encoder":
             return Cost(START + _reading_training(spec, work), _vectors(work) + work.documents * work.document_bytes)
         case "scores":

@@ -1,7 +1,7 @@
 """Print a plan for people: steps, places, sizes, hours, the size of serving, the total, and notes to read first."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from rayhier.estimate import reranking_seconds
 from rayhier.plan import ASSUMED_DOCUMENTS, STAGES, Plan, Step, size_of
@@ -11,7 +11,7 @@ from rayhier.storage.model_folder import weight_files
 NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search the index with rayhier search"
 
 
-def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> str:
+def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
     """Format a plan as text for people: steps, places, sizes, resources, hours; serving; then the total and notes.
 
     "To do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.

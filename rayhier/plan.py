@@ -25,19 +25,34 @@ from rayhier.storage.paths import Location
 from rayhier.storage.remote import Remote
 from rayhier.storage.source import Source
 
-STAGES = ("corpus", "generate", "embed", "cross_encoder", "scores", "train", "index", "factors", "evaluate")
-CODE = {
-    "corpus": 2,
-    "generate": 1,
-    "embed": 1,
-    "cross_encoder": 1,
-    "scores": 1,
-    "train": 8,
-    "index": 5,
-    "factors": 2,
-    "evaluate": 5,
+
+@dataclass(frozen=True)
+class Stage:
+    """Declaration of a stage of a run. Its inputs are in `_Steps`, its code in run.py, its hours in estimate.py."""
+
+    kind: Kind
+    """Kind of the artifact that the stage makes."""
+    code: int
+    """Version of the stage's code, a part of fingerprints: raised when the same input gives another result."""
+    workers: str
+    """Field of `cluster` with the stage's processes."""
+
+
+STAGES = {
+    "corpus": Stage("corpus", 3, "corpus"),
+    "generate": Stage("generated", 1, "embed"),
+    "embed": Stage("vectors", 1, "embed"),
+    "test": Stage("test", 1, "evaluate"),
+    "cross_encoder": Stage("cross_encoder", 1, "train"),
+    "scores": Stage("scores", 1, "scores"),
+    "train": Stage("model", 8, "train"),
+    "index": Stage("index", 5, "index"),
+    "factors": Stage("factors", 2, "train"),
+    "evaluate": Stage("evaluate", 6, "evaluate"),
 }
-"""Version of each stage's code, a part of fingerprints: raised when the same input gives another result."""
+"""Stages by name, in the order of a run."""
+HOLDS: dict[str, Kind] = {"dev": "corpus", "test": "test"}
+"""Split that may be evaluated -> kind of the artifact that has its queries and judgements."""
 PATHS = ("path", "documents", "queries", "judgements", "revision", "judgements_revision")
 """Fields with the place of a corpus. Fingerprints leave them out and cover the content instead."""
 ASSUMED_DOCUMENTS = 5_000
@@ -189,9 +204,11 @@ class _Steps:
         written = {str(step.kind): step.fingerprint for step in generated}
         vectors = self._vectors({"corpus": corpus.fingerprint, **written})
         base = {"corpus": corpus.fingerprint, "vectors": vectors.fingerprint}
-        read = self._reading(base)
+        read, test = self._reading(base), self._test(base)
         scored, learned = {str(step.kind): step.fingerprint for step in read}, dict[str, str]()
-        steps, measured = [corpus, *generated, vectors, *read], dict(base)
+        steps, measured = [corpus, *generated, vectors, *([test] if self.plan.evaluates else []), *read], dict(base)
+        if self.spec.evaluate.split == "test":
+            measured["test"] = test.fingerprint
         for seed in self.spec.evaluate.seeds:
             model = self._model({**base, **written}, seed)
             index = self._index({**base, "model": model.fingerprint}, seed)
@@ -209,14 +226,11 @@ class _Steps:
         source = self.plan.source
         size = source.bytes or self.work.documents * BYTES_A_DOCUMENT
         unset = ("query_columns",) if getattr(self.spec.corpus, "query_columns", None) is None else ()
-        return self._step(
-            "corpus", "corpus", {}, size, source=source.identity, corpus=_fields(self.spec.corpus, *PATHS, *unset)
-        )
+        return self._step("corpus", {}, size, source=source.identity, corpus=_fields(self.spec.corpus, *PATHS, *unset))
 
     def _generated(self, corpus: Step, pairs: PairSource) -> Step:
         return self._step(
             "generate",
-            "generated",
             {"corpus": corpus.fingerprint},
             round(self.work.generated * (self.work.query_bytes + BYTES_A_PAIR)),
             generation=_fields(self.spec.train.generation, "path", "model", "batch_size"),
@@ -226,13 +240,18 @@ class _Steps:
     def _vectors(self, inputs: dict[str, str]) -> Step:
         return self._step(
             "embed",
-            "vectors",
             inputs,
             self._encoded() * self.work.dimension * 4,
             encoder=_fields(self.spec.encoder, "model", "sha256", "train", "batch_size", "device"),
             weights=self.plan.model.files,
             **self._draws(),
         )
+
+    def _test(self, base: dict[str, str]) -> Step:
+        """The test split: the one step that reads what no training may read."""
+        columns = _fields(self.spec.corpus, *PATHS, "fields", "passages")
+        size = self.work.measured * (self.work.dimension * 4 + BYTES_A_QUERY)
+        return self._step("test", base, size, source=self.plan.source.test_identity, corpus=columns)
 
     def _reading(self, base: dict[str, str]) -> list[Step]:
         """The cross-encoder and its scores, where the spec has them."""
@@ -243,7 +262,6 @@ class _Steps:
         unchanged = ["layers"] if spec.cross_encoder.layers is None else []
         others = [] if training is None else [published_pairs(place) for place in training.pairs]
         step = self._step(
-            "cross_encoder",
             "cross_encoder",
             base,
             sum(file.stat().st_size for file in folder.path.iterdir() if file.is_file()),
@@ -256,11 +274,11 @@ class _Steps:
             return [step]
         size = spec.scores.pairs(self.work.documents) * BYTES_A_SCORE
         inputs = {**base, "cross_encoder": step.fingerprint}
-        return [step, self._step("scores", "scores", inputs, size, scores=_fields(spec.scores))]
+        return [step, self._step("scores", inputs, size, scores=_fields(spec.scores))]
 
     def _factors(self, inputs: dict[str, str], seed: int) -> Step:
         size = self.work.documents * (self.work.dimension * 4 + BYTES_A_SCORE)
-        return self._step("factors", "factors", inputs, size, seed, factors=_fields(self.spec.factors))
+        return self._step("factors", inputs, size, seed, factors=_fields(self.spec.factors))
 
     def _encoded(self) -> int:
         """Number of texts that embed encodes."""
@@ -275,7 +293,6 @@ class _Steps:
         spec = self.spec
         return self._step(
             "train",
-            "model",
             base,
             sum(file.stat().st_size for file in self.plan.model.path.iterdir() if file.is_file()),
             seed,
@@ -291,7 +308,6 @@ class _Steps:
         row = work.dimension * BYTES[spec.index.vectors]
         return self._step(
             "index",
-            "index",
             inputs,
             round(work.documents * ((row + work.document_bytes) * spec.rows_per_document + spec.router.sidecar_bytes)),
             seed,
@@ -304,23 +320,19 @@ class _Steps:
         evaluate = _fields(self.spec.evaluate, *unfiltered)
         unused = (*(("widest",) if unfiltered else ()), *(() if self.spec.search.words else ("mode", "hybrid")))
         search = _fields(self.spec.search, "codec", "cache_gb", *unused)
-        return self._step("evaluate", "evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search)
+        return self._step("evaluate", measured, REPORT_BYTES, evaluate=evaluate, search=search)
 
-    def _step(
-        self, stage: str, kind: Kind, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object
-    ) -> Step:
-        digest = fingerprint(code=CODE[stage], kind=kind, inputs=inputs, seed=seed, **parts)
+    def _step(self, stage: str, inputs: dict[str, str], size: int, seed: int | None = None, **parts: object) -> Step:
+        kind, code = STAGES[stage].kind, STAGES[stage].code
+        place = Place(self.plan.workdir / kind / fingerprint(code=code, kind=kind, inputs=inputs, seed=seed, **parts))
         cost = stage_cost(stage, self.spec, self.work)
-        return Step(
-            stage, kind, Place(self.plan.workdir / kind / digest), inputs, self._resources(stage), size, cost, seed
-        )
+        return Step(stage, kind, place, inputs, self._resources(stage), size, cost, seed)
 
     def _resources(self, stage: str) -> str:
         cluster = self.spec.cluster
-        workers = getattr(cluster, {"cross_encoder": "train", "factors": "train"}.get(stage, stage), None)
-        if isinstance(self.spec.train.generation, QueryModel) and stage == "generate":
-            workers = cluster.embed
-        needs = _resources(workers) if workers else "this process"
+        if stage == "generate" and not isinstance(self.spec.train.generation, QueryModel):
+            return "this process"
+        needs = _resources(getattr(cluster, STAGES[stage].workers))
         if cluster.tokenise and stage in self.spec.encoding:
             return f"{needs} + {_resources(cluster.tokenise)} for tokens"
         return needs

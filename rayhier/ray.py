@@ -137,10 +137,10 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
         raise InputError(f"{where}; allowed: at most {fit} workers of that size, as nodes have {shown} {kind}s")
 
 
-def call(function: Callable[..., T], cpus: int, *arguments: Any) -> T:
+def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0) -> T:
     """Call a function on the cluster, in a process with `cpus` CPUs; returns its result, raises its InputError."""
     try:
-        result: T = ray.get(ray.remote(num_cpus=cpus)(function).remote(*arguments))
+        result: T = ray.get(ray.remote(num_cpus=cpus, num_gpus=gpus or None)(function).remote(*arguments))
     except RayTaskError as error:
         if isinstance(error.cause, InputError):
             raise error.cause from None

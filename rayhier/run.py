@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from rayhier.command import run_command
 from rayhier.corpus import requirements
 from rayhier.outline import NOT_EVALUATED, show
-from rayhier.plan import STAGES, Plan, Step, make_plan
+from rayhier.plan import HOLDS, STAGES, Plan, Step, make_plan
 from rayhier.progress import here, say
 from rayhier.spec import InputError, JobSpec, load
 from rayhier.storage import current, files, leaf_map, workdir
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> dict[str, Any]:
+def run(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> dict[str, Any]:
     """Make every artifact of the named stages that is not published yet; returns the summary.
 
     Raises InputError before any step runs where an input is missing, a published file differs from its record, or the
@@ -104,7 +104,7 @@ def run(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> d
     }
 
 
-def _prepare(plan: Plan, stages: Sequence[str], *, fresh: bool) -> None:
+def _prepare(plan: Plan, stages: Collection[str], *, fresh: bool) -> None:
     """Check everything that can fail before work begins; with `fresh`, remove what is rebuilt."""
     try:
         files.probe(plan.workdir)
@@ -142,6 +142,8 @@ def _check_published(plan: Plan, to_make: Sequence[Step]) -> None:
                 artifact.verify()
             if step.kind == "corpus":
                 requirements.check(plan.spec, artifact.record.counts)
+            if step.kind == HOLDS.get(plan.spec.evaluate.split):
+                requirements.check_split(plan.spec, artifact.record.counts)
         elif any(step.fingerprint in other.inputs.values() for other in to_make):
             missing.append(step)
     if missing:
@@ -177,6 +179,10 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
             from rayhier.embed.ray import build as build_vectors
 
             return lambda attempt: build_vectors(spec, plan.model, opened["corpus"], attempt, generated)
+        case "test":
+            from rayhier.evaluate.ray import build_test
+
+            return lambda attempt: build_test(spec, plan.model, opened["corpus"], opened["vectors"], attempt)
         case "cross_encoder" if (folder := plan.cross_encoder) is not None:
             from rayhier.train.cross_encoder.ray import build as build_cross_encoder
 
@@ -216,7 +222,8 @@ def _builder(plan: Plan, step: Step) -> Callable[[Attempt], Output]:
                 for step in plan.steps
                 if step.kind in ("cross_encoder", "scores", "factors") and spec.search.reranking is not None
             }
-            return lambda attempt: build_report(spec, opened["corpus"], opened["vectors"], trained, attempt, reread)
+            corpus, vectors, test = opened["corpus"], opened["vectors"], opened.get("test")
+            return lambda attempt: build_report(spec, corpus, vectors, trained, attempt, reread, test)
 
 
 def _feeds(other: Step, step: Step) -> bool:
@@ -259,9 +266,9 @@ def _show_report(plan: Plan) -> None:
         return
     from rayhier.evaluate.closing import closing
 
-    corpus = plan.step("corpus").place.published()
-    if corpus is not None:
-        print(closing(plan.spec, plan.workdir, corpus, report.root))
+    corpus, judged = (plan.step(kind).place.published() for kind in ("corpus", HOLDS[plan.spec.evaluate.split]))
+    if corpus is not None and judged is not None:
+        print(closing(plan.spec, plan.workdir, corpus, judged, report.root))
 
 
 class _Run(ModuleType):

@@ -1,5 +1,6 @@
 """Sets of ids as 16-byte digests, so that the driver keeps only 16 bytes per document of a corpus."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ Digests = npt.NDArray[np.bytes_]
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
+
+
+def of(names: Iterable[str]) -> Digests:
+    """Hash ids to [n] digests."""
+    return np.array([digest(name) for name in names], NO_DIGESTS.dtype)
 
 
 def array(column: pa.ChunkedArray) -> Digests:

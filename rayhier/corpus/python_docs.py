@@ -5,6 +5,7 @@ Files are parsed, never imported.
 
 import ast
 import re
+import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rayhier.corpus.check import Entry, Judgement, Reason, Rejection, RowError, beginning, digest, entry
-from rayhier.spec.corpus import Limits
+from rayhier.corpus.rows import Stream
+from rayhier.corpus.split import assign
+from rayhier.spec.corpus import Limits, PythonDocs
 
 SKIPPED = frozenset(
     {
@@ -63,6 +66,26 @@ class Docstrings:
         return [
             Judgement(query.key, document.key, 1) for query, document in zip(self.queries, self.documents, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class DocstringReader:
+    """Queries of docstrings and their judgements; a hash of its id says in which split a query is."""
+
+    docstrings: Docstrings
+
+    def queries(self) -> Iterator[Stream[Entry]]:
+        """Stream all queries."""
+        yield Stream("docstrings", iter(self.docstrings.queries))
+
+    def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
+        """Stream the judgements of a split."""
+        yield Stream("docstrings", (row for row in self.docstrings.judgements() if assign(row.query_id) == split))
+
+
+def reader(spec: PythonDocs) -> DocstringReader:
+    """Read the docstrings of the running Python's standard library."""
+    return DocstringReader(pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits))
 
 
 def pairs(library: Path, limits: Limits) -> Docstrings:

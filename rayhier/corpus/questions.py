@@ -1,7 +1,11 @@
-"""Queries and judgements of a source, checked on the driver against each other and against the documents."""
+"""Queries and judgements of a source, checked on the driver against each other and against the documents.
+
+The corpus holds what training may read; queries and judgements of the test split are an artifact of their own, so that
+more of them change nothing that was trained.
+"""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -12,6 +16,7 @@ from rayhier.corpus.lines import refusal
 from rayhier.corpus.rows import Reader, Stream, collect, distinct, known
 from rayhier.storage.listing import SPLITS
 
+TRAINING, TEST = SPLITS[:2], SPLITS[2]
 T = TypeVar("T")
 
 Files = Sequence[tuple[str, ParsedRows[T]]]
@@ -25,6 +30,8 @@ class Questions:
     queries: Files[Entry]
     judgements: Mapping[str, Files[Judgement]]
     """Judgements by split."""
+    named: frozenset[str] | None
+    """Ids of queries that train or dev judgements name, accepted or not; None where nothing is judged."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
@@ -38,6 +45,34 @@ class Questions:
             split: [judgement for _, parsed in by_file for _, judgement in parsed.accepted]
             for split, by_file in self.judgements.items()
         }
+
+    @property
+    def splits(self) -> dict[str, Sequence[Judgement]]:
+        """Accepted judgements by split; a dev split without judgements is cut from train."""
+        return tables.splits(self.accepted_judgements)
+
+    def of_training(self) -> "Questions":
+        """Select what training may read: judgements of train and dev, and the accepted queries that these name.
+
+        Where nothing is judged, all queries are selected.
+        """
+        if self.named is None:
+            return self
+        judgements = {split: rows for split, rows in self.judgements.items() if split != TEST}
+        return replace(self, queries=self._queries(of_training=True), judgements=judgements)
+
+    def of_test(self) -> "Questions":
+        """Select the rows that `of_training` leaves: test judgements, other queries, and rejected rows of queries."""
+        return replace(self, queries=self._queries(of_training=False), judgements={TEST: self.judgements[TEST]})
+
+    def _queries(self, *, of_training: bool) -> Files[Entry]:
+        """Select the accepted queries that `named` has, or all other rows of queries."""
+        named, parts = self.named or frozenset(), []
+        for name, parsed in self.queries:
+            accepted = [(line, query) for line, query in parsed.accepted if (query.key in named) == of_training]
+            rejected = [] if of_training else parsed.rejected
+            parts.append((name, ParsedRows(parsed.lines, len(accepted) + len(rejected), accepted, rejected)))
+        return parts
 
     def rejected(self) -> Iterable[pa.Table]:
         """Rejected rows, file by file."""
@@ -54,13 +89,15 @@ class Questions:
                 split: tables.count(_read(rows), self.accepted_judgements[split], _reasons(rows))
                 for split, rows in self.judgements.items()
             },
+            "splits": tables.describe(self.splits),
         }
 
 
-def read(reader: Reader, documents: Container[str]) -> Questions:
+def read(reader: Reader, documents: Container[str], *, judged: bool = True) -> Questions:
     """Read queries, each id once, then judgements, each pair once in its split.
 
-    Raises InputError for a file in which no row has the right number of columns.
+    Without `judged`, the source has queries and no judgements. Raises InputError for a file in which no row has the
+    right number of columns.
     """
     earlier: set[bytes] = set()
     queries = [(stream.source, _whole(stream, collect(distinct(stream.rows, earlier)))) for stream in reader.queries()]
@@ -72,7 +109,12 @@ def read(reader: Reader, documents: Container[str]) -> Questions:
             (stream.source, _whole(stream, collect(known(stream.rows, ids, documents, pairs))))
             for stream in reader.judgements(split)
         ]
-    return Questions(queries, judgements)
+    return Questions(queries, judgements, _named(reader) if judged else None)
+
+
+def _named(reader: Reader) -> frozenset[str]:
+    streams = (stream for split in TRAINING for stream in reader.judgements(split))
+    return frozenset(row.query_id for stream in streams for row in stream.rows if isinstance(row, Judgement))
 
 
 def _whole(stream: Stream[T], parsed: ParsedRows[T]) -> ParsedRows[T]:

@@ -1,26 +1,25 @@
 """The corpus stage on Ray Data: files range by range; ids, queries and judgements on the driver."""
 
-import sysconfig
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from rayhier.corpus import ids, lines, parts, python_docs, questions, requirements, sources, tables
-from rayhier.corpus.check import Judgement
 from rayhier.corpus.parts import CheckedParts, PartFile
 from rayhier.corpus.passages import DocumentLayout
+from rayhier.corpus.questions import Questions
 from rayhier.corpus.rows import Range, RangeReader, Reader
-from rayhier.corpus.split import assign
-from rayhier.corpus.tables import Contents
 from rayhier.progress import Bar, here, say
 from rayhier.ray import stream
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import GpuWorkers
-from rayhier.spec.corpus import FileCorpus, HuggingFace, IrDatasets, PythonDocs
+from rayhier.spec.corpus import CorpusSpec, FileCorpus, HuggingFace, IrDatasets, PythonDocs
 from rayhier.storage.attempt import Attempt, Output
-from rayhier.storage.listing import SPLITS
+from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
 
 PART_DOCUMENTS = 1_000
@@ -45,6 +44,22 @@ class MakePart:
         return {"documents": part, "wrong": ""}
 
 
+@dataclass(frozen=True)
+class Contents:
+    """A source, read and checked: documents in part files, queries and judgements in memory."""
+
+    documents: Sequence[File]
+    questions: Questions
+    rejected: Sequence[pa.Table]
+    """Rejected rows of documents."""
+    count: dict[str, Any]
+    """Count of documents: read = accepted + rejected."""
+
+    def counts(self, some: Questions) -> dict[str, Any]:
+        """Counts for record.json of the documents, and of some queries and judgements."""
+        return {"documents": self.count, **some.counts()}
+
+
 def build(spec: JobSpec, attempt: Attempt) -> Output:
     """Read, check and write the corpus of a spec; InputError where the source lacks anything that the spec needs."""
     layout = DocumentLayout.of(spec.corpus)
@@ -55,15 +70,20 @@ def build(spec: JobSpec, attempt: Attempt) -> Output:
             contents = _iterated(spec.corpus, attempt.root)
         case _:
             contents = _ranged(spec.corpus, spec.cluster.corpus, attempt.root)
-    judgements = tables.splits(contents.judgements)
-    counts = contents.counts | tables.stored(attempt.root, contents.documents, layout.fields)
-    counts |= {"splits": tables.describe(judgements)}
+    stored = tables.stored(attempt.root, contents.documents, layout.fields)
+    # Queries and judgements of the test split are checked with the others, before anything is encoded.
+    counts = contents.counts(contents.questions) | stored
     requirements.check(spec, counts)
+    requirements.check_split(spec, counts)
     for line in tables.lines(counts):
         say(line)
-    if any(table.num_rows for table in contents.rejected):
+    training = contents.questions.of_training()
+    rejected = [*contents.rejected, *training.rejected()]
+    if any(table.num_rows for table in rejected):
         say(f"  rejected rows: {here(attempt.root / tables.REJECTED)}")
-    return Output(counts, (*contents.documents, *tables.write(attempt.root, contents, judgements)))
+    queries = tables.queries_table(training.accepted_queries)
+    written = tables.write(attempt.root, queries, training.splits, rejected)
+    return Output(contents.counts(training) | stored, (*contents.documents, *written))
 
 
 def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
@@ -74,7 +94,7 @@ def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
     for name in checked.misshapen():
         path = next(span.path for span in spans if span.source == name)
         raise lines.refusal(Path(path), requirements.allowed(spec))
-    return _contents(reader, checked)
+    return Contents(checked.documents, _questions(spec, reader, checked), checked.rejected, checked.counts())
 
 
 def _parts(
@@ -115,26 +135,17 @@ def _iterated(spec: IrDatasets | HuggingFace, root: Location) -> Contents:
             part_files.append(_finished(span, root))
             bar.advance(0, f"{begin + len(rows):,} documents")
         bar.advance()
-    return _contents(reader, parts.settle(root, part_files, layout))
+    checked = parts.settle(root, part_files, layout)
+    return Contents(checked.documents, _questions(spec, reader, checked), checked.rejected, checked.counts())
 
 
-def _contents(reader: Reader, checked: CheckedParts) -> Contents:
-    """Combine the checked documents with the queries and judgements of the same source."""
-    read = questions.read(reader, ids.IdSet(checked.digests))
-    return Contents(
-        documents=checked.documents,
-        queries=read.accepted_queries,
-        judgements=read.accepted_judgements,
-        rejected=[*checked.rejected, *read.rejected()],
-        counts={"documents": checked.counts(), **read.counts()},
-    )
+def _questions(spec: CorpusSpec, reader: Reader, checked: CheckedParts) -> Questions:
+    return questions.read(reader, ids.IdSet(checked.digests), judged=spec.names_judgements)
 
 
 def _python_docs(spec: PythonDocs, root: Location) -> Contents:
-    docstrings = python_docs.pairs(Path(sysconfig.get_paths()["stdlib"]), spec.limits)
-    judgements: dict[str, list[Judgement]] = {split: [] for split in SPLITS}
-    for judgement in docstrings.judgements():
-        judgements[assign(judgement.query_id)].append(judgement)
+    reader = python_docs.reader(spec)
+    docstrings = reader.docstrings
     cuts = range(0, len(docstrings.documents), PART_DOCUMENTS)
     written = [
         parts.write_documents(
@@ -142,16 +153,10 @@ def _python_docs(spec: PythonDocs, root: Location) -> Contents:
         )
         for number, begin in enumerate(cuts)
     ]
+    reasons = (rejection.reason for *_, rejection in docstrings.rejected)
     return Contents(
-        documents=[file for file in written if file],
-        queries=docstrings.queries,
-        judgements=judgements,
-        rejected=[tables.rejected(docstrings.rejected)],
-        counts={
-            "documents": tables.count_entries(
-                docstrings.read, docstrings.documents, (rejection.reason for *_, rejection in docstrings.rejected)
-            ),
-            "queries": tables.count_entries(len(docstrings.documents), docstrings.queries, ()),
-            "judgements": {split: tables.count(len(rows), rows, ()) for split, rows in judgements.items()},
-        },
+        [file for file in written if file],
+        questions.read(reader, {document.key for document in docstrings.documents}),
+        [tables.rejected(docstrings.rejected)],
+        tables.count_entries(docstrings.read, docstrings.documents, reasons),
     )

@@ -17,7 +17,10 @@ from rayhier.spec.corpus import (
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, naming the key, where a corpus with these counts (record.json) is too little for the spec."""
+    """Raise InputError, naming the key, where a corpus with these counts (record.json) is too little for the spec.
+
+    The evaluated split has a check of its own, `check_split`.
+    """
     if counts["documents"]["accepted"] == 0:
         raise InputError(
             f"corpus.{_key(spec.corpus)}: no document accepted ({_rejected(counts['documents'])}); "
@@ -43,8 +46,16 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
             f"train.objective: got {objective!r}, but the corpus has no train judgement above 0 "
             f"({_rejected(counts['judgements']['train'])}); allowed: auto, documents"
         )
+
+
+def check_split(spec: JobSpec, counts: dict[str, Any]) -> None:
+    """Raise InputError where the split that is evaluated has no judgement above 0.
+
+    `counts` are those of the artifact that holds the split: the corpus, or the test split.
+    """
     if spec.corpus.names_judgements and counts["splits"][spec.evaluate.split]["relevant"] == 0:
-        judged = [split for split in ("dev", "test") if counts["splits"][split]["relevant"]]
+        splits = counts["splits"]
+        judged = [split for split in ("dev", "test") if split in splits and splits[split]["relevant"]]
         raise InputError(
             f"evaluate.split: got {spec.evaluate.split!r}, but the corpus has no judgement above 0 in that split "
             f"({_rejected(counts['judgements'][spec.evaluate.split])}); "

@@ -1,8 +1,29 @@
 """Choose the reader for a spec's source. storage/source.py describes the files, requirements.py checks the corpus."""
 
-from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet
-from rayhier.corpus.rows import RangeReader, StreamReader
-from rayhier.spec.corpus import Beir, FileCorpus, HuggingFace, IrDatasets, Jsonl, MsMarco, Parquet
+from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet, python_docs
+from rayhier.corpus.rows import RangeReader, Reader, StreamReader
+from rayhier.spec.corpus import (
+    Beir,
+    CorpusSpec,
+    FileCorpus,
+    HuggingFace,
+    IrDatasets,
+    Jsonl,
+    MsMarco,
+    Parquet,
+    PythonDocs,
+)
+
+
+def reader(spec: CorpusSpec) -> Reader:
+    """Make the reader of a source's queries and judgements; InputError where the source cannot be opened."""
+    match spec:
+        case PythonDocs():
+            return python_docs.reader(spec)
+        case IrDatasets() | HuggingFace():
+            return iterated(spec)
+        case _:
+            return ranged(spec)
 
 
 def ranged(spec: FileCorpus) -> RangeReader:

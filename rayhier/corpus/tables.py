@@ -1,8 +1,7 @@
-"""Tables that the driver writes beside the documents: queries, judgements, rejected rows; and all counts."""
+"""Tables that the driver writes: queries, judgements, rejected rows; and all counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,29 +12,15 @@ from rayhier.corpus.parts import groups
 from rayhier.corpus.split import cut_dev
 from rayhier.storage import files, schemas
 from rayhier.storage.files import File
-from rayhier.storage.listing import SPLITS
 from rayhier.storage.paths import Location
 
 REJECTED = "rejected.parquet"
 
 
-@dataclass(frozen=True)
-class Contents:
-    """A source, read and checked: documents in part files, queries and judgements in memory."""
-
-    documents: Sequence[File]
-    queries: Sequence[Entry]
-    judgements: Mapping[str, Sequence[Judgement]]
-    """Judgements by split, as published: before a dev split is cut from train."""
-    rejected: Sequence[pa.Table]
-    counts: dict[str, Any]
-    """Counts of documents, queries and judgements; in each, read = accepted + rejected."""
-
-
 def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[Judgement]]:
-    """Return the judgements of train, dev and test; a dev split without judgements is cut from train."""
-    by_split = {split: judgements.get(split, ()) for split in SPLITS}
-    if not by_split["dev"]:
+    """Return the judgements by split; where train is there, a dev split without judgements is cut from it."""
+    by_split = dict(judgements)
+    if "train" in by_split and not by_split.get("dev"):
         by_split["train"], by_split["dev"] = cut_dev(by_split["train"])
     return by_split
 
@@ -82,12 +67,16 @@ def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason
     return count(read, accepted, reasons) | {"cut": sum(entry.cut for entry in accepted)}
 
 
-def write(root: Location, contents: Contents, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
+def queries_table(queries: Sequence[Entry]) -> pa.Table:
+    """Make the table of queries: id and text."""
+    return pa.table([[query.key for query in queries], [query.text for query in queries]], schema=schemas.QUERIES)
+
+
+def write(
+    root: Location, queries: pa.Table, judgements: Mapping[str, Sequence[Judgement]], rejects: Iterable[pa.Table]
+) -> list[File]:
     """Write queries, judgements and rejected rows; returns the files."""
-    queries = pa.table(
-        [[query.key for query in contents.queries], [query.text for query in contents.queries]], schema=schemas.QUERIES
-    )
-    written = [files.write_parquet(root, "queries.parquet", groups(queries), schemas.QUERIES)]
+    written = [files.write_parquet(root, "queries.parquet", groups(queries), queries.schema)]
     for split, rows in judgements.items():
         table = pa.table(
             [
@@ -98,19 +87,19 @@ def write(root: Location, contents: Contents, judgements: Mapping[str, Sequence[
             schema=schemas.JUDGEMENTS,
         )
         written.append(files.write_parquet(root, f"judgements/{split}.parquet", groups(table), schemas.JUDGEMENTS))
-    rejects = (table for table in contents.rejected if table.num_rows)
+    rejects = (table for table in rejects if table.num_rows)
     written.append(files.write_parquet(root, REJECTED, rejects, schemas.REJECTED))
     return written
 
 
 def lines(counts: Mapping[str, Any]) -> list[str]:
-    """Return lines of text that report the counts of a corpus."""
-    rows = {"documents": counts["documents"], "queries": counts["queries"]}
-    rows |= {f"{split} judgements": counts["judgements"][split] for split in SPLITS}
+    """Return lines of text that report the counts of a corpus, or of a split without documents."""
+    rows = {kind: counts[kind] for kind in ("documents", "queries") if kind in counts}
+    rows |= {f"{split} judgements": row for split, row in counts["judgements"].items()}
     shown = [f"  {name}: {line(row)}" for name, row in rows.items() if row["read"]]
-    if counts["rows"] != counts["documents"]["accepted"]:
+    if "rows" in counts and counts["rows"] != counts["documents"]["accepted"]:
         shown.insert(1, f"  passages: {counts['rows']:,}")
-    if counts["fields"]:
+    if counts.get("fields"):
         shown.insert(1, f"  documents with fields: {', '.join(f'{k} {n:,}' for k, n in counts['fields'].items())}")
     written = [f"{split} {row['queries']:,} ({row['judgements']:,})" for split, row in counts["splits"].items()]
     return [*shown, f"  queries (judgements) by split: {', '.join(written)}"]

@@ -67,8 +67,16 @@ def load_answers(corpus: Artifact, split: str) -> set[str]:
     return answers
 
 
+def holds_split(split: str, corpus: Artifact, test: Artifact | None) -> Artifact:
+    """Return the artifact with the queries and judgements of a split: `test`, where it is there, has the test split."""
+    return test if split == "test" and test is not None else corpus
+
+
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
-    """Load the judged queries of a split with their base vectors; none where the split has no judgements."""
+    """Load the judged queries of a split with their base vectors; none where the split has no judgements.
+
+    `corpus` has texts and judgements, `vectors` the vectors; an artifact of the test split is both.
+    """
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["query_id", "doc_id", "grade"])
     grades: dict[str, dict[str, int]] = {}
     for query, document, grade in zip(*(judged[name].to_pylist() for name in judged.column_names), strict=True):

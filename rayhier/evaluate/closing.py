@@ -14,8 +14,11 @@ COST = "share of the corpus visited (cost: dot products per query, rows scanned 
 STAR = "* a difference whose interval excludes 0"
 
 
-def closing(spec: JobSpec, workdir: Location, corpus: Artifact, root: Location) -> str:
-    """The closing lines for an evaluation of a corpus, published below `root`; the verdict comes last."""
+def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact, root: Location) -> str:
+    """The closing lines for an evaluation of a corpus, published below `root`; the verdict comes last.
+
+    `judged` has the evaluated split: `corpus`, or the artifact of the test split.
+    """
     report, measure = Report.read(root / NAME), spec.evaluate.deepest_recall
     lines = tables.aligned(*tables.table(report, spec.evaluate.visited, measure))
     header, rows = tables.reached(report, measure)
@@ -26,4 +29,6 @@ def closing(spec: JobSpec, workdir: Location, corpus: Artifact, root: Location) 
         lines += ["", *tables.aligned(header, rows)]
     plots = [here(path) for path in sorted((root / PLOTS).glob("*.png"), key=str)]
     places = [*(f"plot: {path}" for path in plots), f"report: {here(workdir / 'report.md')}"]
-    return "\n".join(["", *lines, "", STAR, "", *samples(spec, corpus, root), *places, "", *verdict(spec, report), ""])
+    return "\n".join(
+        ["", *lines, "", STAR, "", *samples(spec, corpus, judged, root), *places, "", *verdict(spec, report), ""]
+    )

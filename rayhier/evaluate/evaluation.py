@@ -11,7 +11,7 @@ from rayhier.arrays import Bools, Floats, Values
 from rayhier.dataset.balance import balance
 from rayhier.dataset.holdout import load_dev
 from rayhier.dataset.measures import Judge, means
-from rayhier.dataset.queries import Queries, load_answers, load_queries, new_answers
+from rayhier.dataset.queries import Queries, holds_split, load_answers, load_queries, new_answers
 from rayhier.dataset.ranking import Ranking, stacked
 from rayhier.evaluate.collection import Collection
 from rayhier.evaluate.curve import Point, System, beams, measure_at, measure_curve
@@ -133,13 +133,15 @@ def evaluate(
     models: Mapping[int, tuple[Artifact, Artifact]],
     workers: Workers | None = None,
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
+    test: Artifact | None = None,
 ) -> Evaluation:
     """Measure the index of every seed (seed -> model, index) and the spec's baselines.
 
-    `read` are the artifacts, by kind and seed, that re-ranking reads.
+    `read` are the artifacts, by kind and seed, that re-ranking reads; `test` has the test split, which is in `corpus`
+    where it is None.
     """
-    workers = workers or LocalWorkers()
-    queries = load_queries(corpus, vectors, spec.evaluate.split)
+    workers, split = workers or LocalWorkers(), spec.evaluate.split
+    queries = load_queries(holds_split(split, corpus, test), holds_split(split, vectors, test), split)
     if not queries:
         raise InputError(
             f"evaluate.split: got {spec.evaluate.split!r}, which has no judgements; allowed: a split with judgements"

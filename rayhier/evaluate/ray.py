@@ -8,13 +8,16 @@ from typing import Any, Concatenate, Generic, Self, cast
 import ray
 
 from rayhier.embed.precision import as_embedded
+from rayhier.evaluate import test_split
 from rayhier.evaluate.evaluation import evaluate
 from rayhier.evaluate.output import write
 from rayhier.evaluate.workers import Holder, P, R, T, V
+from rayhier.ray import call
 from rayhier.spec import InputError, JobSpec
 from rayhier.spec.cluster import GpuWorkers
 from rayhier.storage.artifact import Artifact
 from rayhier.storage.attempt import Attempt, Output
+from rayhier.storage.model_folder import ModelFolder
 
 
 def build(
@@ -24,15 +27,26 @@ def build(
     models: Mapping[int, tuple[Artifact, Artifact]],
     attempt: Attempt,
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
+    test: Artifact | None = None,
 ) -> Output:
     """Measure every seed's (model, index) and write the report below the attempt.
 
-    `read` are the artifacts, by kind and seed, that re-ranking reads.
+    `read` are the artifacts, by kind and seed, that re-ranking reads; `test` has the test split.
     """
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
     with Actors(spec.cluster.evaluate) as actors:
-        report = write(spec, evaluate(spec, corpus, vectors, models, actors, read), attempt.root)
+        report = write(spec, evaluate(spec, corpus, vectors, models, actors, read, test), attempt.root)
     return Output({"documents": report.documents, "queries": report.queries, "seeds": report.seeds})
+
+
+def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Artifact, attempt: Attempt) -> Output:
+    """Read the test split of the source and encode its queries in a process of the cluster."""
+    queries, rows = test_split.read(spec, corpus)
+    workers = spec.cluster.evaluate
+    encoder = as_embedded(spec, vectors, workers.gpus).encoder
+    texts = queries["text"].to_pylist()
+    vector_QM = call(test_split.encode, workers.cpus, encoder, model.path, texts, workers.cpus, gpus=workers.gpus)
+    return test_split.write(attempt.root, queries, vector_QM, rows)
 
 
 class Actors:

@@ -17,14 +17,17 @@ WIDTH = 100
 """Characters of a line."""
 
 
-def samples(spec: JobSpec, corpus: Artifact, root: Location) -> list[str]:
-    """Return lines with queries of the evaluated split, evenly spaced by id, and their best results by the router."""
-    judged = columns.read([corpus.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
-    right = {(row["query_id"], row["doc_id"]) for row in judged.to_pylist() if row["grade"] > 0}
+def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -> list[str]:
+    """Return lines with queries of the evaluated split, evenly spaced by id, and their best results by the router.
+
+    `judged` has the split's queries and judgements; `corpus` has the documents.
+    """
+    rows = columns.read([judged.path(f"judgements/{spec.evaluate.split}.parquet")], ["query_id", "doc_id", "grade"])
+    right = {(row["query_id"], row["doc_id"]) for row in rows.to_pylist() if row["grade"] > 0}
     run = _best(root / "runs" / f"{spec.router.type}.seed{spec.evaluate.seeds[0]}.trec")
     names = sorted(run)
     chosen = names[:: max(1, len(names) // QUERIES)][:QUERIES]
-    table = columns.read([corpus.path("queries.parquet")], ["query_id", "text"])
+    table = columns.read([judged.path("queries.parquet")], ["query_id", "text"])
     table = table.filter(pc.is_in(table["query_id"], pa.array(chosen, pa.string())))
     texts = dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
     titles = _titles(corpus, {name for query in chosen for name in run[query]})

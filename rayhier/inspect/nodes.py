@@ -193,9 +193,14 @@ class Inspection:
     @cached_property
     def _asked(self) -> tuple[list[str], Floats]:
         """Texts of queries of the corpus, each once, and the probability [q, leaves] of every leaf for them."""
-        corpus, vectors = (current.artifact(self.workdir, self.now, kind) for kind in ("corpus", "vectors"))
-        texts = columns.read([corpus.verified("queries.parquet")], ["query_id", "text"])
-        stored = columns.read([vectors.verified("queries.parquet")], ["query_id", "vector"])
+        corpus, vectors, *test = (
+            current.artifact(self.workdir, self.now, kind)
+            for kind in ("corpus", "vectors", *(["test"] if "test" in self.now.artifacts else []))
+        )
+        texts, stored = (
+            columns.read([artifact.verified("queries.parquet") for artifact in (first, *test)], ["query_id", column])
+            for first, column in ((corpus, "text"), (vectors, "vector"))
+        )
         first = {text: row for row, text in reversed([*enumerate(texts["text"].to_pylist())])}
         rows = sorted(first.values())[:MOST_QUERIES]
         if not rows:

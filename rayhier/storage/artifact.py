@@ -14,7 +14,9 @@ from rayhier.storage.files import File
 from rayhier.storage.paths import Location
 from rayhier.storage.seal import unseal
 
-Kind = Literal["corpus", "generated", "vectors", "cross_encoder", "scores", "model", "index", "factors", "evaluate"]
+Kind = Literal[
+    "corpus", "generated", "vectors", "test", "cross_encoder", "scores", "model", "index", "factors", "evaluate"
+]
 FORMAT = 2
 OLDER = "was written by another version of rayhier; use another workdir, or remove this workdir and run again"
 RECORD = "record.json"

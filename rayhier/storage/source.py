@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayhier.spec import InputError
-from rayhier.spec.corpus import Beir, Columns, CorpusSpec, FileCorpus, HuggingFace, IrDatasets, MsMarco, PythonDocs
-from rayhier.storage import files, hub_data, listing
+from rayhier.spec.corpus import Columns, CorpusSpec, FileCorpus, HuggingFace, IrDatasets, MsMarco, PythonDocs
+from rayhier.storage import files, hub_data, judged_queries, listing
 from rayhier.storage.listing import SPLITS
 from rayhier.storage.sample import passages_a_document
 
@@ -30,7 +30,10 @@ class Source:
     """Everything that a plan knows about a corpus before the corpus stage reads it."""
 
     identity: dict[str, str]
-    """File name -> SHA-256; for sources without files, names and versions that identify the content."""
+    """Content that training may read: name of a file of documents, or of judgements of train and dev -> SHA-256, and
+    one SHA-256 of the queries that these judge; for sources without files, names and versions that stand for all."""
+    test_identity: dict[str, str]
+    """Content that only evaluation reads: the files of queries and of test judgements -> SHA-256; else as above."""
     documents: int | None
     """Upper bound on the documents; None where it is unknown until the source is read."""
     bytes: int
@@ -53,15 +56,20 @@ def describe(spec: CorpusSpec) -> Source:
     """Describe the source that a spec names; InputError where a file is missing or empty."""
     match spec:
         case PythonDocs():
-            return Source({"python": platform.python_version()}, None, 0, frozenset(SPLITS), None)
+            return _unread({"python": platform.python_version()}, SPLITS)
         case IrDatasets():
             return _ir_datasets(spec)
         case HuggingFace():
             identity = _repository("corpus.path", spec.path, spec.revision)
             identity |= _repository("corpus.judgements", spec.qrels, spec.judgements_revision)
-            return Source(identity, None, 0, frozenset(SPLITS), None)
+            return _unread(identity, SPLITS)
         case _:
             return _files(spec)
+
+
+def _unread(identity: dict[str, str], judged: Iterable[str]) -> Source:
+    """Describe a source that cannot be looked into before it is read: only its version is known."""
+    return Source(identity, identity, None, 0, frozenset(judged), None)
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
@@ -72,12 +80,12 @@ def unreadable(path: Path, error: Exception) -> InputError:
 
 def _files(spec: FileCorpus) -> Source:
     listed = listing.find(spec)
-    identity = {}
+    content: dict[str, str] = {}
     sizes: dict[str, int] = {}
     lengths: dict[str, int] = {}
     for file in listed.all:
         lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
-        identity[file.name], size, lengths[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
+        content[file.name], size, lengths[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
         sizes[file.name] = size
     documents, text = (sum(held[file.name] for file in listed.documents) for held in (lengths, sizes))
     if documents == 0:
@@ -90,18 +98,26 @@ def _files(spec: FileCorpus) -> Source:
         )
     first = next(file.path for file in listed.documents if lengths[file.name])
     if spec.in_lines and not isinstance(spec, MsMarco):
-        names = Columns(id="_id") if isinstance(spec, Beir) else spec.row_columns
+        names, asked = spec.row_columns, spec.row_query_columns
         usual = Columns()
         renamed = [name for name in ("title", "text") if getattr(names, name) != getattr(usual, name)]
         required = (names.id, *(getattr(names, name) for name in renamed))
         _check_keys(f"corpus.{_key(spec, 'documents')}", first, required, "columns")
-        asked = Columns(id="_id") if isinstance(spec, Beir) else spec.row_query_columns
         for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
             _check_keys(key, query_file.path, (asked.id, asked.text), "query_columns")
     each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
+    test = {file.name for file in listed.queries} | {
+        file.name for split, file in listed.judgements.items() if split == "test"
+    }
+    training = {name: digest for name, digest in content.items() if name not in test}
+    if spec.names_judgements:
+        training["queries of train and dev"] = judged_queries.digest(spec, listed)
+    else:
+        training = content
     return Source(
-        identity,
+        training,
+        {name: digest for name, digest in content.items() if name in test},
         documents,
         sum(sizes.values()),
         frozenset(listed.judgements),
@@ -140,7 +156,7 @@ def _ir_datasets(spec: IrDatasets) -> Source:
         raise InputError(f"corpus.type: ir_datasets is not installed: {IR_DATASETS}") from None
     splits = {split: name for split, name in spec.splits.model_dump().items() if name}
     identity = {"ir_datasets": version, "dataset": spec.dataset, **splits}
-    return Source(identity, None, 0, frozenset(splits or SPLITS), None)
+    return _unread(identity, splits or SPLITS)
 
 
 def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:

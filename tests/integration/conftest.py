@@ -26,7 +26,7 @@ def embedded(cluster: None, tmp_path_factory: pytest.TempPathFactory, tiny_model
 def built(embedded: Path, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     """A folder with the tiny corpus, its spec and `work`, run up to the index. Not to be changed by a test."""
     folder = shutil.copytree(embedded, tmp_path_factory.mktemp("built"), dirs_exist_ok=True)
-    make(write_spec(folder, folder / "corpus", tiny_model), "train", "index")
+    make(write_spec(folder, folder / "corpus", tiny_model), "test", "train", "index")
     return folder
 
 

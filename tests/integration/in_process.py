@@ -45,8 +45,8 @@ def in_this_process(patch: pytest.MonkeyPatch, *stages: str) -> None:
                 patch.setattr(module, "Actors", lambda own: contextlib.nullcontext(LocalWorkers(own.workers)))
             case _:
                 patch.setattr(module, "stream", stream_here)
-                if hasattr(module, "call"):
-                    patch.setattr(module, "call", lambda function, _, *given: function(*_copied(given)))
+        if hasattr(module, "call"):
+            patch.setattr(module, "call", lambda function, _, *given, gpus=0: function(*_copied(given)))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import pytest
 from rayhier import run
 from rayhier.corpus import lines as corpus_lines
 from rayhier.corpus import ray as corpus
+from rayhier.evaluate import test_split
 from rayhier.spec import InputError, JobSpec
 from rayhier.storage import schemas
 from rayhier.storage.artifact import Artifact, Place
@@ -87,17 +88,13 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
         ("corpus.jsonl", 5, "duplicate id", "a"),
         ("corpus.jsonl", 6, "empty text", '{"_id": "d", "text": " "}'),
         ("corpus.jsonl", 8, "duplicate id", "c"),
-        ("queries.jsonl", 3, "duplicate id", "q2"),
-        ("queries.jsonl", 4, "empty text", '{"_id": "q3", "text": ""}'),
         ("qrels/train.tsv", 3, "unknown document", "q1 b 1"),
         ("qrels/train.tsv", 4, "unknown query", "q3 a 1"),
         ("qrels/train.tsv", 6, "duplicate judgement", "q2 c 1"),
         ("qrels/train.tsv", 7, "wrong number of columns", r"q1\te"),
-        ("qrels/test.tsv", 3, "wrong type", r"q2\td\tone"),
     ]
     judged = Counter(rows(artifact, "judgements/train.parquet") + rows(artifact, "judgements/dev.parquet"))
     assert judged == Counter([("q1", "a", 1), ("q2", "c", 2)])
-    assert rows(artifact, "judgements/test.parquet") == [("q1", "e", 1), ("q2", "a", 0)]
     counts = artifact.record.counts
     assert counts["documents"] == {
         "read": 7,
@@ -107,7 +104,15 @@ def test_a_messy_folder_keeps_what_is_good_and_says_why_not_the_rest(messy, tmp_
     }
     assert counts["queries"]["accepted"] == 2
     assert counts["judgements"]["train"]["read"] == 6
-    assert counts["splits"]["test"] == {"queries": 2, "judgements": 2, "relevant": 1}
+
+    queries, others = test_split.read(spec, artifact)
+    assert queries.to_pylist() == [{"query_id": "q1", "text": "which"}, {"query_id": "q2", "text": "what"}]
+    assert [tuple(row.values()) for table in others.rejected() for row in table.to_pylist()] == [
+        ("queries.jsonl", 3, "duplicate id", "q2"),
+        ("queries.jsonl", 4, "empty text", '{"_id": "q3", "text": ""}'),
+        ("qrels/test.tsv", 3, "wrong type", r"q2\td\tone"),
+    ]
+    assert others.counts()["splits"] == {"test": {"queries": 2, "judgements": 2, "relevant": 1}}
     assert {file.name.partition("/")[0] for file in artifact.record.files} == {
         "documents",
         "judgements",
@@ -164,7 +169,9 @@ def test_scifact(data, tmp_path, here):
     assert splits["train"]["queries"] + splits["dev"]["queries"] == 809
     assert splits["train"]["judgements"] + splits["dev"]["judgements"] == 919
     assert 50 <= splits["dev"]["queries"] <= 110
-    assert splits["test"] == {"queries": 300, "judgements": 339, "relevant": 339}
+    queries, others = test_split.read(spec, artifact)
+    assert len(queries) == 300
+    assert others.counts()["splits"] == {"test": {"queries": 300, "judgements": 339, "relevant": 339}}
 
 
 def test_python_docs(tmp_path, here):
@@ -177,9 +184,11 @@ def test_python_docs(tmp_path, here):
     assert pq.read_metadata(artifact.path(names[0])).num_rows == 1_000
     ids = set(documents["doc_id"].to_pylist())
     assert len(ids) == len(documents) >= 3_000
-    judged = [row for split in ("train", "dev", "test") for row in rows(artifact, f"judgements/{split}.parquet")]
+    judged = [row for split in ("train", "dev") for row in rows(artifact, f"judgements/{split}.parquet")]
+    queries, others = test_split.read(spec, artifact)
+    judged += [(row.query_id, row.doc_id, row.grade) for row in others.accepted_judgements["test"]]
     assert sorted(judged) == sorted((f"q:{doc_id}", doc_id, 1) for doc_id in ids)
-    assert artifact.record.counts["splits"]["test"]["queries"] >= 250
+    assert len(queries) >= 250
     assert pq.read_metadata(artifact.path("rejected.parquet")).num_rows == sum(
         artifact.record.counts["documents"]["rejected"].values()
     )

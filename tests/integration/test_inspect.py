@@ -126,7 +126,7 @@ def test_an_unknown_model_is_named(work: Path, capsys: pytest.CaptureFixture[str
     assert refused(capsys, str(work)).endswith(f"was built by model {model.name}, not 0123456789ab")
 
 
-@pytest.mark.parametrize("kind", ["corpus", "vectors"])
+@pytest.mark.parametrize("kind", ["corpus", "vectors", "test"])
 def test_queries_that_are_not_as_published_are_named(kind: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = current.artifact(work, current.read(work), kind).path("queries.parquet")
     for data in (path.read_bytes()[:-5], path.read_bytes()[:-1] + b"?"):

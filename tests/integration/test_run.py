@@ -49,8 +49,8 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
     """Every stage on Ray; what is then done again, in this process."""
     spec, work, out = ran
     summary = json.loads(out.splitlines()[-1])
-    assert [step["state"] for step in summary["steps"]] == ["built"] * 5
-    for kind in ("corpus", "vectors", "model", "index", "evaluate"):
+    assert [step["state"] for step in summary["steps"]] == ["built"] * 6
+    for kind in ("corpus", "vectors", "test", "model", "index", "evaluate"):
         artifact(work, kind).verify()
         assert not list((work / kind).rglob("scratch"))
     _every_document_once(work)
@@ -63,10 +63,18 @@ def test_one_run(ran: tuple[Path, Path, str], capsys: pytest.CaptureFixture[str]
 
     assert run.main([str(spec)]) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert [step["state"] for step in again["steps"]] == ["published"] * 5
+    assert [step["state"] for step in again["steps"]] == ["published"] * 6
     assert [step["fingerprint"] for step in again["steps"]] == [step["fingerprint"] for step in summary["steps"]]
 
     here()
+    with (spec.parent / "corpus" / "queries.jsonl").open("a") as opened:
+        opened.write('{"_id": "more", "text": "one more test query"}\n')
+    with (spec.parent / "corpus" / "qrels" / "test.tsv").open("a") as opened:
+        opened.write("more\td1\t1\n")
+    assert run.main([str(spec)]) == 0
+    more = {step["stage"]: step["state"] for step in json.loads(capsys.readouterr().out.splitlines()[-1])["steps"]}
+    assert {stage for stage, state in more.items() if state == "built"} == {"test", "evaluate"}
+
     assert run.main([str(spec), "--fresh", "--stage", "evaluate"]) == 0
     fresh = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [(step["stage"], step["state"]) for step in fresh["steps"]] == [("evaluate", "built")]
@@ -143,7 +151,7 @@ def _report_is_whole(work: Path) -> None:
     # A document's own words are asked for.
     assert report["systems"]["bm25"]["R@10"] > 0.9
     root = artifact(work, "evaluate").root
-    qrels = pq.read_table(artifact(work, "corpus").path("judgements/test.parquet")).to_pylist()
+    qrels = pq.read_table(artifact(work, "test").path("judgements/test.parquet")).to_pylist()
     for system in names:
         run_file = list(ir_measures.read_trec_run(str(root / "runs" / f"{system}.seed0.trec")))
         judged = [ir_measures.Qrel(row["query_id"], row["doc_id"], row["grade"]) for row in qrels]
@@ -168,8 +176,10 @@ def _other_libraries_open_the_encoder(work: Path) -> None:
 
 def _one_process_measures_the_same(work: Path) -> None:
     """What actors answered, a single process answers too."""
-    corpus, vectors, model, index = (artifact(work, kind) for kind in ("corpus", "vectors", "model", "index"))
-    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, LocalWorkers())
+    corpus, vectors, test, model, index = (
+        artifact(work, kind) for kind in ("corpus", "vectors", "test", "model", "index")
+    )
+    alone = evaluate(current.read(work).spec, corpus, vectors, {0: (model, index)}, LocalWorkers(), test=test)
     curves = json.loads((work / "report.json").read_text())["curves"]
     assert set(curves) == set(alone.seeds[0].curves)
     for name, curve in alone.seeds[0].curves.items():
@@ -179,8 +189,8 @@ def _one_process_measures_the_same(work: Path) -> None:
 
 def _search_is_the_evaluated_one(work: Path, system: str) -> None:
     """The searcher, from text, finds what the evaluation's TREC run has, from stored vectors."""
-    corpus = artifact(work, "corpus")
-    texts = {row["query_id"]: row["text"] for row in pq.read_table(corpus.path("queries.parquet")).to_pylist()}
+    test = artifact(work, "test")
+    texts = {row["query_id"]: row["text"] for row in pq.read_table(test.path("queries.parquet")).to_pylist()}
     ranked: dict[str, list[tuple[str, float]]] = {}
     for row in ir_measures.read_trec_run(str(artifact(work, "evaluate").root / "runs" / f"{system}.seed0.trec")):
         ranked.setdefault(row.query_id, []).append((row.doc_id, row.score))

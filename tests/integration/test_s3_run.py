@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 def published(workdir: Location) -> dict[str, dict[str, str]]:
     """Kind -> name -> SHA-256, of files that are the same whenever they are made."""
     found = {}
-    for kind in ("corpus", "vectors", "model", "index", "evaluate"):
+    for kind in ("corpus", "vectors", "test", "model", "index", "evaluate"):
         (folder,) = (workdir / kind).iterdir()
         artifact = Artifact.open(folder)
         artifact.verify()

@@ -129,16 +129,16 @@ CHANGES = {
     "corpus.limits.text=50": STAGES,
     "encoder.max_length=16": STAGES[1:],
     "encoder.precision=bfloat16": STAGES[1:],
-    "router.branching=4": STAGES[2:],
-    "train.epochs=4": STAGES[2:],
-    "train.temperature=0.2": STAGES[2:],
-    "router.teaching.judged=5": STAGES[2:],
-    "index.leaves_per_document=1": STAGES[2:],
-    "index.second_leaf=next_best": STAGES[2:],
-    "index.spilled=0.25": STAGES[2:],
-    "index.vectors=float16": STAGES[3:],
-    "search.beam=3": STAGES[4:],
-    "evaluate.lists=4": STAGES[4:],
+    "router.branching=4": STAGES[3:],
+    "train.epochs=4": STAGES[3:],
+    "train.temperature=0.2": STAGES[3:],
+    "router.teaching.judged=5": STAGES[3:],
+    "index.leaves_per_document=1": STAGES[3:],
+    "index.second_leaf=next_best": STAGES[3:],
+    "index.spilled=0.25": STAGES[3:],
+    "index.vectors=float16": STAGES[4:],
+    "search.beam=3": STAGES[5:],
+    "evaluate.lists=4": STAGES[5:],
 }
 
 
@@ -148,6 +148,40 @@ def test_a_change_makes_its_stage_and_those_after_it_anew(override: str, tiny_sp
     before, after = fingerprints(spec), fingerprints(spec, override)
     changed = {title.split()[0] for title in before if before[title] != after[title]}
     assert changed == set(CHANGES[override])
+
+
+def _append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+TEST_ALONE = {
+    "a test query and its judgement": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', "new\td3\t1\n"),
+    "another judgement of a test query": (None, "", "q200\td5\t1\n"),
+    "a query that nothing judges": ("queries.jsonl", '{"_id": "new", "text": "a new one"}\n', ""),
+}
+
+
+@pytest.mark.parametrize("name", TEST_ALONE)
+def test_what_only_a_test_reads_changes_nothing_that_was_trained(
+    name: str, tiny_spec: Callable[..., Path], tiny_corpus: Path
+) -> None:
+    spec, (file, query, judgement) = tiny_spec(), TEST_ALONE[name]
+    before = fingerprints(spec)
+    if file:
+        _append(tiny_corpus / file, query)
+    _append(tiny_corpus / "qrels" / "test.tsv", judgement)
+    after = fingerprints(spec)
+    assert {title.split()[0] for title in before if before[title] != after[title]} == {"test", "evaluate"}
+
+
+def test_a_changed_train_query_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
+    spec, judged = tiny_spec(), (tiny_corpus / "qrels" / "train.tsv").read_text().splitlines()[1].split("\t")[0]
+    before = fingerprints(spec)
+    rows = [json.loads(line) for line in (tiny_corpus / "queries.jsonl").read_text().splitlines()]
+    changed = [row | {"text": "another text"} if row["_id"] == judged else row for row in rows]
+    (tiny_corpus / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in changed))
+    after = fingerprints(spec)
+    assert all(before[title] != after[title] for title in before)
 
 
 # Generated pairs
@@ -236,7 +270,7 @@ def test_more_dimensions_than_the_vectors_have_are_refused(key: str, tiny_spec: 
 def test_a_changed_source_changes_everything(tiny_spec: Callable[..., Path], tiny_corpus: Path) -> None:
     spec = tiny_spec()
     before = fingerprints(spec)
-    with (tiny_corpus / "queries.jsonl").open("a") as opened:
+    with (tiny_corpus / "corpus.jsonl").open("a") as opened:
         opened.write('{"_id": "new", "text": "one more"}\n')
     assert not set(before.values()) & set(fingerprints(spec).values())
 
@@ -266,8 +300,8 @@ def test_what_is_published_is_not_counted_again(
     tiny_spec: Callable[..., Path], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(load(tiny_spec(index=ONE_LEAF)))
-    seconds = sum(step.cost.seconds for step in plan.steps)
-    assert show(plan).splitlines()[-1].startswith(f"to do: about 10 MB, estimated {seconds:.0f} s")
+    minutes = sum(step.cost.seconds for step in plan.steps) / 60
+    assert show(plan).splitlines()[-1].startswith(f"to do: about 10 MB, estimated {minutes:.0f} min")
     monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage != "index"))
     size = ((tiny_corpus / "corpus.jsonl").stat().st_size + 240 * 32 * 4) / 1000
     seconds = plan.step("index", 0).cost.seconds
@@ -277,18 +311,18 @@ def test_what_is_published_is_not_counted_again(
 @pytest.mark.parametrize(
     ("stages", "fresh", "states"),
     [
-        (["embed", "evaluate"], False, ["published", "published", "published", "published", "to do"]),
-        (["index", "evaluate"], True, ["published", "published", "published", "to do", "to do"]),
-        (["corpus"], True, ["to do", "published", "published", "published", "left out"]),
-        (["train"], True, ["published", "published", "to do", "removed", "left out"]),
+        (["embed", "evaluate"], False, [*["published"] * 5, "to do"]),
+        (["index", "evaluate"], True, [*["published"] * 4, "to do", "to do"]),
+        (["corpus"], True, ["to do", *["published"] * 4, "left out"]),
+        (["train"], True, [*["published"] * 3, "to do", "removed", "left out"]),
     ],
 )
 def test_a_plan_of_some_stages_says_what_they_would_do(
     stages: list[str], fresh: bool, states: list[str], tiny_spec: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = make_plan(load(tiny_spec()))
-    monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage in STAGES[:4]))
-    steps = show(plan, stages, fresh=fresh).splitlines()[2:7]
+    monkeypatch.setattr("rayhier.plan.Step.is_published", property(lambda step: step.stage in STAGES[:5]))
+    steps = show(plan, stages, fresh=fresh).splitlines()[2:8]
     assert [re.search(r"(published|to do|left out|removed) +estimated", line)[1] for line in steps] == states
 
 

@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from rayhier.corpus import ray as corpus
+from rayhier.evaluate import test_split
 from rayhier.spec import JobSpec
 from rayhier.storage import source
 from rayhier.storage.artifact import Place
@@ -28,25 +30,42 @@ configs:
 """
 
 
+def job(section, **sections):
+    tree = {
+        "name": "test",
+        "workdir": "unused",
+        "corpus": section,
+        "encoder": {"model": "unused"},
+        "router": {"type": "learned_ivf", "branching": 2},
+    }
+    return JobSpec.model_validate(tree | sections)
+
+
 @pytest.fixture
 def stage(tmp_path, monkeypatch):
     """`stage({"type": …})`: a source through the whole stage, without a cluster; the published artifact."""
     monkeypatch.setattr(corpus, "stream", lambda items, actor, arguments, _: map(actor(**arguments), items))
 
     def build(section, **sections):
-        tree = {
-            "name": "test",
-            "workdir": "unused",
-            "corpus": section,
-            "encoder": {"model": "unused"},
-            "router": {"type": "learned_ivf", "branching": 2},
-        }
-        spec = JobSpec.model_validate(tree | sections)
+        spec = job(section, **sections)
         source.describe(spec.corpus)
         with Attempt.start(Place(tmp_path / "corpus" / "made")) as attempt:
             artifact = attempt.publish("corpus", {}, corpus.build(spec, attempt))
         artifact.verify()
         return artifact
+
+    return build
+
+
+@pytest.fixture
+def test_stage(tmp_path):
+    """`test_stage(corpus, {"type": …})`: the test split of the source of a published corpus, vectors all zero."""
+
+    def build(made, section):
+        queries, rows = test_split.read(job(section), made)
+        with Attempt.start(Place(tmp_path / "test" / "made")) as attempt:
+            vector_QM = np.zeros((len(queries), 2), np.float32)
+            return attempt.publish("test", {}, test_split.write(attempt.root, queries, vector_QM, rows))
 
     return build
 

@@ -220,14 +220,16 @@ def test_a_hub_that_is_away(stage, monkeypatch):
     assert "http://127.0.0.1:1 did not provide a data set" in message
 
 
-def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, folder):
+def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, test_stage, folder):
     section = make.msmarco(folder)
     with (folder / "collection.tsv").open("a") as opened:
         opened.write("\n10\ttitle\ttext\nalone\n\tno id\nd1\tagain\n11\t\n")
     with (folder / "qrels.dev.small.tsv").open("a") as opened:
         opened.write("q0 0 d3 1\nq0\td3\t1\n")
     made = stage(section)
-    assert [tuple(row.values()) for row in pq.read_table(made.path("rejected.parquet")).to_pylist()] == [
+    test = test_stage(made, section)
+    tables = [pq.read_table(artifact.path("rejected.parquet")) for artifact in (made, test)]
+    assert [tuple(row.values()) for table in tables for row in table.to_pylist()] == [
         ("collection.tsv", 11, "wrong number of columns", r"10\ttitle\ttext"),
         ("collection.tsv", 12, "wrong number of columns", "alone"),
         ("collection.tsv", 13, "missing id", r"\tno id"),
@@ -236,7 +238,7 @@ def test_rows_of_the_wrong_shape_are_rejected_where_others_are_right(stage, fold
         ("qrels.dev.small.tsv", 5, "wrong number of columns", r"q0\td3\t1"),
     ]
     assert made.record.counts["documents"]["read"] == 14
-    assert made.record.counts["splits"]["test"]["judgements"] == 4
+    assert test.record.counts["splits"]["test"]["judgements"] == 4
 
 
 @pytest.mark.parametrize("rows", [[], [{"key": "d1", "text": "again"}]])

@@ -47,16 +47,15 @@ def test_queries_without_the_key_of_their_text_are_counted():
     )
 
 
-def refusal(spec, held):
+def refusal(spec, held, check=requirements.check):
     with pytest.raises(InputError) as caught:
-        requirements.check(spec, held)
+        check(spec, held)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("sections", "fits", "lacks"),
     [
-        ({}, counts(), counts(test=0)),
         ({"train": {"objective": "supervised"}}, counts(dev=0), counts(dev=0, train=0)),
         ({"router": {"type": "learned_ivf", "branching": 20}}, counts(), counts() | {"rows": 19}),
     ],
@@ -87,9 +86,12 @@ def test_supervised_without_train_judgements():
 
 
 def test_nothing_to_evaluate_on():
-    assert refusal(job(), counts(test=0)).endswith("allowed here: dev")
-    assert refusal(job(evaluate={"split": "dev"}), counts(dev=0)).endswith("allowed here: test")
-    assert "neither dev nor test has a judgement above 0" in refusal(job(), counts(dev=0, test=0))
+    check = requirements.check_split
+    check(job(), counts(dev=0))
+    check(job(evaluate={"split": "dev"}), counts(test=0))
+    assert refusal(job(), counts(test=0), check).endswith("allowed here: dev")
+    assert refusal(job(evaluate={"split": "dev"}), counts(dev=0), check).endswith("allowed here: test")
+    assert "neither dev nor test has a judgement above 0" in refusal(job(), counts(dev=0, test=0), check)
 
 
 def test_no_documents():

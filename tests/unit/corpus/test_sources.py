@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayhier.corpus import lines, parquet
+from rayhier.corpus import lines, parquet, python_docs
 from rayhier.corpus import ray as corpus
 
 from . import conftest as make
@@ -30,24 +30,33 @@ def rows(artifact, name):
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_same_collection_is_the_same_corpus(name, stage, folder):
-    made = stage(SOURCES[name](folder))
+def test_the_same_collection_is_the_same_corpus(name, stage, test_stage, folder):
+    section = SOURCES[name](folder)
+    made = stage(section)
     assert len(made.names("documents/")) > 1
     assert documents(made).to_pylist() == [
         {"doc_id": key, "title": "", "text": text} for key, text, _ in make.DOCUMENTS
     ]
-    assert sorted(rows(made, "queries.parquet")) == sorted(row for split in make.QUERIES.values() for row in split)
+    assert sorted(rows(made, "queries.parquet")) == sorted(make.QUERIES["train"])
     train = rows(made, "judgements/train.parquet") + rows(made, "judgements/dev.parquet")
     assert sorted(train) == make.JUDGED["train"]
-    assert rows(made, "judgements/test.parquet") == make.JUDGED["test"]
+    test = test_stage(made, section)
+    assert [row[:2] for row in rows(test, "queries.parquet")] == make.QUERIES["test"]
+    assert rows(test, "judgements/test.parquet") == make.JUDGED["test"]
+    assert (made.names("judgements/test"), test.names("judgements/train")) == ([], [])
+    for artifact, split in ((made, "train"), (test, "test")):
+        count = len(make.QUERIES[split])
+        assert artifact.record.counts["queries"] == {"read": count, "accepted": count, "rejected": {}, "cut": 0}
+    assert rows(test, "rejected.parquet") == []
     assert rows(made, "rejected.parquet") == []
     assert made.record.counts["documents"] == {"read": 9, "accepted": 9, "rejected": {}, "cut": 0}
     assert made.record.counts["rows"] == 9
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_passages_of_every_source(name, stage, folder):
-    made = stage(SOURCES[name](folder) | {"passages": {"words": 5, "stride": 3}})
+def test_passages_of_every_source(name, stage, test_stage, folder):
+    section = SOURCES[name](folder) | {"passages": {"words": 5, "stride": 3}}
+    made = stage(section)
     found = documents(made)
     first = [row for row in found.to_pylist() if row["parent"] == "d3"]
     assert [(row["doc_id"], row["text"]) for row in first] == [
@@ -57,7 +66,8 @@ def test_passages_of_every_source(name, stage, folder):
     assert found["parent"].unique().to_pylist() == [key for key, *_ in make.DOCUMENTS]
     assert (made.record.counts["rows"], made.record.counts["documents"]["accepted"]) == (len(found), 9)
     assert len(found) == 2 * 9, "six words or seven, in windows of five"
-    assert rows(made, "judgements/test.parquet") == make.JUDGED["test"], "judgements name parents"
+    judged = rows(test_stage(made, section), "judgements/test.parquet")
+    assert judged == make.JUDGED["test"], "judgements name parents"
 
 
 @pytest.mark.parametrize("name", WITH_FIELDS)
@@ -87,20 +97,43 @@ def test_what_only_iterates_goes_on_after_a_crash(name, stage, folder, monkeypat
     assert made == [1]
 
 
-def test_an_id_that_serves_two_splits_gives_its_queries_once(stage, folder):
+def test_queries_that_serve_two_splits_are_in_both_and_counted_once(stage, test_stage, folder):
     section = make.ir_datasets(folder)
-    both = dict.fromkeys(("dev", "test"), f"{section['dataset']}/test")
-    made = stage(section | {"splits": both})
-    assert rows(made, "queries.parquet") == make.QUERIES["test"]
-    assert rows(made, "judgements/dev.parquet") == rows(made, "judgements/test.parquet") == make.JUDGED["test"]
-    assert rows(made, "rejected.parquet") == []
+    section |= {"splits": dict.fromkeys(("dev", "test"), f"{section['dataset']}/test")}
+    made = stage(section)
+    test = test_stage(made, section)
+    for artifact, split in ((made, "dev"), (test, "test")):
+        assert [row[:2] for row in rows(artifact, "queries.parquet")] == make.QUERIES["test"]
+        assert rows(artifact, f"judgements/{split}.parquet") == make.JUDGED["test"]
+        assert rows(artifact, "rejected.parquet") == []
+    assert (made.record.counts["queries"]["read"], test.record.counts["queries"]["read"]) == (2, 0)
+    assert test.record.counts["judged"] == 2
+
+
+def test_every_row_of_a_query_is_in_one_of_the_two_artifacts(stage, test_stage, folder):
+    section = make.beir(folder)
+    with (folder / "queries.jsonl").open("a") as opened:
+        opened.write('{"_id": "t0", "text": "twice"}\nno JSON\n{"_id": "nobody", "text": "judges it"}\n')
+    made = stage(section)
+    test = test_stage(made, section)
+    assert made.record.counts["queries"] == {"read": 4, "accepted": 4, "rejected": {}, "cut": 0}
+    counts = test.record.counts
+    rejected = {"duplicate id": 1, "not JSON": 1}
+    assert counts["queries"] == {"read": 5, "accepted": 3, "rejected": rejected, "cut": 0}
+    assert counts["judged"] == 2, "nobody judges the third"
+    assert [row[1:3] for row in rows(test, "rejected.parquet")] == [(7, "duplicate id"), (8, "not JSON")]
+
+
+def test_queries_without_any_judgement_stay_in_the_corpus(stage, folder):
+    section = make.jsonl(folder) | {"judgements": {}}
+    assert len(rows(stage(section), "queries.parquet")) == 6
 
 
 def test_docstrings_in_passages(stage, folder, monkeypatch):
     text = "what follows the summary of a docstring is its document"
     code = "".join(f'def f{n}():\n    """Do {n} now.\n\n    {text} {n}"""\n' for n in range(40))
     (folder / "module.py").write_text(code)
-    monkeypatch.setattr(corpus.sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
+    monkeypatch.setattr(python_docs.sysconfig, "get_paths", lambda: {"stdlib": str(folder)})
     section = {"type": "python_docs", "passages": {"words": 6, "stride": 5}}
     made = stage(section, evaluate={"split": "dev"})
     found = documents(made)

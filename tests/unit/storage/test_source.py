@@ -37,10 +37,14 @@ def look(folder):
     return describe(Beir(type="beir", path=str(folder)))
 
 
+JUDGED = "queries of train and dev"
+
+
 def test_a_folder(folder):
     found = look(folder)
-    assert set(found.identity) == {"corpus.jsonl", "queries.jsonl", "qrels/test.tsv"}
-    assert found.identity["queries.jsonl"] == hashlib.sha256(b'{"_id": "q", "text": "t"}\n').hexdigest()
+    assert set(found.identity) == {"corpus.jsonl", JUDGED}
+    assert set(found.test_identity) == {"queries.jsonl", "qrels/test.tsv"}
+    assert found.test_identity["queries.jsonl"] == hashlib.sha256(b'{"_id": "q", "text": "t"}\n').hexdigest()
     assert (found.documents, found.judged) == (2, frozenset({"test"}))
     assert found.bytes == sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
@@ -98,11 +102,11 @@ def test_files_in_folders_and_patterns(tmp_path):
     assert list(found.identity) == [
         "documents/a.jsonl",
         "documents/b.jsonl",
-        "queries/queries.jsonl",
         "judgements/dev/judged.tsv",
-        "judgements/test/judged.tsv",
+        JUDGED,
     ]
-    assert found.identity["judgements/test/judged.tsv"] == hashlib.sha256(b"y\n").hexdigest()
+    assert list(found.test_identity) == ["queries/queries.jsonl", "judgements/test/judged.tsv"]
+    assert found.test_identity["judgements/test/judged.tsv"] == hashlib.sha256(b"y\n").hexdigest()
     assert (found.documents, found.rows, found.judged) == (4, 4, frozenset({"dev", "test"}))
     deep = describe(Jsonl(type="jsonl", documents=str(tmp_path / "mine" / "**" / "*.jsonl")))
     assert list(deep.identity) == ["documents/a.jsonl", "documents/b.jsonl", "documents/deep/c.jsonl"]
@@ -152,8 +156,10 @@ def test_dev_of_msmarco_is_test_where_there_is_no_other(tmp_path, present, files
         write(tmp_path / f"queries.{name}.tsv", f"{name}\n")
         write(tmp_path / f"qrels.{name}.tsv", f"{name}\n")
     found = describe(MsMarco(type="msmarco", path=str(tmp_path)))
-    wanted = {f"{kind}.{name}.tsv" for name in files.values() for kind in ("queries", "qrels")}
-    assert set(found.identity) == {"collection.tsv", *wanted}
+    test = files["test"]
+    trained = {f"qrels.{name}.tsv" for name in files.values() if name != test}
+    assert set(found.identity) == {"collection.tsv", JUDGED, *trained}
+    assert set(found.test_identity) == {f"qrels.{test}.tsv", *(f"queries.{name}.tsv" for name in files.values())}
     assert found.judged == frozenset(files)
 
 
