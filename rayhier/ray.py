@@ -1,6 +1,7 @@
 """Join a Ray cluster, check its resources, and stream items through a pool of actors."""
 
 import contextlib
+import importlib
 import logging
 import os
 import socket
@@ -15,11 +16,14 @@ import ray
 import ray.data
 from ray.exceptions import RayTaskError
 
+from rayhier.progress import say
 from rayhier.spec import InputError, JobSpec, no_room
 from rayhier.spec.cluster import CpuWorkers, GpuWorkers, TrainWorkers
 
 T = TypeVar("T")
 CONNECT_SECONDS = 10.0
+CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Environment variable by which Ray listens for other machines ("1") or on loopback alone ("0")."""
 ERROR = "error"
 PARTS = 4
 """Decimals to which Ray counts resources: a hundred times 0.07 GPUs are 7."""
@@ -32,10 +36,12 @@ def join(spec: JobSpec) -> None:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     address = None if spec.cluster.address == "auto" else spec.cluster.address
     _check_answers(address or os.environ.get("RAY_ADDRESS", ""))
-    if address is None and "RAY_ADDRESS" not in os.environ and _is_left_over():
+    if address is None and "RAY_ADDRESS" not in os.environ and not _is_running():
         address = "local"
+    printer: Any = importlib.import_module("ray._private.worker")
+    printer.print_to_stdstream = _say_of_ray
     try:
-        with _no_stderr():
+        with _no_stderr(), _on_loopback() if address == "local" else contextlib.nullcontext():
             ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -45,6 +51,17 @@ def join(spec: JobSpec) -> None:
                 "Run again; `ray stop` ends what a killed run left"
             ) from None
         raise InputError(f"cluster.address: got {spec.cluster.address!r}; no cluster answers there: {reason}") from None
+
+
+def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG001  Ray's own signature
+    """Say the first sentence of what Ray reports to drivers, such as the death of a worker; the rest is for the log.
+
+    Ray would print the whole paragraph on standard output, after the summary. Its logs on the node have all of it.
+    """
+    for line in data["lines"]:
+        first, _, rest = line.partition(". ")
+        say(f"  Ray: {first}" + (" (more with -v, and in Ray's logs)" if rest else ""))
+        logging.getLogger(__name__).info(line)
 
 
 @contextlib.contextmanager
@@ -61,16 +78,31 @@ def _no_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _is_left_over() -> bool:
-    """Return True if a note of `ray start` on this machine names a cluster that is gone; Ray would wait minutes."""
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let a cluster that Ray starts in the block listen on loopback alone: all of it runs on this machine.
+
+    Ray does so where clusters are switched off, as they are by default on macOS and Windows. It reads the variable when
+    it is imported, so that the constant is set too.
+    """
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    before = constants.ENABLE_RAY_CLUSTER
+    os.environ[CLUSTERS], constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        del os.environ[CLUSTERS]
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _is_running() -> bool:
+    """Return True if a cluster that `ray start` noted on this machine still answers; Ray waits for one that is gone."""
     try:
         noted = Path(tempfile.gettempdir(), "ray", "ray_current_cluster").read_text().strip()
         _check_answers(noted)
-    except OSError:
+    except (OSError, InputError):
         return False
-    except InputError:
-        return True
-    return False
+    return bool(noted)
 
 
 def _check_answers(address: str) -> None:

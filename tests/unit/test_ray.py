@@ -1,11 +1,13 @@
 """What a cluster can never give is refused, by kind and node; what it can is not."""
 
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ray._private import ray_constants
 
 from rayhier import ray as adapter
 from rayhier.spec import InputError, load
@@ -74,24 +76,24 @@ def test_cuda_without_gpus_is_refused(check: Callable[..., None]) -> None:
         )
 
 
-@pytest.mark.parametrize(("noted", "gone"), [("127.0.0.1:1", True), ("", False), (None, False)])
+@pytest.mark.parametrize("noted", ["127.0.0.1:1", "", None])
 def test_a_cluster_that_is_gone_is_told_apart(
-    noted: str | None, gone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    noted: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ray start` leaves its address behind; where nobody listens any more Ray would wait for it."""
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     (tmp_path / "ray").mkdir()
     if noted is not None:
         (tmp_path / "ray" / "ray_current_cluster").write_text(noted)
-    assert adapter._is_left_over() is gone
+    assert not adapter._is_running()
 
 
-def test_a_cluster_that_answers_is_not_left_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_answers_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     (tmp_path / "ray").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{listening.getsockname()[1]}")
-        assert not adapter._is_left_over()
+        assert adapter._is_running()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,37 @@ def test_ray_that_does_not_start_is_one_line(address: str, said: str, monkeypatc
     monkeypatch.setattr(adapter.ray, "init", init)
     monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(adapter, "_is_left_over", lambda: False)
+    monkeypatch.setattr(adapter, "_is_running", lambda: False)
     with pytest.raises(InputError, match=said) as caught:
         adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "running", "variable", "bound"),
+    [
+        ("auto", False, None, True),
+        ("local", True, None, True),
+        ("auto", True, None, False),
+        ("auto", False, "127.0.0.1:6379", False),
+    ],
+)
+def test_only_a_cluster_that_starts_here_is_bound_to_loopback(
+    address: str, running: bool, variable: str | None, bound: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    def init(address: str | None, **_: object) -> None:
+        seen.append((os.environ.get(adapter.CLUSTERS) == "0", ray_constants.ENABLE_RAY_CLUSTER))
+
+    monkeypatch.setattr(adapter.ray, "init", init)
+    monkeypatch.setattr(adapter.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(adapter, "_is_running", lambda: running)
+    monkeypatch.setattr(adapter, "_check_answers", lambda _: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    adapter.join(SimpleNamespace(cluster=SimpleNamespace(address=address)))
+    assert seen == [(bound, not bound)]
+    assert adapter.CLUSTERS not in os.environ
+    assert ray_constants.ENABLE_RAY_CLUSTER
