@@ -79,6 +79,8 @@ def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ())
         size = path.stat().st_size
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not path.is_file():
+        raise InputError(f"{path}: no file; allowed: a file, not a folder or a pipe")
     return checked(rows(lines(path, 0, size), header), parse)
 
 

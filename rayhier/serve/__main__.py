@@ -13,7 +13,7 @@ from types import FrameType
 
 from rayhier.command import run_command
 from rayhier.progress import say
-from rayhier.serve.config import LOOPBACK, PORT, absolute, check_free, hint, look, read_args
+from rayhier.serve.config import LOOPBACK, PORT, absolute, check_free, hint, look, read_args, url_of
 from rayhier.serve.http.tokens import Tokens
 from rayhier.spec import InputError
 from rayhier.storage import current
@@ -44,7 +44,7 @@ def _embed(given: argparse.Namespace) -> None:
     say(f"loading index {current.read(locate(args.workdir)).spec.name} from {given.target}")
     from rayhier.serve.embedded import serve  # imports torch, which takes seconds
 
-    serve(args, host, port, lambda: print(hint(f"http://{host}:{port}", args.token_file), flush=True))
+    serve(args, host, port, lambda: print(hint(url_of(host, port), args.token_file), flush=True))
 
 
 def _deploy(given: argparse.Namespace) -> None:

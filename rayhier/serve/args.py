@@ -79,7 +79,8 @@ class ServeArgs(_Args):
     """Seconds that the cross-encoder may take for all calls of a request, before the answer goes without it; where
     those of other requests would take half of it, a request is answered 503."""
     reranker_threads: Count = 1
-    """Threads that torch scores pairs with, in each replica of the reranker."""
+    """Threads that torch scores pairs with, in each replica of the reranker; an embedded server, which is one process,
+    scores by `encoder_threads`."""
     encoder_threads: Count = 1
     """Threads that torch encodes queries with, in each ingress."""
     limits: RequestLimits = RequestLimits()

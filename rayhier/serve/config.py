@@ -103,6 +103,11 @@ def hint(url: str, token_file: str | None) -> str:
     )
 
 
+def url_of(host: str, port: int) -> str:
+    """Return the address of a server; an IPv6 host stands in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def absolute(text: str) -> str:
     """Make a path absolute, so that every process finds it; an s3:// or gs:// prefix is returned as given."""
     return text if "://" in text else str(Path(text).expanduser().resolve())
@@ -146,7 +151,7 @@ def check_free(host: str, port: int) -> None:
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:
-        with socket.socket() as probe:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:

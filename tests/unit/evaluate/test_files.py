@@ -1,5 +1,8 @@
 """Queries and judgements from a user's files: every format that is read, and the line that is wrong."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from rayhier.evaluate.files import judged, read_judgements, read_queries
@@ -62,3 +65,10 @@ def test_judged_queries_are_those_that_both_files_have():
     assert (queries.ids, queries.texts, queries.grades) == (["q2"], ["elm"], {"q2": {"d1": 1}})
     with pytest.raises(InputError, match="none of 1 judged queries is one of the 2 of --queries"):
         judged({"q1": "oak", "q2": "elm"}, {"q3": {"d1": 1}})
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
+def test_what_is_no_file_is_refused(make, tmp_path):
+    make(tmp_path / "other")
+    with pytest.raises(InputError, match="other: no file; allowed: a file, not a folder or a pipe"):
+        read_queries(tmp_path / "other")
