@@ -1,4 +1,4 @@
-"""Join a Ray cluster, check its resources, and stream items through a pool of actors."""
+"""Join a Ray cluster, check that it has the resources a spec needs, and stream items through a pool of actors."""
 
 import contextlib
 import logging
@@ -22,11 +22,14 @@ T = TypeVar("T")
 CONNECT_SECONDS = 10.0
 ERROR = "error"
 PARTS = 4
-"""Decimals to which Ray counts resources: a hundred times 0.07 GPUs are 7."""
+"""Decimals to which sums of resources are rounded, as Ray does: 100 x 0.07 GPUs are 7, not 7.000000000000001."""
 
 
 def join(spec: JobSpec) -> None:
-    """Connect this process to the cluster that the spec names; nothing to do where it is already connected."""
+    """Connect this process to the Ray cluster that the spec names, unless it is connected already.
+
+    InputError where no cluster answers at the address, or Ray cannot start on this machine.
+    """
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -74,7 +77,7 @@ def _is_left_over() -> bool:
 
 
 def _check_answers(address: str) -> None:
-    """InputError where nothing listens at HOST:PORT: Ray would wait for minutes."""
+    """InputError where nothing listens at HOST:PORT; without this test Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
@@ -88,7 +91,7 @@ def _check_answers(address: str) -> None:
 
 
 def check_resources(spec: JobSpec) -> None:
-    """Raise InputError where a stage needs more than the cluster has: Ray would wait for ever."""
+    """Raise InputError where a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
@@ -101,7 +104,7 @@ def check_resources(spec: JobSpec) -> None:
 
 
 def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
-    """InputError where tokenising and encoding together need more CPUs than there are: both would wait for ever."""
+    """InputError where tokenising and encoding together need more CPUs than there are: they would wait for ever."""
     if (tokenise := spec.cluster.tokenise) is None:
         return
     _check("cluster.tokenise", tokenise.workers, tokenise.cpus, "CPU", nodes)
@@ -138,7 +141,7 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 
 def call(function: Callable[..., T], cpus: int, *arguments: Any) -> T:
-    """Call a function on the cluster, in a process with `cpus` CPUs; returns its result, raises its InputError."""
+    """Run `function(*arguments)` in a cluster process with `cpus` CPUs; returns its result, raises its InputError."""
     try:
         result: T = ray.get(ray.remote(num_cpus=cpus)(function).remote(*arguments))
     except RayTaskError as error:
@@ -150,7 +153,7 @@ def call(function: Callable[..., T], cpus: int, *arguments: Any) -> T:
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of equal actors, each made by `actor(**arguments)`."""
+    """Settings of a pool of `workers` equal Ray actors, each made by `actor(**arguments)`."""
 
     actor: type
     arguments: dict[str, Any]
@@ -166,8 +169,8 @@ def stream(
 ) -> Iterator[dict[str, Any]]:
     """Yield the results of `actor(**arguments)(item)` for all items as they arrive, from a pool of `workers` actors.
 
-    With a pool `ahead`, the actors of that pool process each item first, and both pools work at the same time. Raises
-    InputError where an actor raises InputError or has no room to write.
+    With a pool `ahead`, an actor of that pool processes each item first and its result goes on to an actor of this
+    pool; both pools work at the same time. Raises InputError where an actor raises InputError or has no room to write.
     """
     if not items:
         return
@@ -208,7 +211,7 @@ def _reporting(actor: type) -> type:
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """The row that an actor returned; InputError where the row reports an error."""
+    """Return the row that an actor returned; raise InputError where the row reports an error."""
     if row[ERROR]:
         raise InputError(row[ERROR])
     return row
