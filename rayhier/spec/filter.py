@@ -19,18 +19,18 @@ from rayhier.spec.corpus import FieldType
 from rayhier.spec.errors import InputError
 
 DEEPEST = 16
-"""Most levels of `and`, `or` and `not` inside one another."""
+"""Most levels of `and`, `or` and `not` that a filter may nest."""
 MOST_VALUES = 1_000
-"""Most values and `exists` in a filter, all conditions together."""
+"""Most values in all conditions of a filter together; an `exists` counts as one value."""
 SHOWN = 60
-"""Most characters of a given value that a message repeats."""
+"""Most characters of a filter's value that an error message repeats."""
 
 JSON_WORDS: Mapping[str, bool] = {}
-"""Texts that stand for true and false in JSON: none, as JSON has both as values."""
+"""Texts that stand for true and false in a filter written as JSON: none, as JSON has both values itself."""
 YAML_WORDS: Mapping[str, bool] = {"true": True, "false": False}
-"""Texts that stand for true and false in a spec, whose YAML reader leaves both as text."""
+"""Texts that stand for true and false in a filter inside a spec, whose YAML reader leaves both as text."""
 HUGE = 512
-"""Bits of a whole number that no message repeats."""
+"""Bits of a whole number from which error messages no longer write the number."""
 
 Value = int | float | str | bool
 Comparison = Literal["gt", "gte", "lt", "lte"]
@@ -41,12 +41,12 @@ VALUES: dict[FieldType, str] = {
     "string": "Unicode text",
     "bool": "true or false",
 }
-"""Allowed values of each field type, as messages name them."""
+"""Allowed values of each field type, as error messages name them."""
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """The field has one of some values."""
+    """Condition that a document's field has one of some values."""
 
     field: str
     values: tuple[Value, ...]
@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Bound:
-    """The field's value lies above or below another; texts are compared by their code points."""
+    """Condition that a document's field lies above or below a value; texts are compared by their code points."""
 
     field: str
     comparison: Comparison
@@ -63,7 +63,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Exists:
-    """The document has a value of the field, or has none."""
+    """Condition that a document has a value of the field (`there` True), or has none (False)."""
 
     field: str
     there: bool
@@ -71,21 +71,21 @@ class Exists:
 
 @dataclass(frozen=True)
 class And:
-    """All parts hold."""
+    """Condition that all of its parts hold."""
 
     parts: "tuple[Filter, ...]"
 
 
 @dataclass(frozen=True)
 class Or:
-    """At least one part holds."""
+    """Condition that at least one of its parts holds."""
 
     parts: "tuple[Filter, ...]"
 
 
 @dataclass(frozen=True)
 class Not:
-    """The part does not hold."""
+    """Condition that its part does not hold."""
 
     part: "Filter"
 
@@ -96,9 +96,10 @@ Filter = OneOf | Bound | Exists | And | Or | Not
 def parse(
     given: Any, fields: Mapping[str, FieldType], name: str = "filter", words: Mapping[str, bool] = JSON_WORDS
 ) -> Filter:
-    """Read a filter over declared fields from parsed JSON; `words` are texts that stand for true and false.
+    """Read a filter from parsed JSON; `fields` are the corpus's declared fields, `words` texts that mean true or false.
 
-    Raises InputError that names the place below `name`, what was given and what is allowed.
+    `name` stands for the filter in error messages. Raises InputError that names the place in the filter, the wrong
+    value and the allowed values.
 
     >>> parse({"year": {"gte": 2019, "lt": 2022}}, {"year": "int"})
     And(parts=(Bound(field='year', comparison='gte', value=2019), Bound(field='year', comparison='lt', value=2022)))
@@ -139,7 +140,7 @@ def fields_of(where: Filter) -> set[str]:
 
 
 def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
-    """Read a filter from JSON text; InputError where the text is not JSON or no filter over these fields."""
+    """Read a filter from JSON text; InputError where the text is not JSON, or not a filter over the declared fields."""
     try:
         given = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, name))
     except RecursionError:
@@ -152,7 +153,7 @@ def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter")
 
 
 class _Reader:
-    """Reads one filter, and counts its values."""
+    """Reads one filter and counts its values, of which a filter may have at most MOST_VALUES."""
 
     def __init__(self, fields: Mapping[str, FieldType], words: Mapping[str, bool]) -> None:
         self.fields, self.words, self.values = fields, words, 0
@@ -251,7 +252,7 @@ def _all(parts: Iterable[Filter]) -> Filter:
 
 
 def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
-    """An object of JSON; InputError where a key comes twice, of which the first would be lost."""
+    """An object of JSON; InputError where a key comes twice, as the first value would be lost."""
     keys = dict[str, Any]()
     for key, value in pairs:
         if key in keys:
@@ -265,7 +266,7 @@ def _refused(place: str, given: str, allowed: str) -> InputError:
 
 
 def _show(given: Any) -> str:
-    """What was given, in few characters; a list or an object only by its size, since it may be nested deep."""
+    """A wrong value as short text; a list or an object only by its size, since it may be nested deep."""
     if isinstance(given, dict | list):
         kind = "an object" if isinstance(given, dict) else "a list"
         return f"{kind} of {len(given):,}" if given else f"an empty {kind.split()[1]}"

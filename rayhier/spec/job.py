@@ -1,4 +1,4 @@
-"""The whole spec of a job, made of sections."""
+"""The spec of a job: all of its sections, and the rules by which their values fit together."""
 
 import re
 from typing import Annotated, Any, Self, get_args
@@ -27,29 +27,33 @@ PAIRS = (
     ("hce", "hce"),
     ("retreever", "retreever"),
 )
-"""Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
+"""Types of `train` and `router` that fit together; a section that is left out gets the type of the first pair that
+fits."""
 
 
 class JobSpec(Section):
-    """Everything that a job does: the content of its YAML file."""
+    """The spec of a job, read from its YAML file: everything that the job does."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Name of the job, shown in reports. Never part of a fingerprint."""
+    """Name of the job, shown in reports. Never part of a fingerprint: two jobs that differ only in name share their
+    results."""
     workdir: Annotated[str, Field(min_length=1)]
-    """Place of all artifacts: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
+    """Place of all results: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """How the encoder learns, and unless by contrast a tree too; where left out, the training that fits `router`."""
+    """Training of the encoder, and for types other than `contrast` also of the router; where left out, the training
+    that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
-    """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
+    """Number of leaves, and the model that routes texts to leaves; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
     cross_encoder: CrossEncoderSpec | None = None
-    """The model that reads a query and a document together; where left out, nothing is re-ranked."""
+    """The model that reads a query and a document together and scores the pair; where left out, nothing is
+    re-ranked."""
     scores: ScoresSpec | None = None
-    """Pairs that the cross-encoder scores ahead; where left out, none."""
+    """Pairs that the cross-encoder scores ahead of searches; where left out, none."""
     factors: FactorsSpec | None = None
-    """A vector and a bias for every document, learned from these scores; where left out, none."""
+    """Training of a vector and a bias for each document from the section `scores`; where left out, none."""
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
@@ -112,7 +116,7 @@ class JobSpec(Section):
         return self
 
     def _filter_fits(self) -> None:
-        """InputError where the evaluation's filter is none over the declared fields, or a baseline cannot use it."""
+        """InputError where evaluate.filter does not fit the declared fields, or a baseline cannot apply filters."""
         unable = [name for name in UNFILTERED if name in self.evaluate.baselines]
         if self.measured is not None and unable:
             able = ", ".join(name for name in get_args(Baseline) if name not in UNFILTERED)
@@ -160,7 +164,7 @@ class JobSpec(Section):
             )
 
     def _hce_fits(self, train: HceTraining) -> None:
-        """InputError where HCE's training does not fit what learns of the encoder, or the router."""
+        """InputError where HCE's training does not fit the trained part of the encoder, or the router."""
         if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
             raise InputError(
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
@@ -191,7 +195,7 @@ class JobSpec(Section):
             raise InputError("train.tree.levels: got 0 with router.type hce, whose leaves they are; allowed: 1 or more")
 
     def _keys_count(self) -> None:
-        """InputError where a section's key has no effect beside those of another section."""
+        """InputError where a key of a section has no effect because of another section's keys."""
         if self.train.objective == "documents":
             untaught = "where train.objective is not documents, by which the router is not taught"
             if self.router.calibrates:
@@ -209,13 +213,13 @@ class JobSpec(Section):
 
     @property
     def measured(self) -> Filter | None:
-        """Filter of the documents that are evaluated; None for all."""
+        """The filter that chooses the documents to evaluate; None where all documents are evaluated."""
         given = self.evaluate.filter
         return None if given is None else parse(given, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
 
     @property
     def leaves_per_document(self) -> int:
-        """Most rows of a document in the leaf map."""
+        """Most rows of a document in the leaf map, 1 or 2."""
         given = self.index.leaves_per_document
         if given != "auto":
             return given
@@ -228,16 +232,16 @@ class JobSpec(Section):
 
     @property
     def encoding(self) -> list[str]:
-        """Stages that encode texts."""
+        """Names of the stages that encode texts."""
         return ["embed", *(["index"] if self.encodes_again else [])]
 
     @property
     def encodes_again(self) -> bool:
-        """Return True if routing encodes texts again, as stored vectors of the base encoder are not enough."""
+        """Return True if routing encodes texts again, because the base encoder's stored vectors are not enough."""
         return self.encoder.transformer_part is not None or self.router.reads == "tokens"
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training in order, name -> epochs; `pairs` is the number of judged pairs to train on."""
+        """Return the phases of training in order, name -> epochs, for numbers of judged pairs and of documents."""
         phases = self.train.phases(pairs, documents) | self.router.phases(supervised=pairs > 0)
         left_out = [
             *(["encoder"] if self.encoder.train == "none" else []),
@@ -246,7 +250,7 @@ class JobSpec(Section):
         return {name: epochs for name, epochs in phases.items() if name not in left_out}
 
     def leaves(self, documents: int) -> int:
-        """Return the number of leaves for a number of documents."""
+        """Return the number of leaves of an index over a number of documents."""
         match self.train, self.router:
             case HceTraining() as training, HceRouting():
                 return training.leaves(documents)
@@ -257,13 +261,13 @@ class JobSpec(Section):
         raise AssertionError("refused by the spec")
 
     def check_dimension(self, dimension: int) -> None:
-        """Raise InputError where a key of the router needs more dimensions than the encoder's vectors have."""
+        """Raise InputError where a key of the router is larger than `dimension`, the size of the encoder's vectors."""
         for name, size in self.router.dimensions.items():
             if size > dimension:
                 raise InputError(f"router.{name}: got {size}; allowed: at most {dimension}, the vectors' dimension")
 
     def check_leaves(self, documents: int) -> None:
-        """Raise InputError where a tree has more leaves than there are documents, or does not fit their number."""
+        """Raise InputError where a tree has more leaves than there are documents, or training needs more of them."""
         self.train.check_documents(documents)
         leaves = self.leaves(documents)
         if leaves > documents and isinstance(self.router, TreeSpec):
@@ -279,7 +283,7 @@ class JobSpec(Section):
 
 
 def _refuse(name: str, section: Section, *keys: str, where: str) -> None:
-    """InputError about the first of a section's keys that is not the default, though it has an effect only `where`."""
+    """InputError about the first of a section's keys that is not the default; such keys have an effect only `where`."""
     if changed := section.changed(*keys):
         given = getattr(section, changed[0])
         shown = "settings" if isinstance(given, Section) else repr(given)

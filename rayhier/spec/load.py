@@ -1,4 +1,4 @@
-"""Read YAML and `--set` pairs into a `JobSpec`; mistakes raise `InputError` with key, line and what is allowed."""
+"""Read YAML and `--set` pairs into a `JobSpec`; a mistake raises `InputError` with key, line and allowed values."""
 
 import difflib
 import re
@@ -15,19 +15,20 @@ from rayhier.spec.errors import InputError
 from rayhier.spec.job import JobSpec, with_partner
 
 MAX_BYTES = 1_000_000
-"""Largest spec file."""
+"""Most bytes of a spec file."""
 MAX_SHOWN = 12
-"""Most mistakes shown at once."""
+"""Most mistakes that one error message shows."""
 CLOSE = 0.75
-"""Least similarity (difflib) of a suggested key: below it, `branching` would be suggested for `teaching`."""
+"""Least similarity (difflib's ratio) of a key that a message suggests for an unknown key; a lower one would suggest
+`branching` for `teaching`."""
 
 KeyPath = tuple[str | int, ...]
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
-    """Read a spec file and apply `KEY=VALUE` overrides.
+    """Read a spec file and apply overrides, texts `KEY=VALUE` with a dotted key such as `train.epochs=5`.
 
-    Raises InputError, one line for each mistake: `FILE:LINE: KEY: got VALUE; allowed: WHAT`.
+    Raises InputError with one line for each mistake: `FILE:LINE: KEY: got VALUE; allowed: VALUES`.
     """
     file = Path(path)
     node = _compose(_read(file), str(file))
@@ -183,7 +184,7 @@ def _messages(
     lines: dict[KeyPath, int],
     sources: dict[KeyPath, str],
 ) -> Iterator[str]:
-    """One line for each wrong key; what the members of a union allow is joined by "or"."""
+    """Yield a line for each wrong key; texts of several members of a union are joined by "or"."""
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
         if not problem["loc"] and problem["type"] == "value_error":  # about the whole spec: the message names the key
@@ -216,7 +217,7 @@ def _messages(
 
 
 def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[KeyPath, str]) -> str:
-    """Where a key was set: a `--set` of the key or its section, else its line in the file, else a `--set` inside it."""
+    """Place where a key was set: a `--set` of the key or its section, else its line, else a `--set` inside it."""
     prefixes = [path[:size] for size in range(len(path), 0, -1)]
     for prefix in prefixes:
         if prefix in sources:
@@ -323,7 +324,7 @@ def _keys(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _at(tree: Any, path: KeyPath) -> tuple[Any, bool]:
-    """The value at a key path, and whether the key exists."""
+    """Return the value at a key path, and True if the key exists."""
     for part in path:
         try:
             tree = tree[part]
