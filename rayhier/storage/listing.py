@@ -1,4 +1,4 @@
-"""List the files of a source, with the names that rejected rows and fingerprints use for them."""
+"""List the files of a corpus, with the names that rejected rows and fingerprints use for these files."""
 
 import os
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{trai
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file of a source, and its name relative to the path in the spec."""
+    """A file of a corpus, and its name, which does not depend on where the file lies on this machine."""
 
     name: str
     path: Path
@@ -24,21 +24,21 @@ class NamedFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """All files of a source."""
+    """All files of a corpus: of documents, of queries, and of the judgements of each split."""
 
     documents: tuple[NamedFile, ...]
     queries: tuple[NamedFile, ...]
     judgements: dict[str, NamedFile]
-    """Split -> file."""
+    """Split -> file of its judgements; without splits that have none."""
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
-        """All files of the source, under distinct names."""
+        """All files of the corpus, under distinct names."""
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
 def find(spec: FileCorpus) -> Listing:
-    """Find the files of a source; InputError where a file is missing."""
+    """Find the files of the corpus that a spec names; InputError where a file is missing."""
     match spec:
         case Beir():
             return _beir(paths.resolve("corpus.path", spec.path))

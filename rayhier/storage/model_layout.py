@@ -1,4 +1,4 @@
-"""Read a sentence-transformers folder's layout: transformer, pooling, and the modules after pooling."""
+"""Read the layout of a sentence-transformers folder: transformer, pooling, and the modules after pooling."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 SIZES = ("hidden_size", "dim", "d_model", "n_embd")
-"""Keys of the size of a token's vector in transformers' configurations."""
+"""Keys that hold the size of a token's vector in transformers' configurations."""
 PROMPTS = "config_sentence_transformers.json"
 SENTENCE = "sentence_embedding"
 
@@ -53,7 +53,7 @@ class Layout:
     pooling: Pooling
     steps: tuple[DenseStep | NormalizeStep, ...]
     configs: tuple[Path, ...]
-    """Files with the layout: modules.json, prompts and the modules' configurations, as far as they exist."""
+    """Files that hold the layout: modules.json, prompts and the modules' configurations, as far as they exist."""
     width: int
     """Size of a token's vector."""
     dimension: int
@@ -61,20 +61,20 @@ class Layout:
     prompts: dict[str, str]
     """Name of a prompt -> text that a caller may put before a text."""
     default_prompt: str | None
-    """Name of the prompt put before every text; mostly None."""
+    """Name of the prompt that is put before every text; None, as for most encoders: no prompt."""
     lowercase: bool
-    """True if texts are lowercased before the tokenizer gets them."""
+    """True if texts are made lower case before they are tokenised."""
 
     @property
     def prompt(self) -> str:
-        """Text put before every text; mostly empty."""
+        """Text that is put before every text; empty for most encoders."""
         return "" if self.default_prompt is None else self.prompts[self.default_prompt]
 
 
 def read_layout(folder: Path) -> Layout:
-    """Read the layout of a folder; without modules.json: a transformer and mean pooling, as sentence-transformers does.
+    """Read the layout of an encoder's folder; a folder without modules.json is a transformer with mean pooling.
 
-    Raises InputError: an unreadable file, or a module, pooling or activation that is not built in.
+    Raises InputError where a file cannot be read, or a module, pooling or activation is not one that rayhier has.
     """
     try:
         return _read(folder)

@@ -1,4 +1,4 @@
-"""Describe the source of a corpus before it is read: its files, their content's identity, and its size."""
+"""Describe the source of a corpus before the corpus is read: its files, their hashes, and its size."""
 
 import hashlib
 import json
@@ -21,36 +21,36 @@ from rayhier.storage.sample import passages_a_document
 
 PARQUET = ".parquet"
 PEEKED = 10
-"""Rows of a file that are looked at before a run begins."""
+"""Number of a file's first rows whose keys are checked before a run begins."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Everything that a plan knows about a corpus before the corpus stage reads it."""
+    """The source of a corpus, as far as it is known before the corpus stage reads it: identity and sizes."""
 
     identity: dict[str, str]
-    """File name -> SHA-256; for sources without files, names and versions that identify the content."""
+    """Hashes that change when the content does: file name -> SHA-256; for sources without files, names and versions."""
     documents: int | None
-    """Upper bound on the documents; None where it is unknown until the source is read."""
+    """Upper bound of the number of documents; None where it is unknown until the source is read."""
     bytes: int
-    """Size of all files that will be read; 0 where unknown."""
+    """Size in bytes of all files that will be read; 0 where unknown."""
     judged: frozenset[str]
-    """Splits that have judgements, or may have them where this is unknown until the source is read."""
+    """Splits that have judgements; all splits where they are unknown until the source is read."""
     rows: int | None
-    """Rows of the corpus: its documents, or an estimate of its passages; None where unknown."""
+    """Number of rows of the corpus: its documents, or an estimate of its passages; None where unknown."""
     document_bytes: int = 0
-    """Size of the documents' files; 0 where unknown."""
+    """Size in bytes of the documents' files; 0 where unknown."""
     queries: int = 0
     """Number of queries; 0 where unknown."""
     query_bytes: int = 0
-    """Size of the queries' files; 0 where unknown."""
+    """Size in bytes of the queries' files; 0 where unknown."""
     judgements: dict[str, int] = field(default_factory=dict)
-    """Split -> number of lines (or parquet rows) of its judgements; empty where unknown."""
+    """Split -> number of judgements (lines or parquet rows); empty where unknown."""
 
 
 def describe(spec: CorpusSpec) -> Source:
-    """Describe the source that a spec names; InputError where a file is missing or empty."""
+    """Describe the source of a corpus that a spec names; InputError where a file is missing or empty."""
     match spec:
         case PythonDocs():
             return Source({"python": platform.python_version()}, None, 0, frozenset(SPLITS), None)
@@ -65,7 +65,7 @@ def describe(spec: CorpusSpec) -> Source:
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
-    """Make the InputError for a file that is damaged, cut short, or not parquet."""
+    """Make the InputError about a parquet file that is damaged, cut short, or not parquet."""
     message = str(error).splitlines()[0][:200]
     return InputError(f"{path}: cannot be read as parquet ({message}); allowed: a whole parquet file")
 
@@ -114,7 +114,7 @@ def _files(spec: FileCorpus) -> Source:
 
 
 def _check_keys(key: str, path: Path, names: Sequence[str], section: str) -> None:
-    """InputError where none of a file's first rows has a key; rows that are no JSON objects are read and told later."""
+    """InputError where a key of `names` is in none of a file's first rows; rows that are no objects are left out."""
     rows: list[dict[str, object]] = []
     with path.open("rb") as opened:
         for line in islice(opened, PEEKED):
@@ -163,7 +163,7 @@ def _scan_parquet(path: Path) -> tuple[str, int, int]:
 
 
 def scan_lines(path: Path) -> tuple[str, int, int]:
-    """Return SHA-256, bytes and number of non-blank lines of a file, read once with bounded memory."""
+    """Return a file's SHA-256, its bytes and its non-blank lines, as counts; reads it once, a chunk at a time."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True
