@@ -1,4 +1,4 @@
-"""Queries and judgements of a source, checked on the driver against each other and against the documents."""
+"""Queries and judgements of a source, read and checked against each other and the documents by the driver process."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from rayhier.storage.listing import SPLITS
 T = TypeVar("T")
 
 Files = Sequence[tuple[str, ParsedRows[T]]]
-"""Rows of each file, by its name in rejected.parquet."""
+"""Accepted and rejected rows of each file, with the file's name in rejected.parquet."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Queries and judgements that were read, by file."""
+    """Accepted and rejected queries and judgements of a source, file by file."""
 
     queries: Files[Entry]
     judgements: Mapping[str, Files[Judgement]]
-    """Judgements by split."""
+    """Split -> rows of each of its files."""
 
     @property
     def accepted_queries(self) -> list[Entry]:
@@ -33,21 +33,21 @@ class Questions:
 
     @property
     def accepted_judgements(self) -> dict[str, list[Judgement]]:
-        """Accepted judgements of all files, by split."""
+        """Accepted judgements of all files: split -> judgements."""
         return {
             split: [judgement for _, parsed in by_file for _, judgement in parsed.accepted]
             for split, by_file in self.judgements.items()
         }
 
     def rejected(self) -> Iterable[pa.Table]:
-        """Rejected rows, file by file."""
+        """Yield the rejected rows of queries and judgements, a table for each file."""
         kinds: list[Files[Any]] = [self.queries, *self.judgements.values()]
         for by_file in kinds:
             for name, parsed in by_file:
                 yield tables.rejected((name, *row) for row in parsed.rejected)
 
     def counts(self) -> dict[str, Any]:
-        """Counts for record.json."""
+        """Return the counts of queries and judgements for record.json: read, accepted, rejected by reason."""
         return {
             "queries": tables.count_entries(_read(self.queries), self.accepted_queries, _reasons(self.queries)),
             "judgements": {
@@ -58,7 +58,7 @@ class Questions:
 
 
 def read(reader: Reader, documents: Container[str]) -> Questions:
-    """Read queries, each id once, then judgements, each pair once in its split.
+    """Read the queries of a source, each id once, and judgements of these and `documents`, each pair once in a split.
 
     Raises InputError for a file in which no row has the right number of columns.
     """

@@ -1,4 +1,4 @@
-"""Check that the later stages of a job can work with a corpus that has been read."""
+"""Check that a corpus, once read, has everything that the later stages of a job need."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from rayhier.spec.corpus import (
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, naming the key, where a corpus with these counts (record.json) is too little for the spec."""
+    """Raise InputError, which names the key, where a corpus with these counts (of record.json) lacks what is needed."""
     if counts["documents"]["accepted"] == 0:
         raise InputError(
             f"corpus.{_key(spec.corpus)}: no document accepted ({_rejected(counts['documents'])}); "
@@ -53,7 +53,7 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
 
 
 def allowed(spec: CorpusSpec) -> str:
-    """Describe the documents that a source must hold, for messages."""
+    """Describe the rows of documents that a kind of source must have, for error messages."""
     match spec:
         case Beir():
             return 'UTF-8, one JSON object per line, {"_id": "…", "title": "…", "text": "…"}'

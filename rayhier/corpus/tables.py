@@ -1,4 +1,4 @@
-"""Tables that the driver writes beside the documents: queries, judgements, rejected rows; and all counts."""
+"""Tables of queries, judgements and rejected rows, which the driver process writes, and counts of all rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ REJECTED = "rejected.parquet"
 
 @dataclass(frozen=True)
 class Contents:
-    """A source, read and checked: documents in part files, queries and judgements in memory."""
+    """A source that was read and checked: documents in part files, queries and judgements in memory."""
 
     documents: Sequence[File]
     queries: Sequence[Entry]
     judgements: Mapping[str, Sequence[Judgement]]
-    """Judgements by split, as published: before a dev split is cut from train."""
+    """Split -> judgements as the source has them, before a dev split is cut from train."""
     rejected: Sequence[pa.Table]
     counts: dict[str, Any]
-    """Counts of documents, queries and judgements; in each, read = accepted + rejected."""
+    """Counts of documents, queries and judgements; for each kind, read = accepted + rejected."""
 
 
 def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[Judgement]]:
-    """Return the judgements of train, dev and test; a dev split without judgements is cut from train."""
+    """Return the judgements of train, dev and test; where the source has none for dev, dev is cut from train."""
     by_split = {split: judgements.get(split, ()) for split in SPLITS}
     if not by_split["dev"]:
         by_split["train"], by_split["dev"] = cut_dev(by_split["train"])
@@ -41,7 +41,7 @@ def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
-    """Count queries, judgements, and judgements above 0, in each split."""
+    """Count queries, judgements, and judgements above 0 (`relevant`) in each split."""
     return {
         split: {
             "queries": len({judgement.query_id for judgement in rows}),
@@ -53,7 +53,7 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
 
 
 def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> dict[str, Any]:
-    """Count rows in the part files (passages, where declared), and rows that have each declared field."""
+    """Count the rows in files of documents, and for each declared field the rows that have a value of it."""
     rows, filled = 0, dict.fromkeys(fields, 0)
     for file in documents:
         held = files.read_metadata(root / file.name)
@@ -67,23 +67,23 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
 
 
 def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
-    """Make the table of rejected rows: file, line, reason, beginning of the row."""
+    """Make the table of rejected rows (file, line, reason, beginning of the row) from (file, line, rejection)."""
     listed = [(source, line, str(rejection.reason), rejection.value) for source, line, rejection in rows]
     return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
 
 
 def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Count rows of any kind for record.json, from the number read, the accepted rows and the reasons to reject."""
+    """Return counts for record.json, from the number of rows read, the accepted rows, and a reason per rejected row."""
     return check.count(read, len(accepted), Counter(map(str, reasons)))
 
 
 def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Count documents or queries for record.json, like `count`, and those that were cut to a limit."""
+    """Return counts of documents or queries for record.json: those of `count`, and how many were cut to a limit."""
     return count(read, accepted, reasons) | {"cut": sum(entry.cut for entry in accepted)}
 
 
 def write(root: Location, contents: Contents, judgements: Mapping[str, Sequence[Judgement]]) -> list[File]:
-    """Write queries, judgements and rejected rows; returns the files."""
+    """Write queries, judgements by split, and rejected rows below `root`; returns the files."""
     queries = pa.table(
         [[query.key for query in contents.queries], [query.text for query in contents.queries]], schema=schemas.QUERIES
     )
@@ -104,7 +104,7 @@ def write(root: Location, contents: Contents, judgements: Mapping[str, Sequence[
 
 
 def lines(counts: Mapping[str, Any]) -> list[str]:
-    """Return lines of text that report the counts of a corpus."""
+    """Format the counts of a corpus as lines of text for the user."""
     rows = {"documents": counts["documents"], "queries": counts["queries"]}
     rows |= {f"{split} judgements": counts["judgements"][split] for split in SPLITS}
     shown = [f"  {name}: {line(row)}" for name, row in rows.items() if row["read"]]
@@ -117,7 +117,7 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """Return the counts of a kind of rows as text: read, accepted, cut, rejected and for which reasons."""
+    """Format the counts of one kind of rows as text: read, accepted, cut, and rejected by reason."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in row["rejected"].items())
     phrases = [f"{row['read']:,} read", f"{row['accepted']:,} accepted"]
     if row.get("cut"):
