@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rayhier.search.searcher import Searcher
 
 TOGETHER = 64
-"""Queries that are searched together."""
+"""Number of queries that are searched in one call."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table of the index as it is searched, and of exact search with the same encoder."""
+    """Print a table of measures: of the index as it is searched, and of exact search; returns the exit code."""
     given = _parser().parse_args(arguments)
     return run_command(lambda: print("\n".join(_measure(given))))
 
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(given: argparse.Namespace) -> list[str]:
-    """Lines to print."""
+    """Measure the index and return the lines to print."""
     from rayhier.evaluate.files import judged, read_judgements, read_queries
 
     texts, grades = read_queries(given.queries), read_judgements(given.judgements)
@@ -86,7 +86,7 @@ def _measure(given: argparse.Namespace) -> list[str]:
 
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
-    """Exact search with the same encoder, and BM25 where the index has it."""
+    """Requests for exact search with the same encoder, and for BM25 where the index has it."""
     rules = searcher.rules
     controls = {}
     if rules.search.how == "leaves":
@@ -99,7 +99,7 @@ def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "
 def _ranked(
     searcher: "Searcher", request: "Request", judge: "Judge"
 ) -> tuple[dict[str, dict[str, float]], float, float]:
-    """A request's run, the documents that a query visited on average, and the seconds that all took."""
+    """A request's TREC run, the mean documents that a query visited, and the seconds for all queries."""
     if request.budget and searcher.reranker is None:
         raise InputError("search.rerank: the index has no cross-encoder")
     run: dict[str, dict[str, float]] = {}
