@@ -1,4 +1,4 @@
-"""`rayhier inspect WORKDIR`: the tree of an index, and the paths of a document or a query through it."""
+"""`rayhier inspect WORKDIR`: show the tree of an index, and the path of a document or a query through it."""
 
 import argparse
 import sys
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from rayhier.inspect.nodes import Inspection, Node, Step
 
 DEPTH, MOST_DEPTH = 3, 16
-"""Levels shown where no depth is given, and most levels that `--depth` allows."""
+"""DEPTH: number of levels shown where no depth is given. MOST_DEPTH: most levels that `--depth` allows."""
 WORDS, WIDTH, SHORT = 8, 100, 40
-"""Keywords in a line, and characters of a text that fills a line, and of a text that shares a line."""
+"""WORDS: most keywords in a line. WIDTH: most characters of a text that fills a line. SHORT: of one that shares a
+line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tree, a node, or a path; or write a page. The exit code is 2 for a mistake of the user."""
+    """Print the tree, a node or a path, or write an HTML page; returns exit code 2 after a user's mistake, else 0."""
     given = _parser().parse_args(arguments)
     return run_command(lambda: _show(given))
 
@@ -70,7 +71,7 @@ def _lines(given: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
 
 
 def heading(tree: "Inspection") -> str:
-    """Describe the index in a line: documents, rows, leaves, levels."""
+    """Describe the index in one line: numbers of documents, rows, leaves, and nodes of each level."""
     manifest, router = tree.there.manifest, tree.model.spec.router.type
     levels = " > ".join(f"{len(level):,}" for level in tree.levels)
     grouped = ", grouped by their centroids" if tree.tree.grouped else ""
@@ -81,7 +82,7 @@ def heading(tree: "Inspection") -> str:
 
 
 def _examples(tree: "Inspection", depth: int) -> dict[str, list[str]]:
-    """Lines on each node to a depth, by its name: titles of its documents, and queries."""
+    """Lines on each node of the first `depth` levels, by its name: titles of its documents, and queries."""
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
     titles, queries = tree.titles([name for node in nodes for name in node.documents]), tree.queries
     examples = {}
@@ -115,7 +116,7 @@ def short(text: str, most: int) -> str:
 
 
 def line(node: "Node") -> str:
-    """Describe a node in a line: its name, size and keywords."""
+    """Describe a node in one line: its name, size and keywords."""
     return f"{node.name}  {node.size:,}  {' '.join(node.keywords[:WORDS])}".rstrip()
 
 
