@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; exit code 2 for a user's mistake or a file that cannot be read or written, else 0."""
+    """Run a command; returns exit code 2 after a user's mistake or a file that cannot be read or written, else 0."""
     given = _parser().parse_args(arguments)
     return run_command(lambda: print("\n".join(_run(given))), unfinished="; no version was published")
 
@@ -222,7 +222,7 @@ def _versions(root: Location, _: argparse.Namespace) -> list[str]:
 
 
 REPAIRS = {"vacuum": _vacuum, "versions": _versions, "rollback": _rollback}
-"""Commands that also run where the newest manifest is damaged."""
+"""Name -> function of the commands that also run where the newest manifest is damaged."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Compaction: rows that were not removed, rewritten as a few shards of contiguous leaves."""
+"""Compaction: rewrite rows that were not removed as a few shards, each with a contiguous range of leaves."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
 
 
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
-    """Make the change that replaces all files of an older version by new shards.
+    """Return the change, for `leaf_map.commit`, that replaces all files of an older version by new shards.
 
-    Later additions and removals stay. The change raises InputError where another compaction or a rollback took some
-    of the older version's files away in the meantime.
+    Later additions and removals stay. The change raises InputError where another compaction or a rollback took some of
+    the older version's files away in the meantime.
     """
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]

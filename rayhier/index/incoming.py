@@ -1,4 +1,4 @@
-"""Documents to add: read from a user's file, checked like a corpus, and encoded."""
+"""Read documents to add from a user's file, check them like a corpus, and encode them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -20,16 +20,16 @@ from rayhier.spec.corpus import CorpusSpec
 from rayhier.storage.source import PARQUET
 
 BATCH = 4096
-"""Documents in memory at a time; each batch of a larger file becomes a file of the leaf map."""
+"""Number of documents in memory at a time; each batch of a larger file becomes a shard of the leaf map."""
 REASONS_SHOWN = 3
 VECTOR = "vector"
 LENGTH = 0.01
-"""Largest difference of a unit vector's length from 1, as float16 rounds."""
+"""Most by which a unit vector's length may differ from 1, as rounding to float16 can make it."""
 
 Encode = Callable[[Sequence[str]], Encoded]
-"""Texts -> the trained encoder's output."""
+"""Function that encodes texts by the trained encoder."""
 Row = tuple[Entry, Any]
-"""A document, and its vector where the file has one."""
+"""A document, and its vector where the file has one, else None."""
 
 
 def batches(
@@ -37,9 +37,9 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the documents of a `.jsonl` or `.parquet` file in batches of `size`, with their vectors.
 
-    Columns have the corpus's names; `key` names another id column. A parquet file may have a column `vector`, made by
-    the trained encoder and stored unchanged; `unit` requires length 1, for cosine. InputError names the refused rows
-    and the reasons.
+    Columns have the corpus's names; `key` names another column of ids. A parquet file may have a column `vector`, made
+    by the trained encoder and stored unchanged; with `unit`, vectors must have length 1. InputError names the refused
+    rows and the reasons.
     """
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
