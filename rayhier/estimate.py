@@ -66,26 +66,27 @@ class Work:
     """Amounts that a job processes, from which time and memory are estimated: counts, exact or estimated."""
 
     documents: int
-    """Rows of the corpus: documents or passages."""
+    """Number of rows of the corpus: documents or passages."""
     document_bytes: float
     """Mean bytes of a row's text."""
     queries: int
     query_bytes: float
     """Mean bytes of a query's text."""
     pairs: int
-    """Pairs of a query and its answer to train on, judged or generated; 0 where documents serve as queries."""
+    """Number of pairs of a query and its answer to train on, judged or generated; 0 where documents serve as
+    queries."""
     measured: int
-    """Judgements of the split on which the index is evaluated."""
+    """Number of judgements of the split on which the index is evaluated."""
     parameters: int
-    """Parameters of the encoder's transformer without embeddings: the multiply-adds that one token takes."""
+    """Number of parameters of the encoder's transformer without embeddings, which is the multiply-adds of one token."""
     dimension: int
     """Size of a text's vector, m."""
     generated: int = 0
-    """Pairs of a generated query and a document."""
+    """Number of pairs of a generated query and a document."""
     generator: int = 0
-    """Parameters, without embeddings, of the model that writes queries; 0 where no model writes queries."""
+    """Number of parameters, without embeddings, of the model that writes queries; 0 where no model writes queries."""
     reader: int = 0
-    """Parameters of the cross-encoder, without embeddings; 0 where there is no cross-encoder."""
+    """Number of parameters, without embeddings, of the cross-encoder; 0 where there is none."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Bar:
             self._bar.update(self._bar.task_ids[0], total=total)
 
     def reach(self, done: int, note: str = "") -> None:
-        """Set the count to `done`, which may be less than before where a step counts again; `note` as in `advance`."""
+        """Set the count to `done`, which may be less than before; `note` is text shown after the count from now on."""
         self.advance(done - self.done, note)
 
     def __exit__(

@@ -2,8 +2,9 @@
 
 import rayhier
 
-rayhier.run("specs/quickstart.yaml") index = rayhier.open("runs/quickstart") print(index.search("how do I open a zip
-file", k=3))
+rayhier.run("specs/quickstart.yaml")
+index = rayhier.open("runs/quickstart")
+print(index.search("how do I open a zip file", k=3))
 """
 
 import json
@@ -104,7 +105,7 @@ class Index:
         return f"Index({str(self.workdir)!r}, version={self.version}, documents={len(self)})"
 
     def __len__(self) -> int:
-        """Number of documents; of passages where the corpus is cut into passages."""
+        """Return the number of documents, or of passages where the corpus is cut into passages."""
         return self._searcher.manifest.documents
 
     @property
@@ -132,7 +133,7 @@ class Index:
 
         `filter` is a condition on declared fields, `{"year": {"gte": 2019}}`; `mode` is dense, bm25 or hybrid; `beam`
         is the most leaves to visit; `rerank` and `budget` (most calls) set re-ranking by the spec's cross-encoder.
-        None: the spec's value. InputError where the index cannot search so.
+        None: the spec's value. InputError where an argument is wrong, or the index does not offer it.
         """
         if not isinstance(query, str) and np.ndim(query) != 1:
             raise InputError(f"query: got {type(query).__name__}; allowed: a text, or a vector of numbers")
@@ -151,7 +152,10 @@ class Index:
         rerank: bool | None = None,
         budget: int | None = None,
     ) -> list[Results]:
-        """Find the best k documents of each query: texts, or the rows of an array [q, m]; arguments as in `search`."""
+        """Find the best k documents of each query: texts, or the rows of an array [q, m].
+
+        `filter`, `mode`, `beam`, `rerank` and `budget` set the search of all queries, as they do in `search`.
+        """
         if isinstance(queries, str | bytes):
             raise InputError("queries: got text; allowed: a list of texts, or an array of vectors [q, m]")
         if self._is_closed:

@@ -1,7 +1,7 @@
 """Estimate the size of serving an index: memory, queries a second and number of replicas of each Ray Serve deployment.
 
-Constants were measured in November 2026 on two shared cores with 32 clients, which send queries one by one; a replica
-has one core. They tell one replica from ten, not two from three.
+Constants were measured in November 2026 on two shared cores; queries of 32 clients at a time formed batches as they
+came, and a replica had one core. They tell one replica from ten, not two from three.
 """
 
 import math
@@ -20,8 +20,8 @@ PROCESS, SCANNING_PROCESS = 0.6e9, 0.45e9
 """Bytes of memory of a replica with torch (PROCESS), and of one that scans rows (SCANNING_PROCESS), without the
 index."""
 ANSWERING, SCANNING = 9e-3, 2.5e-3
-"""Seconds of one core for a query: in the ingress without encoding (ANSWERING), in a shard group without the scan of
-rows (SCANNING)."""
+"""Seconds of one core for a query: in the ingress deployment without encoding (ANSWERING), in a shard group without the
+scan of rows (SCANNING)."""
 SCANNED = 4e9
 """Numbers of stored vectors that one core multiplies a second in a scan."""
 ROW = 12

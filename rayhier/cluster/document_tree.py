@@ -19,8 +19,8 @@ class DocumentTree:
     """A tree over n documents: level 0 is the root, level L the documents; its fields hold the levels between them."""
 
     centroids: list[Floats]
-    """Unit centroids [nodes, m] of levels 1 to L - 1, top down; a node's is the mean of its children, with equal
-    weights."""
+    """Unit centroids [nodes, m] of levels 1 to L - 1, top down. The centroid of a node is the mean of its children's
+    vectors, with equal weights."""
     parents: list[Ints]
     """Number [nodes] of each node's parent in the level above, for levels 1 to L - 1; zeros, the root, for level 1."""
     leaf_N: Ints

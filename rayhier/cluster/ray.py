@@ -98,7 +98,10 @@ class ClusterCell:
         self.key, self.assigned, self.centroids, self.seed = key, locate(assigned), locate(centroids), seed
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Cut the rows `row["pieces"]` into `row["count"]` nodes, numbered from `row["first"]`; returns statistics."""
+        """Cut the rows `row["pieces"]` into `row["count"]` nodes, numbered from `row["first"]`, and write them.
+
+        Returns the number of rows, and their mean cosine to the centroids of their nodes.
+        """
         pieces, first, count = json.loads(row["pieces"]), int(row["first"]), int(row["count"])
         table = pa.concat_tables(
             files.read_rows(locate(path), [self.key, "vector"], begin, end) for path, begin, end in pieces
@@ -120,7 +123,7 @@ class ClusterCell:
 
 
 def every_cpu() -> CpuWorkers:
-    """Return the setting of one process for each CPU of the Ray cluster."""
+    """Return settings for one process on each CPU of the Ray cluster."""
     return CpuWorkers(workers=max(1, int(ray.cluster_resources().get("CPU", 1))))
 
 

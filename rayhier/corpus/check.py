@@ -227,7 +227,7 @@ def split(line: bytes, columns: int) -> list[str]:
 
 
 def decode(line: bytes) -> str:
-    """Decode a line; RowError where the line is too long or not valid UTF-8."""
+    """Decode a line of bytes as UTF-8; RowError where it is too long or not valid UTF-8."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:

@@ -70,7 +70,7 @@ class Fates:
                 yield row
 
     def table(self) -> pa.Table:
-        """Make the table of all fates, with the columns FATES."""
+        """Make the table of the fates of all rows, accepted rows first, in columns FATES."""
         rows: list[tuple[Any, ...]] = [(*row, None) for row in self.accepted]
         rows += [(line, rejection.value, None, False, str(rejection.reason)) for line, rejection in self.rejected]
         values = list(zip(*rows, strict=True)) or [()] * len(FATES)

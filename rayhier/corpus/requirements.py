@@ -17,7 +17,10 @@ from rayhier.spec.corpus import (
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, which names the key, where a corpus with these counts (of record.json) lacks what is needed."""
+    """Raise InputError, which names the key, where the corpus lacks what the spec needs.
+
+    `counts` are the corpus's counts, as record.json has them.
+    """
     if counts["documents"]["accepted"] == 0:
         raise InputError(
             f"corpus.{_key(spec.corpus)}: no document accepted ({_rejected(counts['documents'])}); "

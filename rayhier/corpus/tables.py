@@ -78,7 +78,7 @@ def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> d
 
 
 def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Return counts of documents or queries for record.json: those of `count`, and how many were cut to a limit."""
+    """Return counts of documents or queries for record.json: read, accepted, rejected by reason, and cut to a limit."""
     return count(read, accepted, reasons) | {"cut": sum(entry.cut for entry in accepted)}
 
 

@@ -15,8 +15,8 @@ VECTORS = "generated.parquet"
 def split_generated(queries: Queries) -> tuple[Queries, Queries]:
     """Split generated queries in two for training without dev judgements: a tenth serves as dev, the rest trains.
 
-    The tenth is chosen by a hash of the query's id. Where nothing would be left to train on, both parts have all
-    queries.
+    The tenth, at most 1,000, is chosen by a hash of the query's id. Where nothing would be left to train on, both parts
+    have all queries.
     """
     held = np.zeros(len(queries), dtype=bool)
     held[holdout_rows(queries.ids)] = True

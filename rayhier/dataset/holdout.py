@@ -31,7 +31,7 @@ class Holdout:
 
     @classmethod
     def of(cls, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, most: int) -> "Holdout":
-        """Hold out `most` documents (or all, if fewer): those first by a hash of the id."""
+        """Hold out at most `most` documents: those first by a hash of the id."""
         hashes = hash_ids(doc_ids.to_pylist())
         first = np.argsort(hashes, kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))

@@ -51,7 +51,7 @@ class Ranking:
         return np.array(self.documents[ID].to_pylist(), dtype=object)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle a small ranking as one run of bytes: array by array, pickling costs more than a small scan."""
+        """Pickle a small ranking as one byte string: pickling its arrays and columns one by one takes far longer."""
         if self.documents.nbytes > COPIED:
             return super().__reduce_ex__(protocol)
         return unpacked, (self.packed(),)
@@ -167,7 +167,7 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
 
 
 def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
-    """Divide a ranking into groups of consecutive queries, `sizes` of them; each has only its own documents."""
+    """Divide a ranking into groups of consecutive queries, of the given sizes; a group has only its own documents."""
     if len(sizes) == 1:
         return [ranking]
     parts, end = [], 0

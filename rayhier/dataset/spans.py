@@ -49,9 +49,9 @@ def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
 def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tuple[Queries, Spans]:
     """Split off the pseudo-queries of held-out documents as dev queries; returns these queries, and the other spans.
 
-    A tenth of the documents with pseudo-queries is held out, by a hash of the id; `results` are the documents of the
-    rows, so that passages of one document stay together. The answer of a query is its document. Where nothing would be
-    left to train on, the pseudo-queries are in both.
+    A tenth of the documents with pseudo-queries is held out, at most 1,000, by a hash of the id; `results` are the
+    documents of the rows, so that passages of one document stay together. The answer of a query is its document. Where
+    nothing would be left to train on, the pseudo-queries are in both.
     """
     own_P = [results[row] for row in spans.row_P]
     holdout = list(dict.fromkeys(own_P))

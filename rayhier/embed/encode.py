@@ -60,11 +60,11 @@ class TextEncoder:
         return Encoded.of(self.encode(texts)) if reader is None else self._read(reader, self.tokenise(texts))
 
     def tokens_for(self, reader: Reader | None, tokens: Tokens) -> Encoded:
-        """Encode, like `encode_for`, texts that were tokenised before, for example in another process."""
+        """Encode, for a router, n texts given as token ids: vectors [n, m], and scores [n, w] by a `reader`."""
         return Encoded.of(self.encode_tokens(tokens)) if reader is None else self._read(reader, tokens)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
-        """Encode, like `encode`, n texts that were tokenised before, for example in another process."""
+        """Encode n texts given as token ids, such as another process made; returns float32 [n, m] in their order."""
         return self._filled(
             len(tokens), (tokens[start : start + CHUNK_TEXTS] for start in range(0, len(tokens), CHUNK_TEXTS))
         )

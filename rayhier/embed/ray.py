@@ -90,7 +90,7 @@ class EmbedPart:
         self.drawer = None if draws is None else SpanDrawer.of(self.encoder, PseudoQueries(**draws))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Encode the part `row["part"]`, from token ids if `row` has them; returns counts of texts and of time."""
+        """Encode the part `row["part"]`, from token ids if `row` has them; returns counts and times."""
         name = str(row["part"])
         ids, texts = read_texts(self.corpus, name, self.generated)
         with self.clock.working():

@@ -71,7 +71,7 @@ class Collection:
         return System(name, self.matching, beams(len(self.sizes(leaves))), rank, routing)
 
     def sizes(self, leaves: str) -> Ints:
-        """Count the rows [leaves] of each leaf over all parts; `leaves` is the name of the leaves."""
+        """Count the rows of all parts in each leaf, [leaves]; `leaves` names the system that the leaves belong to."""
         return np.asarray(np.sum(self.parts.call(Part.sizes, leaves), axis=0))
 
     def sample(self, most: int, seed: int) -> Floats:

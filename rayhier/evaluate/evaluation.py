@@ -38,7 +38,7 @@ T = TypeVar("T")
 FEW_DEV = 200
 """Number of dev queries below which a warning says that a tuned number of lists is uncertain."""
 LEAVES = {"faiss_ivf_spill": 2}
-"""Name of a baseline -> number of lists that hold a document, where it is not one."""
+"""Name of a baseline -> number of lists that hold a document, where it is more than one."""
 
 
 @dataclass

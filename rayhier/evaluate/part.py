@@ -129,11 +129,14 @@ class Part:
         return self.vector_NM[rows]
 
     def sizes(self, name: str) -> Ints:
-        """Count this part's rows [leaves] in each of the leaves of that name."""
+        """Count this part's rows in each leaf, [leaves]; `name` is the system that the leaves belong to."""
         return self._segments[name].lists.sizes
 
     def partition(self, name: str, centroids_LM: Floats, leaves: int) -> None:
-        """Put each document into the leaf with the nearest centroid; for two `leaves`, also into one by SOAR."""
+        """Put each document into the leaf with the nearest centroid, and keep these leaves under `name`.
+
+        With two `leaves`, a document also lies in a second one, which SOAR chooses.
+        """
         near_NC = nearest(self.vector_NM, centroids_LM, 1 if leaves == 1 else min(CANDIDATES, len(centroids_LM)))[0]
         result_N = result_numbers(self.doc_ids, self.result_ids)
         ids, vector_NM, leaf_N, fields = self.result_ids, self.vector_NM, near_NC[:, 0], self._fields
@@ -149,7 +152,10 @@ class Part:
         self._segments[name] = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies, fields)
 
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] among this part's rows in the leaves [q, β] that it visits."""
+        """Rank the best k results of each query [q, m] among this part's rows in the leaves [q, β] that it visits.
+
+        `name` is the system that the leaves belong to.
+        """
         return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._where)
 
     def level(self, query: LevelQuery, results: int) -> Shortlist:

@@ -63,7 +63,7 @@ def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str
 
 
 def label(evaluation: Evaluation, name: str, router: str) -> str:
-    """Return a system's name with its number of leaves or lists."""
+    """Return a system's name with its number of leaves or lists, for the legend of a plot."""
     if name == router:
         return f"{name} ({len(evaluation.seeds[0].sizes)} leaves)"
     return f"{name} ({evaluation.lists[name]} lists)" if name in evaluation.lists else name

@@ -190,7 +190,7 @@ class Report(BaseModel):
         return [row.point for row in self.curves[system]]
 
     def label(self, system: str) -> str:
-        """Return a system's name with its number of leaves or lists."""
+        """Return a system's name with its number of leaves or lists, for tables and plots."""
         if system == self.router:
             return f"{system} ({self.balance.leaves:.0f} leaves)"
         return f"{system} ({self.lists[system]} lists)" if system in self.lists else system

@@ -97,10 +97,10 @@ def _tested(compared: Sequence[Pair]) -> list[Difference]:
 
 
 def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
-    """Yield the comparisons of the report, query by query.
+    """Yield the pairs of systems that the report compares, with their differences query by query.
 
-    They are: the router and each baseline with a curve, at equal shares visited; exact search by both encoders, by
-    group.
+    They are the router and each baseline with a curve, at equal shares visited; and exact search by both encoders, for
+    each group of queries.
     """
     seeds, router, measure = evaluation.seeds, spec.router.type, spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}

@@ -32,13 +32,16 @@ AGAIN = ("given more than once", "each id once")
 def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
     """Publish a version with more documents; InputError where an id is in the index already.
 
-    `factor` limits a leaf to so many times the mean rows of a leaf.
+    A leaf may hold at most `factor` times the mean rows of a leaf.
     """
     return _put(root, assign, batches, factor, replace=False)
 
 
 def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with these documents, which replace documents with the same ids; `factor` as in `add`."""
+    """Publish a version with these documents, which replace documents with the same ids.
+
+    A leaf may hold at most `factor` times the mean rows of a leaf.
+    """
     return _put(root, assign, batches, factor, replace=True)
 
 

@@ -23,7 +23,7 @@ WORDS, BEST = "words", "best"
 """Beginnings of the names of the two files that describe a shard."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
-"""Number of rows, about, for which words are divided into one more bucket; a bucket's word counts fit in memory."""
+"""Number of rows, about, whose words make one bucket; the word counts of a bucket must fit in memory."""
 
 
 class DescribeShard:

@@ -27,7 +27,7 @@ ASKED, NEAREST = 100, 10
 
 @dataclass(frozen=True)
 class Export:
-    """Rows, lists and bytes of an exported file, and the recall of plain faiss on it."""
+    """Number of rows and lists of an exported file, its size in bytes, and the recall of plain faiss on it."""
 
     rows: int
     lists: int

@@ -65,7 +65,7 @@ class GatherShard:
         self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the shard `row["key"]`, of leaves `row["first"]` to before `row["last"]`; returns its rows."""
+        """Write the shard `row["key"]`, of leaves `row["first"]` to before `row["last"]`; returns its row count."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
         entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}

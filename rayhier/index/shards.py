@@ -93,7 +93,7 @@ def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Sh
 
 
 def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
-    """Make the field of a column that is written as a sidecar; `maker` is the fingerprint of its values' model."""
+    """Make the field of a sidecar's column; `maker` is the fingerprint of the model that computes its values."""
     return pa.field(name, kind, metadata={MAKER: maker})
 
 

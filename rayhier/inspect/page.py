@@ -10,7 +10,7 @@ from rayhier.storage import files
 
 TEMPLATE = Path(__file__).with_name("page.html")
 DATA = "/* data */"
-"""Text in the template that the data replace."""
+"""Placeholder in the page's template, which the page's data replace."""
 MOST_NODES = 20_000
 """Most nodes that a page shows."""
 MOST_PATHS = 2_000
@@ -18,7 +18,10 @@ MOST_PATHS = 2_000
 
 
 def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
-    """Write the page of the first `depth` levels of a tree; returns its bytes and nodes. InputError for too many."""
+    """Write the page of the first `depth` levels of a tree; returns its size in bytes and its number of nodes.
+
+    InputError where the tree has too many nodes for a page, or the file cannot be written.
+    """
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
     if len(nodes) > MOST_NODES:
         raise InputError(f"--depth: got {depth}, {len(nodes):,} nodes; allowed: at most {MOST_NODES:,} nodes")

@@ -39,7 +39,7 @@ class Limits(Section):
 
 
 class Passages(Section):
-    """Cut documents into passages (windows of words); each passage is indexed alone, with its document as parent."""
+    """Rule that cuts documents into passages, windows of words, which are indexed one by one."""
 
     words: Annotated[int, Field(ge=1)]
     """Most words of a passage; words are split at blanks. A document with no more words stays one passage."""
@@ -250,8 +250,8 @@ class HuggingFace(_WithFields):
     path: Text
     """Hub id of the data set, for instance BeIR/scifact, or a folder."""
     revision: Text | None = None
-    """Commit, tag or branch of the data set on the hub; null: the default branch. With a full commit hash the hub is
-    not asked."""
+    """Commit, tag or branch of the data set on the hub; null: the default branch. A full commit hash is used without
+    asking the hub for the newest commit."""
     documents_config: Text = "corpus"
     """Name of the configuration (subset) that holds the documents."""
     queries_config: Text = "queries"
@@ -278,7 +278,7 @@ class HuggingFace(_WithFields):
 
 
 class PythonDocs(_Corpus):
-    """Docstrings of the running Python's standard library: the first line is a query, the rest is its answer."""
+    """Docstrings of the running Python's standard library: the first sentence is a query, the rest is its answer."""
 
     type: Literal["python_docs"]
 

@@ -178,7 +178,7 @@ class ScoresSpec(Section):
         return self.judged + self.titles + self.spans
 
     def pairs(self, documents: int) -> int:
-        """Return the number of pairs to score for a corpus of `documents` documents."""
+        """Return the number of pairs of a query and a document to score, for a corpus of `documents` documents."""
         if self.count == "all":
             return self.queries * documents
         return self.count * documents if self.per == "item" else self.queries * min(self.count, documents)

@@ -34,7 +34,10 @@ class EvaluateSpec(Section):
     visited: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
     """Shares of the documents that a query visits, at which the report's tables show the measures."""
     baselines: tuple[Baseline, ...] = ("exact", "exact_same_encoder", "faiss_ivf", "faiss_ivf_same_encoder")
-    """Other systems measured for comparison; `faiss_ivf_spill` is always added where `index.leaves_per_document` is 2.
+    """Other systems measured for comparison. `exact`, `exact_same_encoder`: exact search by the base encoder and by
+    the trained one. `faiss_ivf`, `faiss_ivf_same_encoder`: k-means IVF of base vectors and of trained ones.
+    `faiss_ivf_spill`: the latter with each document in two lists; always added where `index.leaves_per_document` is
+    2.
 
     `hnsw`, `scann` and `bm25` hold the whole corpus in one process."""
     lists: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"

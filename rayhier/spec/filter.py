@@ -108,7 +108,7 @@ def parse(
 
 
 def as_json(where: Filter) -> dict[str, Any]:
-    """Convert a filter to JSON.
+    """Convert a filter to the JSON value that `parse` reads.
 
     >>> as_json(And((OneOf("year", (2021,)), Not(Exists("lang", there=True)))))
     {'and': [{'year': 2021}, {'not': {'lang': {'exists': True}}}]}
@@ -129,7 +129,7 @@ def as_json(where: Filter) -> dict[str, Any]:
 
 
 def fields_of(where: Filter) -> set[str]:
-    """Return the names of the fields that a filter compares."""
+    """Return the names of the declared fields that a filter reads."""
     match where:
         case And(parts) | Or(parts):
             return {field for part in parts for field in fields_of(part)}

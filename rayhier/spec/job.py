@@ -267,7 +267,7 @@ class JobSpec(Section):
                 raise InputError(f"router.{name}: got {size}; allowed: at most {dimension}, the vectors' dimension")
 
     def check_leaves(self, documents: int) -> None:
-        """Raise InputError where a tree has more leaves than there are documents, or training needs more of them."""
+        """Raise InputError where the corpus has fewer documents than a tree has leaves, or than training needs."""
         self.train.check_documents(documents)
         leaves = self.leaves(documents)
         if leaves > documents and isinstance(self.router, TreeSpec):
@@ -291,7 +291,7 @@ def _refuse(name: str, section: Section, *keys: str, where: str) -> None:
 
 
 def with_partner(given: dict[str, Any]) -> dict[str, Any]:
-    """Add the missing `type` of `train` or `router` to a spec as read: the one that fits the other section.
+    """Add the missing `type` of section `train` or `router` to a spec, a mapping as read: the type that fits the other.
 
     >>> with_partner({"router": {"type": "ehi"}, "train": {"epochs": 5}})["train"]
     {'epochs': 5, 'type': 'ehi'}

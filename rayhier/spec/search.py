@@ -11,7 +11,7 @@ from rayhier.spec.index import VectorFormat
 ROWS_A_RESULT = 10
 """Rows for each result that the visited leaves hold, where `beam` is auto."""
 LEAVES_A_VISITED = 20
-"""Where `beam` is auto, a query visits at most one of so many leaves of the index."""
+"""Least number of leaves in the index for each leaf that a query visits, where `beam` is auto."""
 FEWEST_VISITED = 4
 """Least number of leaves that a query visits where `beam` is auto."""
 AUTO_LEVEL = 6
@@ -29,7 +29,10 @@ LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
 
 
 class MassBeam(Section):
-    """A beam by probability: a query visits leaves that are probable enough to hold answers, at most as `auto`."""
+    """A beam by probability: a query visits the leaves that are probable enough to hold its answers.
+
+    It visits at most as many leaves as with `beam: auto`.
+    """
 
     type: Literal["mass"]
     target: Annotated[float, Field(ge=0.5, le=1)]
@@ -62,7 +65,7 @@ class Budget(Section):
         return self
 
     def pooled(self, rows: int) -> int:
-        """Return the most documents that a query's calls may read in an index of `rows` rows, the best ones."""
+        """Return the number of best documents from which a query's calls are chosen, in an index of `rows` rows."""
         sizes = {"leaves": max(POOLED, self.budget), "all": rows}
         return min(sizes[self.pool] if isinstance(self.pool, str) else self.pool, rows)
 
@@ -215,7 +218,7 @@ class SearchSpec(Section):
 
     @property
     def words(self) -> bool:
-        """Return True if searches can use BM25."""
+        """Return True if searches can use BM25, so that the words of all documents are counted."""
         return self.hybrid is not None or self.mode != "dense"
 
     @property

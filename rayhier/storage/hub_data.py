@@ -28,7 +28,10 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str, revision: str | None) -> str:
-    """Return the commit of a hub data set: `revision` if it is a commit hash, else from `ask`, which may fail."""
+    """Return the commit of a hub data set's revision: `revision` if it is a commit hash, else the hub's answer.
+
+    InputError where the hub does not answer or has no such data set.
+    """
     return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
 
 

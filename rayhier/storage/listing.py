@@ -29,7 +29,7 @@ class Listing:
     documents: tuple[NamedFile, ...]
     queries: tuple[NamedFile, ...]
     judgements: dict[str, NamedFile]
-    """Split -> file of its judgements; without splits that have none."""
+    """Split (train, dev or test) -> file of its judgements; only splits that have judgements."""
 
     @property
     def all(self) -> tuple[NamedFile, ...]:

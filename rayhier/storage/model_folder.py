@@ -106,7 +106,7 @@ def meaning(folder: Path) -> list[Path]:
 
 
 def digest_of(parts: Iterable[str]) -> str:
-    """Compute the SHA-256 of texts joined to one text, as 64 hex digits."""
+    """Compute the SHA-256 of texts joined without anything between, as 64 hex digits."""
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
@@ -158,7 +158,10 @@ def _in_package(name: str, key: str) -> Path:
 
 
 def check_whole(weights: Path, key: str = KEY) -> None:
-    """Raise InputError unless a safetensors file (8 bytes of length, JSON header, data) has its header's size."""
+    """Raise InputError unless a safetensors file is as long as its header says; a shorter file was cut off.
+
+    The file has 8 bytes with the header's length, a JSON header, and data.
+    """
     size = weights.stat().st_size
     try:
         with weights.open("rb") as opened:

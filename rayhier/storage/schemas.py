@@ -14,7 +14,7 @@ QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
 """Columns of judgements; in a corpus of passages, `doc_id` is the id of the document that passages were cut from."""
 PAIRS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
-"""Columns of generated pairs: a query and its document; `doc_id` means the same as in judgements."""
+"""Columns of generated pairs: a query and its document; `doc_id` is the id of a document, never of a passage."""
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
 """Columns of the source's rejected rows: file, row number, reason, and the beginning of the row as `value`."""
 

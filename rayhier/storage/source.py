@@ -163,7 +163,7 @@ def _scan_parquet(path: Path) -> tuple[str, int, int]:
 
 
 def scan_lines(path: Path) -> tuple[str, int, int]:
-    """Return a file's SHA-256, its bytes and its non-blank lines, as counts; reads it once, a chunk at a time."""
+    """Return a file's SHA-256, its size in bytes, and its number of non-blank lines; reads it in chunks."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True

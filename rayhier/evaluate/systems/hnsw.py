@@ -36,7 +36,10 @@ class Hnsw:
         return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM)
 
     def rank(self, query_QM: Floats, effort: int, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] with efSearch `effort`; visited are faiss's distances."""
+        """Rank the best k results of each query [q, m] with efSearch `effort`.
+
+        Distances that faiss computes count as visited documents.
+        """
         searches = [self._one(query_M[None], effort, k) for query_M in np.ascontiguousarray(query_QM)]
         score_QK, row_QK = (np.concatenate([search[place] for search in searches]) for place in (0, 1))
         distances_Q = np.array([search[2] for search in searches])

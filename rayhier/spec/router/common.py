@@ -50,5 +50,5 @@ class Routing(Section):
         """Return the multiply-adds that routing a vector of size `dimension` takes in a router with `leaves` leaves."""
 
     def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
-        """Return a copy in which the number of documents replaces `auto` by a branching; unchanged by default."""
+        """Return a copy in which a branching that fits `documents` documents replaces `auto`; by default unchanged."""
         return self

@@ -23,7 +23,10 @@ class EhiRouting(TreeSpec):
     paper."""
 
     def auto_leaves(self, documents: int) -> float:
-        """Return the leaves where `branching` is auto: 16 documents a leaf up to N = 25,600 documents, then √N / 10."""
+        """Return the number of leaves where `branching` is auto.
+
+        A leaf has 16 documents on average up to N = 25,600 documents, then √N / 10.
+        """
         return documents / max(DOCUMENTS_A_LEAF, math.sqrt(documents) / 10)
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:

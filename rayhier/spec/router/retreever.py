@@ -58,5 +58,5 @@ class RetreeverRouting(Routing):
         return 2 * self.leaves
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Return the multiply-adds of routing a vector: of all splits' hyperplanes, over it or over hidden units."""
+        """Return the multiply-adds that routing a vector of size `dimension` takes, where all splits are computed."""
         return float(dimension * (leaves - 1)) if self.splits == "linear" else float(128 * (dimension + leaves - 1))

@@ -87,7 +87,7 @@ class Mining(Section):
 
 
 class ExactNegatives(Mining):
-    """Hard negatives that are drawn from the best wrong documents of each query by an exact search."""
+    """Mining of hard negatives by an exact search: they are drawn from the best wrong documents of each query."""
 
     source: Literal["exact", "none"] = "exact"
     """`exact`: hard negatives are mined among all documents (as in ANCE). `none`: negatives are only the other
@@ -120,7 +120,8 @@ class InfoNce(Training):
     temperature: Annotated[float, Field(gt=0, le=10)] = 0.05
     """Number by which scores are divided before the softmax of the loss."""
     hard_negatives: ExactNegatives = ExactNegatives()
-    """Mining of hard negatives, which are added to the batch's documents as negatives."""
+    """Mining of hard negatives (wrong documents that score high), which are negatives in addition to the batch's
+    documents."""
     anchor: Weight = 4.0
     """Weight of a loss that keeps documents near their base vectors (our addition): the mean of 1 - cosine over
     documents drawn for each step. Without this loss, answers of train queries move away from all other documents."""

@@ -57,7 +57,7 @@ class EhiNegatives(Mining):
 
 
 class EhiTraining(Training):
-    """EHI's training: triplets on vectors and on paths in the tree; unlike documents are driven out of a leaf."""
+    """EHI's training: triplets on vectors and on paths; unlike documents are driven into different leaves."""
 
     type: Literal["ehi"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 20

@@ -63,7 +63,7 @@ class TreeShape(Section):
         return max(2, power)
 
     def told_apart(self, documents: int) -> int:
-        """Return M, the number of levels with centroids in the loss, for a tree over `documents` documents."""
+        """Return M, the number of levels in which the loss tells a node from its siblings by their centroids."""
         return len(self.counts(documents)) if self.levels == "auto" else self.levels
 
     def check(self, documents: int) -> None:
@@ -136,7 +136,7 @@ class HceTraining(InfoNce):
         return self
 
     def whitens(self, spans: int) -> bool:
-        """Return True if training starts at a whitened head where there are `spans` pseudo-queries."""
+        """Return True if training starts at a whitened head, given the number of pseudo-queries, `spans`."""
         return self.start == "whitened" or (self.start == "auto" and spans > 0)
 
     @property
@@ -156,7 +156,7 @@ class HceTraining(InfoNce):
 
     @property
     def draws(self) -> PseudoQueries | None:
-        """Settings of the pseudo-queries that the embed stage draws and encodes; None where only pairs train."""
+        """Settings of the pseudo-queries that the embed stage draws and encodes; None if objective is supervised."""
         return None if self.objective == "supervised" else self.pseudo_queries
 
     @property
@@ -174,7 +174,10 @@ class HceTraining(InfoNce):
         return {"encoder": self.passes(pairs or documents)}
 
     def leaves(self, documents: int) -> int:
-        """Return the number of leaves for `documents` documents: nodes of the lowest of `tree.levels`, else 1."""
+        """Return the number of leaves for `documents` documents: nodes of the lowest level that the loss tells apart.
+
+        It is 1 where `tree.levels` is 0.
+        """
         kept = min(documents, self.most_documents)
         return [1, *self.tree.counts(kept)][self.tree.told_apart(kept)]
 
