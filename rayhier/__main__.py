@@ -25,11 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     `arguments` None: those of the process. argparse exits with code 2 where there is no such command.
     """
-    given = _parser().parse_args(arguments)
-    if given.verbose:
+    options = _parser().parse_args(arguments)
+    if options.verbose:
         log_to_stderr()
-    command = importlib.import_module(COMMANDS[given.command][0])
-    code: int = command.main(given.arguments)
+    command = importlib.import_module(COMMANDS[options.command][0])
+    code: int = command.main(options.arguments)
     return code
 
 

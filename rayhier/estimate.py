@@ -161,8 +161,8 @@ def _reading_training(spec: JobSpec, work: Work) -> float:
     measured = DEV_PAIRS * (1 if reads is None or reads.train is None else 1 + reads.train.epochs)
     if reads is None or reads.train is None:
         return _reading(spec, work, measured, spec.cluster.train)
-    kept = 0 if spec.scores is None else spec.scores.judged
-    groups = min(max(0, work.pairs - work.generated - kept), reads.train.most_pairs)
+    held_out = 0 if spec.scores is None else spec.scores.judged
+    groups = min(max(0, work.pairs - work.generated - held_out), reads.train.most_pairs)
     read = 3.0 * reads.train.epochs * groups * (1 + reads.train.groups.wrong) + measured
     return _reading(spec, work, read, spec.cluster.train)
 
@@ -272,8 +272,8 @@ def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining
     epochs, batch = train.passes(pairs), train.batch_size
     m = work.dimension
     texts = 3 * pairs  # query, positive, hard negative
-    routed, others = (routing, m + leaves) if train.routes else (m * m, m)
-    step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * others)
+    routed, compared = (routing, m + leaves) if train.routes else (m * m, m)
+    step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * compared)
     snapshots = epochs / train.between(epochs) + epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
     placed = 2 * work.documents * (routing if train.routes else m * m)
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
@@ -343,15 +343,15 @@ def _train_memory(spec: JobSpec, work: Work) -> float:
     Texts too where more is read than stored vectors, and what a tree holds of documents at its deepest level: scores at
     its start; on dev scores, and what they are compared by, copied once.
     """
-    held, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
+    extra, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
     if spec.encodes_again:
-        held += work.documents * work.document_bytes + work.queries * work.query_bytes
+        extra += work.documents * work.document_bytes + work.queries * work.query_bytes
     if isinstance(spec.train, RetreeverTraining):
         leaves = spec.leaves(work.documents)
         started = min(work.documents, STARTED) if spec.router.reads == "vectors" else 0
-        held += 4.0 * max(min(leaves, SETTLED) * started, leaves * 3 * _searched(work.documents, leaves))
-    return 2 * _vectors(work) + drawn + held
+        extra += 4.0 * max(min(leaves, SETTLED) * started, leaves * 3 * _searched(work.documents, leaves))
+    return 2 * _vectors(work) + drawn + extra
 
 
 def _vectors(work: Work) -> float:

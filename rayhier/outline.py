@@ -17,12 +17,12 @@ def show(plan: Plan, stages: Sequence[str] = STAGES, *, fresh: bool = False) -> 
     The state "to do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
     """
     to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
-    gone = plan.made_of(to_do) if fresh else []
+    removed = plan.made_of(to_do) if fresh else []
 
     def state(step: Step) -> str:
         if step in to_do:
             return "to do"
-        return "removed" if step in gone else "published" if step.is_published else "left out"
+        return "removed" if step in removed else "published" if step.is_published else "left out"
 
     known = plan.source.rows if plan.spec.corpus.passages is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS

@@ -161,12 +161,12 @@ class Index:
         if self._is_closed:
             raise ValueError("this index is closed; open it again")
         if isinstance(queries, np.ndarray):
-            given: Sequence[str] | Floats = _array(queries)
+            checked: Sequence[str] | Floats = _array(queries)
             texts: Sequence[str | None] = [None] * len(queries)
         else:
-            given = [_text(text) for text in queries]
-            texts = list(given)
-        request = self._searcher.rules.request(given, k, beam, filter, mode, rerank, budget)
+            checked = [_text(text) for text in queries]
+            texts = list(checked)
+        request = self._searcher.rules.request(checked, k, beam, filter, mode, rerank, budget)
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
 
     def encode(self, texts: str | Sequence[str]) -> Floats:

@@ -54,13 +54,13 @@ def join(spec: JobSpec) -> None:
 def _no_stderr() -> Iterator[None]:
     """Hide standard error while Ray starts: it prints its log level there, and raises real errors as exceptions."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    stderr_copy, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
         os.close(nowhere)
 
 
@@ -110,8 +110,8 @@ def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
     _check("cluster.tokenise", tokenise.workers, tokenise.cpus, "CPU", nodes)
     has = sum(nodes)
     for stage in spec.encoding:
-        other = getattr(spec.cluster, stage)
-        cpus = tokenise.workers * tokenise.cpus + other.workers * other.cpus
+        encoding = getattr(spec.cluster, stage)
+        cpus = tokenise.workers * tokenise.cpus + encoding.workers * encoding.cpus
         if cpus > has:
             where = f"cluster.tokenise: got {tokenise.workers} workers x {tokenise.cpus} CPUs beside cluster.{stage}"
             raise InputError(f"{where}, together {cpus:g}; allowed: at most the cluster's {has:g} CPUs")

@@ -29,8 +29,8 @@ storage."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns exit code 2 after a user's mistake or a file that cannot be read or written, else 0."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: print("\n".join(_run(given))), failures=(pa.ArrowException,))
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: print("\n".join(_run(options))), failures=(pa.ArrowException,))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -110,14 +110,14 @@ def parts(folder: Location, column: str) -> list[Location]:
     return [folder / name for name in chosen]
 
 
-def _run(given: argparse.Namespace) -> list[str]:
+def _run(options: argparse.Namespace) -> list[str]:
     """Grow the tree and write it where the options name places; returns the lines to print."""
     from rayhier.cluster import stored
     from rayhier.cluster.shape import dump, table
 
     began = time.monotonic()
-    place, output = locate(given.place), given.output and locate(given.output)
-    collection = Collection.open(place, given.titles)
+    place, output = locate(options.place), options.output and locate(options.output)
+    collection = Collection.open(place, options.titles)
     metadata = [files.read_metadata(path) for path in collection.vectors]
     rows = sum(file.num_rows for file in metadata)
     if not rows:
@@ -125,15 +125,15 @@ def _run(given: argparse.Namespace) -> list[str]:
     size = 4 * rows * metadata[0].schema.to_arrow_schema().field("vector").type.list_size
     grown = None
     if size <= IN_MEMORY:
-        grown, levels = _grow(collection, given.branching, given.seed, output)
+        grown, levels = _grow(collection, options.branching, options.seed, output)
     elif output:
-        levels = _grow_streamed(collection, given.branching, given.seed, output)
+        levels = _grow_streamed(collection, options.branching, options.seed, output)
     else:
         raise InputError(f"--output: needed for {size / 1e9:.1f} GB of vectors; allowed: a folder every node can write")
-    if given.dump is not None:
+    if options.dump is not None:
         tree, ids = grown or stored.read(output)
-        lines = dump(tree, _names(ids, collection.titles), given.lines, given.depth)
-        given.dump.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        lines = dump(tree, _names(ids, collection.titles), options.lines, options.depth)
+        options.dump.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return [f"{rows:,} documents, height {len(levels) + 1} ({time.monotonic() - began:.1f} s)", *table(levels)]
 
 

@@ -48,8 +48,8 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
     cells = list(_cells(vectors_NM, np.arange(len(vectors_NM)), k, seed))
     ends = np.cumsum([share for _, share in cells]).tolist()
     for (row_R, share), end in zip(cells, ends, strict=True):
-        centroid_KM[end - share : end], own_R = fit(vectors_NM, row_R, share, seed)
-        own_N[row_R] = end - share + own_R
+        centroid_KM[end - share : end], cluster_R = fit(vectors_NM, row_R, share, seed)
+        own_N[row_R] = end - share + cluster_R
     if len(cells) > 1:
         own_N = _settle(vectors_NM, centroid_KM, own_N, [row_R for row_R, _ in cells], ends)
     rows = members(own_N, k)
@@ -73,8 +73,8 @@ def shares(sizes: Ints, k: int) -> Ints:
     >>> shares(np.array([10, 1, 5]), 8)
     array([4, 1, 3])
     """
-    others = sizes - 1
-    return 1 + (divide(others, k - len(sizes)) if others.any() else others)
+    room = sizes - 1
+    return 1 + (divide(room, k - len(sizes)) if room.any() else room)
 
 
 def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple[Ints, int]]:
@@ -130,11 +130,11 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
     heapq.heapify(largest)
     while empty and largest:
         number = heapq.heappop(largest)[1]
-        own_R = rows[number]
-        first_R = _first_half(vectors_NM[own_R], seed)
+        largest_R = rows[number]
+        first_R = _first_half(vectors_NM[largest_R], seed)
         if first_R is None:
             continue
-        for half, half_R in ((number, own_R[first_R]), (empty.pop(), own_R[~first_R])):
+        for half, half_R in ((number, largest_R[first_R]), (empty.pop(), largest_R[~first_R])):
             rows[half] = half_R
             centroid_KM[half] = vectors_NM[half_R].mean(axis=0, dtype=np.float64)
             heapq.heappush(largest, (-len(half_R), half))
@@ -142,11 +142,11 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
 
 def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
     """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first; None if all are equal."""
-    other_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
-    if not other_N.any():
+    differs_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
+    if not differs_N.any():
         return None
     first_N: Bools = fit(vectors_NM, np.arange(len(vectors_NM)), 2, seed)[1] == 0
-    return ~other_N if first_N.all() or not first_N.any() else first_N
+    return ~differs_N if first_N.all() or not first_N.any() else first_N
 
 
 def _give_length(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints]) -> None:

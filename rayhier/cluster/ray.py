@@ -257,16 +257,16 @@ def packed(pieces: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
     >>> list(packed([("a", 0, 3), ("b", 2, 2), ("c", 0, 2), ("d", 1, 5)], 5))
     [[('a', 0, 3), ('c', 0, 2)], [('d', 1, 5)]]
     """
-    held: list[Piece] = []
+    group: list[Piece] = []
     for piece in pieces:
         _, first, last = piece
-        if held and sum(end - begin for _, begin, end in held) + last - first > most:
-            yield held
-            held = []
+        if group and sum(end - begin for _, begin, end in group) + last - first > most:
+            yield group
+            group = []
         if last > first:
-            held.append(piece)
-    if held:
-        yield held
+            group.append(piece)
+    if group:
+        yield group
 
 
 def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location) -> list[Level]:

@@ -35,10 +35,10 @@ def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
     room = n // groups
     score_NG = vector_NM @ spherical_kmeans(vector_NM, groups, seed).T
     wish_NG = np.argsort(-score_NG, axis=1, kind="stable")
-    asked_N, group_N = np.zeros(n, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+    applied_N, group_N = np.zeros(n, dtype=np.int64), np.full(n, -1, dtype=np.int64)
     while (free := np.flatnonzero(group_N < 0)).size:
-        group_N[free] = wish_NG[free, asked_N[free]]
-        asked_N[free] += 1
+        group_N[free] = wish_NG[free, applied_N[free]]
+        applied_N[free] += 1
         # Nearest first within each group; vectors beyond its room are free again.
         order = np.lexsort((-score_NG[np.arange(n), group_N], group_N))
         begin = np.searchsorted(group_N[order], np.arange(groups))

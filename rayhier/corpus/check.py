@@ -149,10 +149,10 @@ def digest(text: str) -> bytes:
 def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ...] = ()) -> Entry:
     """Make a document or query, with title and text cut to their limits; RowError where both are blank."""
     cut = len(title) > limits.title or len(text) > limits.text
-    kept = Entry(key, title[: limits.title], text[: limits.text], cut, values)
-    if not kept.title.strip() and not kept.text.strip():
+    accepted = Entry(key, title[: limits.title], text[: limits.text], cut, values)
+    if not accepted.title.strip() and not accepted.text.strip():
         raise RowError(Reason.EMPTY_TEXT)
-    return kept
+    return accepted
 
 
 def document(row: Mapping[str, Any], rules: Rules) -> Entry:

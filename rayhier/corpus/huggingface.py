@@ -106,9 +106,9 @@ class HubReader:
             for number, row in enumerate(self.texts.rows(config, split)):
                 for key, name in wanted.items() if number == 0 else ():
                     if name not in row:
-                        held = ", ".join(list(row)[:20])
+                        present = ", ".join(list(row)[:20])
                         raise InputError(
-                            f"{key}: {self.texts.path} has no column {name!r} in {config}; allowed: {held}"
+                            f"{key}: {self.texts.path} has no column {name!r} in {config}; allowed: {present}"
                         )
                 yield row
 

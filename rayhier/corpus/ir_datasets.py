@@ -49,11 +49,11 @@ class IrReader:
 
 def reader(spec: IrDatasets) -> IrReader:
     """Open a data set and its splits; InputError where the package is not installed or it does not know an id."""
-    given = {split: name for split, name in spec.splits.model_dump().items() if name}
+    split_ids = {split: name for split, name in spec.splits.model_dump().items() if name}
     dataset = _load("corpus.dataset", spec.dataset)
     if not dataset.has_docs():
         raise InputError(f"corpus.dataset: {spec.dataset} has no documents; allowed: an id with documents")
-    splits = {split: (name, _load(f"corpus.splits.{split}", name)) for split, name in given.items()}
+    splits = {split: (name, _load(f"corpus.splits.{split}", name)) for split, name in split_ids.items()}
     for split, (name, opened) in splits.items():
         if not opened.has_queries() or not opened.has_qrels():
             raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")

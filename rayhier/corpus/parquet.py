@@ -95,10 +95,10 @@ def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
     """Raise InputError, which names the spec's `key`, where a parquet file lacks one of the columns `names`."""
-    held = _open(path).schema_arrow.names
+    columns = _open(path).schema_arrow.names
     for name in names:
-        if name not in held:
-            shown = ", ".join(held[:20])
+        if name not in columns:
+            shown = ", ".join(columns[:20])
             raise InputError(f"{key}: {path} has no column {name!r}; allowed: one of its columns: {shown}")
 
 
@@ -108,12 +108,12 @@ def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
     >>> pieces([9 << 20, 9 << 20, 1, 1])
     [(0, 1), (1, 4)]
     """
-    cuts, held = [0], 0
+    cuts, range_size = [0], 0
     for number, size in enumerate(sizes):
-        if number > cuts[-1] and held + size > RANGE_BYTES:
+        if number > cuts[-1] and range_size + size > RANGE_BYTES:
             cuts.append(number)
-            held = 0
-        held += size
+            range_size = 0
+        range_size += size
     return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
 
 
@@ -126,8 +126,8 @@ def _open(path: Path) -> pq.ParquetFile:
 
 def _sizes(path: Path) -> list[int]:
     """Uncompressed bytes of each row group."""
-    held = _open(path).metadata
-    return [held.row_group(number).total_byte_size for number in range(held.num_row_groups)]
+    metadata = _open(path).metadata
+    return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
 
 
 def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

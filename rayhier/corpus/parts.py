@@ -166,14 +166,14 @@ def write_documents(root: Location, part: int, documents: Iterator[Entry], layou
 
 def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Join consecutive tables until each has at least GROUP_ROWS rows; only the last may have fewer."""
-    held: list[pa.Table] = []
+    waiting: list[pa.Table] = []
     for table in tables:
-        held.append(table)
-        if sum(map(len, held)) >= GROUP_ROWS:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
+        waiting.append(table)
+        if sum(map(len, waiting)) >= GROUP_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
@@ -190,9 +190,9 @@ def _digests(part: PartFile) -> ids.Digests:
 def _marked(part: PartFile, positions: npt.NDArray[np.intp]) -> pa.Table:
     """Fates of a part, with the documents at these positions marked as duplicates."""
     fates = files.read_table(part.fates)
-    gone = np.zeros(len(fates), dtype=bool)
-    gone[positions] = True
-    reasons = pc.if_else(pa.array(gone), str(Reason.DUPLICATE_ID), fates["reason"])
+    is_duplicate = np.zeros(len(fates), dtype=bool)
+    is_duplicate[positions] = True
+    reasons = pc.if_else(pa.array(is_duplicate), str(Reason.DUPLICATE_ID), fates["reason"])
     return fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
 
 
@@ -209,16 +209,16 @@ def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) ->
     checked.cut += pc.sum(accepted["cut"]).as_py() or 0
 
 
-def _drop(root: Location, file: File, gone: ids.Digests, layout: DocumentLayout) -> File | None:
+def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayout) -> File | None:
     """Rewrite a part file without the ids of these digests, unless an earlier run did; None where no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
-    row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=gone.dtype)
-    kept = table.filter(pa.array(~np.isin(row_digests, gone)))
-    if kept.num_rows == 0:
+    row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=removed.dtype)
+    remaining = table.filter(pa.array(~np.isin(row_digests, removed)))
+    if remaining.num_rows == 0:
         path.unlink()
         return None
-    return files.write_parquet(root, file.name, groups(kept), layout.schema)
+    return files.write_parquet(root, file.name, groups(remaining), layout.schema)
 
 
 def _ledger(root: Location) -> Ledger:

@@ -29,10 +29,10 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
     queries = counts["queries"]
     if queries["read"] and not queries["accepted"]:
         names, missing = spec.corpus.row_query_columns, queries["rejected"].get(Reason.MISSING_TEXT, 0)
-        what = f"key {names.text!r} is missing in {missing:,} of {queries['read']:,} queries"
-        said = what if missing else f"no query accepted ({_rejected(queries)})"
+        lacking = f"key {names.text!r} is missing in {missing:,} of {queries['read']:,} queries"
+        problem = lacking if missing else f"no query accepted ({_rejected(queries)})"
         raise InputError(
-            f"corpus.queries: {said}; allowed: rows with {names.id} and {names.text}, or corpus.query_columns that "
+            f"corpus.queries: {problem}; allowed: rows with {names.id} and {names.text}, or corpus.query_columns that "
             "name other keys"
         )
     for name, filled in counts["fields"].items():

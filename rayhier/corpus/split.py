@@ -22,8 +22,8 @@ def cut_dev(train: Sequence[Judgement]) -> tuple[list[Judgement], list[Judgement
     queries = sorted({judgement.query_id for judgement in train}, key=fraction)
     below = sum(fraction(query_id) < DEV for query_id in queries)
     dev = set(queries[: min(max(1, below), len(queries) - 1)])
-    kept = [judgement for judgement in train if judgement.query_id not in dev]
-    return kept, [judgement for judgement in train if judgement.query_id in dev]
+    remaining = [judgement for judgement in train if judgement.query_id not in dev]
+    return remaining, [judgement for judgement in train if judgement.query_id in dev]
 
 
 def assign(key: str) -> str:

@@ -56,10 +56,10 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
     """Count the rows in files of documents, and for each declared field the rows that have a value of it."""
     rows, filled = 0, dict.fromkeys(fields, 0)
     for file in documents:
-        held = files.read_metadata(root / file.name)
-        rows += held.num_rows
-        names = held.schema.to_arrow_schema().names
-        for group in map(held.row_group, range(held.num_row_groups)):
+        metadata = files.read_metadata(root / file.name)
+        rows += metadata.num_rows
+        names = metadata.schema.to_arrow_schema().names
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for name in filled:
                 column = group.column(names.index(name))
                 filled[name] += column.num_values - column.statistics.null_count

@@ -65,13 +65,13 @@ def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = 
 
 def together(part_PNM: list[Floats]) -> Floats:
     """Stack matrices [n, m] to one and empty the list: each is freed once copied, so memory never holds all twice."""
-    every_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
-    end = len(every_NM)
+    stacked_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
+    end = len(stacked_NM)
     while part_PNM:
         part_NM = part_PNM.pop()
-        every_NM[end - len(part_NM) : end] = part_NM
+        stacked_NM[end - len(part_NM) : end] = part_NM
         end -= len(part_NM)
-    return every_NM
+    return stacked_NM
 
 
 def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:

@@ -18,9 +18,9 @@ def split_generated(queries: Queries) -> tuple[Queries, Queries]:
     The tenth, at most 1,000, is chosen by a hash of the query's id. Where nothing would be left to train on, both parts
     have all queries.
     """
-    held = np.zeros(len(queries), dtype=bool)
-    held[holdout_rows(queries.ids)] = True
-    return queries.some(held), queries if held.all() else queries.some(~held)
+    is_dev = np.zeros(len(queries), dtype=bool)
+    is_dev[holdout_rows(queries.ids)] = True
+    return queries.some(is_dev), queries if is_dev.all() else queries.some(~is_dev)
 
 
 def load_generated(generated: Artifact, vectors: Artifact) -> Queries:

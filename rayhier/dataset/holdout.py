@@ -53,8 +53,8 @@ class Holdout:
         """
         grades = {}
         for name, result, rows in zip(self.ids, self.results, near.row_QK, strict=True):
-            others = [other for other in near.ids[rows[rows >= 0]].tolist() if other != result]
-            grades[name] = dict.fromkeys(others[:NEIGHBOURS], 1)
+            near_ids = [near_id for near_id in near.ids[rows[rows >= 0]].tolist() if near_id != result]
+            grades[name] = dict.fromkeys(near_ids[:NEIGHBOURS], 1)
         return Queries(self.ids, self.vector_HM, grades)
 
 
@@ -72,8 +72,8 @@ def load_dev(
     queries = load_queries(corpus, vectors, "dev")
     if queries.answered:
         return queries
-    held = holdout()
-    return replace(held.queries(nearest(held.vector_HM, NEIGHBOURS + 1)), texts=texts_of(corpus, held.ids))
+    held_out = holdout()
+    return replace(held_out.queries(nearest(held_out.vector_HM, NEIGHBOURS + 1)), texts=texts_of(corpus, held_out.ids))
 
 
 def holdout_rows(ids: Sequence[str]) -> Ints:

@@ -38,12 +38,12 @@ class Queries:
 
     def about(self, documents: Collection[str]) -> "Queries":
         """Select the queries with an answer among `documents`, and only the judgements of these documents."""
-        kept = {
+        chosen = {
             query: {name: grade for name, grade in grades.items() if name in documents}
             for query, grades in self.grades.items()
         }
-        answered = np.array([bool(relevant(kept[query])) for query in self.ids], dtype=bool)
-        return replace(self, grades=kept).some(answered)
+        answered = np.array([bool(relevant(chosen[query])) for query in self.ids], dtype=bool)
+        return replace(self, grades=chosen).some(answered)
 
     def with_vectors(self, vector_QM: Floats) -> "Queries":
         """Return a copy of the queries with the vectors [q, m] of another encoder."""

@@ -155,15 +155,15 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
     rows, scores = [], []
     for part, first in zip(parts, begin, strict=False):
         missing = ((0, 0), (0, width - part.row_QK.shape[1]))
-        own_QK = np.where(part.row_QK >= 0, part.row_QK + first, -1)
-        rows.append(np.pad(own_QK, missing, constant_values=-1))
+        row_QK = np.where(part.row_QK >= 0, part.row_QK + first, -1)
+        rows.append(np.pad(row_QK, missing, constant_values=-1))
         scores.append(np.pad(part.score_QK, missing, constant_values=-np.inf))
     visited_Q, scanned_Q, leaves_Q = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("visited_Q", "scanned_Q", "leaves_Q")
     )
     calls = [part.calls_Q for part in parts if part.calls_Q is not None]
-    every = np.concatenate(calls) if len(calls) == len(parts) else None
-    return Ranking(np.concatenate(scores), np.concatenate(rows), documents, visited_Q, scanned_Q, leaves_Q, every)
+    calls_Q = np.concatenate(calls) if len(calls) == len(parts) else None
+    return Ranking(np.concatenate(scores), np.concatenate(rows), documents, visited_Q, scanned_Q, leaves_Q, calls_Q)
 
 
 def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
@@ -205,10 +205,10 @@ def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats
     """
     result_QF = np.where(row_QF >= 0, result_N[row_QF], -1) if len(result_N) else row_QF
     dropped = (row_QF < 0) | repeated(result_QF)
-    kept = np.argsort(dropped, axis=1, kind="stable")[:, :k]
-    gone = take(dropped, kept)
-    rows = np.where(gone, -1, take(row_QF, kept))
-    scores = np.where(gone, -np.inf, take(score_QF, kept))
+    place_QK = np.argsort(dropped, axis=1, kind="stable")[:, :k]
+    missing_QK = take(dropped, place_QK)
+    rows = np.where(missing_QK, -1, take(row_QF, place_QK))
+    scores = np.where(missing_QK, -np.inf, take(score_QF, place_QK))
     return scores.astype(np.float32), rows
 
 

@@ -53,12 +53,12 @@ def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tu
     documents of the rows, so that passages of one document stay together. The answer of a query is its document. Where
     nothing would be left to train on, the pseudo-queries are in both.
     """
-    own_P = [results[row] for row in spans.row_P]
-    holdout = list(dict.fromkeys(own_P))
+    result_P = [results[row] for row in spans.row_P]
+    holdout = list(dict.fromkeys(result_P))
     held_out = {holdout[row] for row in holdout_rows(holdout)}
-    held_P = np.array([name in held_out for name in own_P])
-    held = spans[held_P]
-    names = [f"{ids[row]}#{number}" for number, row in enumerate(held.row_P)]
-    grades = {name: {results[row]: 1} for name, row in zip(names, held.row_P, strict=True)}
-    queries = Queries(names, held.vector_PM, grades, held.texts.to_pylist())
-    return queries, spans if held_P.all() else spans[~held_P]
+    held_out_P = np.array([name in held_out for name in result_P])
+    held_out_spans = spans[held_out_P]
+    names = [f"{ids[row]}#{number}" for number, row in enumerate(held_out_spans.row_P)]
+    grades = {name: {results[row]: 1} for name, row in zip(names, held_out_spans.row_P, strict=True)}
+    queries = Queries(names, held_out_spans.vector_PM, grades, held_out_spans.texts.to_pylist())
+    return queries, spans if held_out_P.all() else spans[~held_out_P]

@@ -23,8 +23,8 @@ TOGETHER = 64
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table of measures: of the index as it is searched, and of exact search; returns the exit code."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: print("\n".join(_measure(given))))
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: print("\n".join(_measure(options))))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,23 +42,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(given: argparse.Namespace) -> list[str]:
+def _measure(options: argparse.Namespace) -> list[str]:
     """Measure the index and return the lines to print."""
     from rayhier.evaluate.files import judged, read_judgements, read_queries
 
-    texts, grades = read_queries(given.queries), read_judgements(given.judgements)
+    texts, grades = read_queries(options.queries), read_judgements(options.judgements)
     queries = judged(texts, grades)
-    say(f"loading index and encoder from {given.workdir}")
+    say(f"loading index and encoder from {options.workdir}")
     from rayhier.dataset.measures import Judge
     from rayhier.evaluate.output import trec
     from rayhier.evaluate.tables import aligned, cell
     from rayhier.search.searcher import Searcher
 
-    searcher = Searcher.open(locate(given.workdir))
+    searcher = Searcher.open(locate(options.workdir))
     spec = searcher.model.spec
     measures, judge = spec.evaluate.measures, Judge(queries, spec.evaluate.measures)
     k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in measures))
-    requests = {"as searched": searcher.rules.request(queries.texts, k, given.beam, mode=given.mode)}
+    requests = {"as searched": searcher.rules.request(queries.texts, k, options.beam, mode=options.mode)}
     requests |= _controls(searcher, queries.texts, k)
     rows, runs = [], {}
     for name, request in requests.items():
@@ -78,10 +78,10 @@ def _measure(given: argparse.Namespace) -> list[str]:
     if unjudged := len(texts) - len(queries):
         lines.append(f"{unjudged:,} queries have no judgements and were left out")
     if unknown := len(grades.keys() - texts.keys()):
-        lines.append(f"{unknown:,} judged queries are not among those of {given.queries} and were left out")
-    if given.trec is not None:
-        given.trec.write_text(trec("rayhier", runs["as searched"]), "utf-8")
-        lines.append(f"TREC run: {given.trec}")
+        lines.append(f"{unknown:,} judged queries are not among those of {options.queries} and were left out")
+    if options.trec is not None:
+        options.trec.write_text(trec("rayhier", runs["as searched"]), "utf-8")
+        lines.append(f"TREC run: {options.trec}")
     return lines
 
 

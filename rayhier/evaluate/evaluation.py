@@ -149,7 +149,7 @@ def evaluate(
     base = load_base(corpus, vectors, workers, spec.measured)
     dev, all_judged = load_dev(corpus, vectors, base.holdout, base.exact), len(queries)
     if spec.measured is not None:
-        queries, dev = (about_matching(some, base) for some in (queries, dev))
+        queries, dev = (about_matching(chosen, base) for chosen in (queries, dev))
         if not queries:
             raise InputError(
                 f"evaluate.filter: no answer of the {all_judged:,} {spec.evaluate.split} queries matches; "
@@ -244,22 +244,22 @@ class _Work:
 
     def served_path(
         self,
-        what: str,
+        suffix: str,
         model: Artifact,
         index: Artifact,
-        found: Mapping[str, str],
+        folders: Mapping[str, str],
         mode: str | None = None,
         budget: int | None = None,
     ) -> None:
         """Measure the last seed's index on the search path that serving uses, with BM25 or re-ranked.
 
-        Queries are split among workers; `what` ends the system's name; `found` are folders of the artifacts that
+        Queries are split among workers; `suffix` ends the system's name; `folders` hold the artifacts that
         re-ranking reads, by kind.
         """
         result, spec = self.results[-1], self.spec
-        name = f"{spec.router.type}+{what}"
+        name = f"{spec.router.type}+{suffix}"
         began = time.perf_counter()
-        opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), found
+        opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), folders
         groups = shares(self.queries.texts, self.workers.count)
         parts = self.workers.start(ServedPath.open, [opened] * len(groups))
         arguments = [([self.queries.texts[row] for row in rows], self.k, mode, budget) for rows in groups]
@@ -291,10 +291,10 @@ class _Work:
 
     def _list_count(self, name: str, seed_index: SeedIndex, seed: int) -> int:
         """Number of lists of a k-means baseline: the spec's, or tuned on dev with the first seed."""
-        base, given = name == "faiss_ivf", self.spec.evaluate.lists
+        base, setting = name == "faiss_ivf", self.spec.evaluate.lists
         collection = self.base if base else seed_index.collection
-        if given != "auto":
-            return min(given, collection.documents)
+        if setting != "auto":
+            return min(setting, collection.documents)
         if name not in self._tuned:
             if not self.dev:
                 raise InputError(

@@ -49,10 +49,10 @@ def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
             f"--judgements: none of {len(grades):,} judged queries is one of the {len(texts):,} of --queries; allowed: "
             "judgements of the same queries, by their ids"
         )
-    kept = {name: grades[name] for name in ids}
-    if not any(grade > 0 for judged_documents in kept.values() for grade in judged_documents.values()):
+    judged_grades = {name: grades[name] for name in ids}
+    if not any(grade > 0 for judged_documents in judged_grades.values() for grade in judged_documents.values()):
         raise InputError("--judgements: no grade is above 0; allowed: judgements that name answers")
-    return Queries(ids, np.zeros((len(ids), 0), np.float32), kept, [texts[name] for name in ids])
+    return Queries(ids, np.zeros((len(ids), 0), np.float32), judged_grades, [texts[name] for name in ids])
 
 
 def _query(line: bytes) -> Entry:

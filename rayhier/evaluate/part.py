@@ -70,10 +70,10 @@ class Part:
         ids, results = (table[name].combine_chunks() for name in ("doc_id", "result_id"))
         measured = None
         if where is not None:
-            held = columns.read([texts.path(name) for name in names], ["doc_id", *fields_of(where)])
-            if not held["doc_id"].equals(table["doc_id"]):
+            fields = columns.read([texts.path(name) for name in names], ["doc_id", *fields_of(where)])
+            if not fields["doc_id"].equals(table["doc_id"]):
                 raise ValueError(f"{corpus}: not the documents of the vectors artifact in the same order")
-            measured = Measured(where, held.drop_columns(["doc_id"]))
+            measured = Measured(where, fields.drop_columns(["doc_id"]))
         return cls(ids, results, columns.matrix(table["vector"]), measured)
 
     @classmethod
@@ -99,8 +99,8 @@ class Part:
         part._segments[ROUTER] = segment
         if similarity is not None:
             nodes = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in held_shards])
-            held = nodes[NODES].take(pa.array(first))
-            level = stored_part(similarity, columns.as_stored(held), part.vector_NM, first)
+            stored_nodes = nodes[NODES].take(pa.array(first))
+            level = stored_part(similarity, columns.as_stored(stored_nodes), part.vector_NM, first)
             part._levels = LevelScan(similarity, {0: level}, LeafScan.memory(segment))
         return part
 
@@ -121,8 +121,8 @@ class Part:
         """Ids, ids of results, and vectors [n, m] of the documents that are searched."""
         if self._match_N is None:
             return self.doc_ids, self.result_ids, self.vector_NM
-        kept = pa.array(self._match_N)
-        return self.doc_ids.filter(kept), self.result_ids.filter(kept), self.vector_NM[self._match_N]
+        is_searched = pa.array(self._match_N)
+        return self.doc_ids.filter(is_searched), self.result_ids.filter(is_searched), self.vector_NM[self._match_N]
 
     def sample(self, rows: Ints) -> Floats:
         """Return the vectors [r, m] of some rows [r]."""

@@ -58,7 +58,7 @@ class Actors:
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> "ActorParts[T]":
         """Make an object, `make(*tuple)`, in an actor for each tuple of arguments; at most `count` tuples."""
         number, actors = next(self._numbers), self._pool[: len(arguments)]
-        _get([actor.make.remote(number, make, given, {}) for actor, given in zip(actors, arguments, strict=True)])
+        _get([actor.make.remote(number, make, values, {}) for actor, values in zip(actors, arguments, strict=True)])
         return ActorParts(actors, number)
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> "ActorParts[T]":
@@ -84,7 +84,7 @@ class ActorParts(Generic[T]):
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
         """Call a method of all objects at the same time, each with its own tuple of arguments; returns the results."""
         calls = zip(self.actors, arguments, strict=True)
-        return _get([actor.call.remote(self.number, method, *given) for actor, given in calls])
+        return _get([actor.call.remote(self.number, method, *values) for actor, values in calls])
 
     def send(self, value: V) -> V:
         """Put a value into Ray's object store; returns a reference, which actors take in place of the value."""

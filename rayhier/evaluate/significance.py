@@ -66,8 +66,8 @@ class Pair:
 def groups(evaluation: Evaluation) -> dict[QueryGroup, Bools]:
     """Mark the queries [q] of each group; the group `new answers` is left out where it has no query or all queries."""
     new_Q = evaluation.new_Q
-    every: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
-    return every | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
+    marked: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
+    return marked | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
 
 
 def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:

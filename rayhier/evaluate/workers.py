@@ -82,7 +82,7 @@ class LocalParts(Generic[T]):
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
         """Call a method of all objects in turn, each with its own tuple of arguments; returns their results."""
-        return [method(item, *given) for item, given in zip(self.objects, arguments, strict=True)]
+        return [method(item, *values) for item, values in zip(self.objects, arguments, strict=True)]
 
     def send(self, value: V) -> V:
         """Return the value itself: in one process it needs no stand-in."""
@@ -101,7 +101,7 @@ class LocalWorkers:
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> LocalParts[T]:
         """Make an object, `make(*tuple)`, for each tuple of arguments."""
-        return LocalParts([make(*given) for given in arguments])
+        return LocalParts([make(*values) for values in arguments])
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> LocalParts[T]:
         """Make one object, in this process."""

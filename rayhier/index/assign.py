@@ -54,9 +54,9 @@ class Assigner:
         arrays = [assigned[name] if name in assigned else rows[name] for name in schema.names]
         table = pa.table(arrays, schema=schema)
         if self.tree is not None:
-            held_NL = self.tree.leaves(encoded)
-            kind = pa.list_(pa.float16(), held_NL.shape[1])
-            values = columns.vectors_where(held_NL[row_A], rank_A == 0, pa.float16())
+            nodes_NL = self.tree.leaves(encoded)
+            kind = pa.list_(pa.float16(), nodes_NL.shape[1])
+            values = columns.vectors_where(nodes_NL[row_A], rank_A == 0, pa.float16())
             table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
         return table.sort_by(ORDER)
 
@@ -75,8 +75,8 @@ def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorForm
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
-        held = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN, infinity or too large a number: {shown}"
-        raise InputError(f"{held}; allowed: numbers of at most {most:g}, the limit of {precision}")
+        problem = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN, infinity or too large a number: {shown}"
+        raise InputError(f"{problem}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 
 def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:

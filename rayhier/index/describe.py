@@ -86,29 +86,29 @@ def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
     """Keep DOCUMENTS rows of each node, those with the highest log-probabilities; `node_N` are the rows' nodes."""
     order = np.lexsort((rows["doc_id"].combine_chunks(), -rows["log_prob"].to_numpy(), node_N))
     sorted_N = np.asarray(node_N)[order]
-    kept = order[np.arange(len(order)) - np.searchsorted(sorted_N, sorted_N) < DOCUMENTS]
-    return rows.take(pa.array(kept))
+    chosen = order[np.arange(len(order)) - np.searchsorted(sorted_N, sorted_N) < DOCUMENTS]
+    return rows.take(pa.array(chosen))
 
 
 def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
     """Make a row for each node of each level, top down, from the descriptions of all shards and the sizes of leaves."""
-    path_LT, held = tree.paths(), pa.concat_tables([part.best for part in parts])
+    path_LT, best = tree.paths(), pa.concat_tables([part.best for part in parts])
     totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
-    told = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
+    words_of_levels = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
     tables = []
-    for level, (words, size_K) in enumerate(zip(told, tree.summed(size_L), strict=True), start=1):
-        node_N = path_LT[held["leaf"].to_numpy(), level - 1]
-        held_K: list[list[str]] = [[] for _ in size_K]
-        chosen = best_of(held, node_N)
+    for level, (words, size_K) in enumerate(zip(words_of_levels, tree.summed(size_L), strict=True), start=1):
+        node_N = path_LT[best["leaf"].to_numpy(), level - 1]
+        ids_K: list[list[str]] = [[] for _ in size_K]
+        chosen = best_of(best, node_N)
         for leaf, name in zip(chosen["leaf"].to_pylist(), chosen["doc_id"].to_pylist(), strict=True):
-            held_K[path_LT[leaf, level - 1]].append(name)
+            ids_K[path_LT[leaf, level - 1]].append(name)
         columns = [
             pa.array(np.full(len(size_K), level), pa.int8()),
             pa.array(np.arange(len(size_K)), pa.int32()),
             pa.array(tree.parents[level - 1], pa.int32()),
             pa.array(size_K.astype(np.int64)),
             pa.array(words, pa.list_(pa.string())),
-            pa.array(held_K, pa.list_(pa.string())),
+            pa.array(ids_K, pa.list_(pa.string())),
         ]
         tables.append(pa.table(columns, schema=schemas.LEAVES))
     return pa.concat_tables(tables)

@@ -35,8 +35,8 @@ class DisplayTree:
             parents = [np.arange(branching**level) // branching for level in range(1, levels + 1)]
             return cls(parents, np.arange(leaves), grouped=False)
         centroid_LM = router.cells.centroid_LM.cpu().numpy()
-        held = np.flatnonzero(centroid_LM.any(axis=1))
-        return cls(*_groups(centroid_LM[held], held, leaves), grouped=True)
+        filled = np.flatnonzero(centroid_LM.any(axis=1))
+        return cls(*_groups(centroid_LM[filled], filled, leaves), grouped=True)
 
     @property
     def counts(self) -> list[int]:
@@ -55,9 +55,9 @@ class DisplayTree:
         ]
 
 
-def _groups(centroid_HM: Floats, held: Ints, leaves: int) -> tuple[list[Ints], Ints]:
+def _groups(centroid_HM: Floats, filled: Ints, leaves: int) -> tuple[list[Ints], Ints]:
     """Levels of a tree of centroids above all leaves; leaves without documents stand below the first node."""
     tree = grow(centroid_HM, BRANCHING, SEED)
     lowest = np.zeros(leaves, np.int64)
-    lowest[held] = tree.leaf_N
+    lowest[filled] = tree.leaf_N
     return [*tree.parents, lowest], np.arange(leaves)

@@ -71,8 +71,8 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     first = next(tables)
     files.write_parquet(path.parent, path.name + ROWS, itertools.chain([first], tables), first.schema)
     files.write(path, lambda temporary: codecs.write(index, temporary))
-    every = np.concatenate([np.empty((0, m), np.float32), *sampled])
-    return Export(begin, leaves, path.stat().st_size, _recall(index, every[:: max(1, len(every) // ASKED)], probes))
+    sample = np.concatenate([np.empty((0, m), np.float32), *sampled])
+    return Export(begin, leaves, path.stat().st_size, _recall(index, sample[:: max(1, len(sample) // ASKED)], probes))
 
 
 def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:

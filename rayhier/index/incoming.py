@@ -46,14 +46,17 @@ def batches(
     rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
     _check(path, _rows(path, rules))
     rows = (row for row in _rows(path, rules) if isinstance(row, tuple))
-    while held := list(islice(rows, size)):
-        table = layout.table([entry for entry, _ in held])
-        given = [vector for _, vector in held if vector is not None]
-        if given and layout.passages is not None:
+    while batch := list(islice(rows, size)):
+        table = layout.table([entry for entry, _ in batch])
+        vectors = [vector for _, vector in batch if vector is not None]
+        if vectors and layout.passages is not None:
             raise InputError(
                 f"{path}: has vectors, but documents of this index are cut into passages; allowed: no vectors"
             )
-        yield table, Encoded.of(_matrix(path, given, len(held), unit=unit)) if given else encode(document_texts(table))
+        yield (
+            table,
+            Encoded.of(_matrix(path, vectors, len(batch), unit=unit)) if vectors else encode(document_texts(table)),
+        )
 
 
 def _rows(path: Path, rules: Rules) -> Rows[Row]:

@@ -56,8 +56,8 @@ def _count(table: pa.Table) -> pa.Table:
     split = pc.split_pattern_regex(pc.utf8_lower(texts), BETWEEN)
     words, row = pc.list_flatten(split), pc.list_parent_indices(split)
     length = pc.utf8_length(words)
-    held = pc.and_(pc.greater_equal(length, SHORTEST), pc.less_equal(length, LONGEST))
-    pairs = pa.table({"leaf": table["leaf"].combine_chunks().take(row.filter(held)), "word": words.filter(held)})
+    is_word = pc.and_(pc.greater_equal(length, SHORTEST), pc.less_equal(length, LONGEST))
+    pairs = pa.table({"leaf": table["leaf"].combine_chunks().take(row.filter(is_word)), "word": words.filter(is_word)})
     return pairs.group_by(["leaf", "word"]).aggregate([([], "count_all")])
 
 
@@ -71,12 +71,12 @@ def keywords(buckets: Iterable[pa.Table], path_LT: Ints, totals: Sequence[Ints],
     for table in buckets:
         word = table["word"].combine_chunks().dictionary_encode()
         leaf_A, word_A, count_A = table["leaf"].to_numpy(), word.indices.to_numpy(), table["count"].to_numpy()
-        whole_W = _summed(word_A, count_A, len(word.dictionary))
-        held_A = whole_W[word_A] >= (FEWEST if totals[0].sum() > FEW else 1)
-        leaf_A, word_A, count_A = leaf_A[held_A], word_A[held_A], count_A[held_A]
+        corpus_W = _summed(word_A, count_A, len(word.dictionary))
+        frequent_A = corpus_W[word_A] >= (FEWEST if totals[0].sum() > FEW else 1)
+        leaf_A, word_A, count_A = leaf_A[frequent_A], word_A[frequent_A], count_A[frequent_A]
         for level, total_K in enumerate(totals):
             key_A, place_A = np.unique(path_LT[leaf_A, level] << 32 | word_A, return_inverse=True)
-            scored = _scored(key_A, _summed(place_A, count_A, len(key_A)), whole_W, total_K, word.dictionary)
+            scored = _scored(key_A, _summed(place_A, count_A, len(key_A)), corpus_W, total_K, word.dictionary)
             best[level] = _best(pa.concat_tables([best[level], scored]), most)
     levels = []
     for table, total_K in zip(best, totals, strict=True):
@@ -91,8 +91,8 @@ def _scored(key_A: Ints, count_A: Ints, whole_W: Ints, total_K: Ints, words: pa.
     """Words that are more frequent in a node than elsewhere, in columns SCORED; a key is node << 32 | word."""
     node_A, word_A = key_A >> 32, key_A & 0xFFFFFFFF
     score_A = kilgarriff(count_A, total_K[node_A], whole_W[word_A], int(total_K.sum()))
-    held = score_A > 1
-    return pa.table([node_A[held], score_A[held], words.take(pa.array(word_A[held]))], schema=SCORED)
+    is_key = score_A > 1
+    return pa.table([node_A[is_key], score_A[is_key], words.take(pa.array(word_A[is_key]))], schema=SCORED)
 
 
 def _best(scored: pa.Table, most: int) -> pa.Table:
@@ -111,6 +111,6 @@ def kilgarriff(count_A: Ints, total_A: Ints, whole_A: Ints, every: int) -> Float
 
     A word occurs `count_A` times among the node's `total_A` words, and `whole_A` times among all `every` words.
     """
-    own_A = 1e6 * count_A / np.maximum(total_A, 1)
+    node_A = 1e6 * count_A / np.maximum(total_A, 1)
     rest_A = 1e6 * (whole_A - count_A) / np.maximum(every - total_A, 1)
-    return np.asarray((own_A + SMOOTHING) / (rest_A + SMOOTHING))
+    return np.asarray((node_A + SMOOTHING) / (rest_A + SMOOTHING))

@@ -40,11 +40,11 @@ def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
     over_L = size_L > room_L
     candidates = [_held(part, number, over_L) for number, part in enumerate(parts)]
     best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
-    held = pa.concat_tables(candidates).sort_by(best)
-    leaf_A, part_A, row_A = (held[name].to_numpy() for name in ("leaf", "part", "row"))
+    rows = pa.concat_tables(candidates).sort_by(best)
+    leaf_A, part_A, row_A = (rows[name].to_numpy() for name in ("leaf", "part", "row"))
     place_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A)  # place within its leaf, most probable first
-    gone_A = place_A >= room_L[leaf_A]
-    return [row_A[gone_A & (part_A == number)] for number in range(len(candidates))]
+    moved_A = place_A >= room_L[leaf_A]
+    return [row_A[moved_A & (part_A == number)] for number in range(len(candidates))]
 
 
 def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
@@ -70,8 +70,8 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
             taken = leaf_D2[document_A[row]]
             free = _free(few[0][number], few[1][number], room_L, taken)
             if free is None:
-                every = near(slice(number, number + 1), router.n_leaves)
-                free = _free(every[0][0], every[1][0], room_L, taken)
+                all_leaves = near(slice(number, number + 1), router.n_leaves)
+                free = _free(all_leaves[0][0], all_leaves[1][0], room_L, taken)
             if free is None:
                 name = repr(table["doc_id"][row].as_py())
                 raise InputError(f"index.max_leaf_factor: no leaf has room for {name}; allowed: a larger factor")
@@ -92,8 +92,8 @@ def _near(
     if NODES in table.column_names:
         first_D = np.zeros(document_A.max() + 1, dtype=np.int64)
         first_D[document_A[rank_A == 0]] = np.flatnonzero(rank_A == 0)
-        held = table[NODES].take(pa.array(first_D[document_A[row_A]]))
-        log_prob_AL = np.log(np.maximum(2 * columns.matrix(held) / router.n_leaves, np.finfo(np.float32).tiny))
+        stored_nodes = table[NODES].take(pa.array(first_D[document_A[row_A]]))
+        log_prob_AL = np.log(np.maximum(2 * columns.matrix(stored_nodes) / router.n_leaves, np.finfo(np.float32).tiny))
 
         def stored(rows: slice, count: int) -> tuple[Ints, Floats]:
             leaf_AC = np.argsort(-log_prob_AL[rows], axis=1, kind="stable")[:, :count]

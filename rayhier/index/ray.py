@@ -168,8 +168,8 @@ def _cap(
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
     read = (files.read_table(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
     capped = RoutedParts(list(parts.paths), list(parts.digests))
-    gone = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
-    for number, rows in enumerate(gone):
+    moved_rows = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
+    for number, rows in enumerate(moved_rows):
         if len(rows):
             path = parts.paths[number]
             table = leaf_limit.move(router, files.read_table(path), rows, room_L)
@@ -178,7 +178,7 @@ def _cap(
     after = np.zeros_like(size_L)
     for path in capped.paths:
         after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
-    moved = sum(map(len, gone))
+    moved = sum(map(len, moved_rows))
     say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return capped, after.tolist(), moved
 

@@ -34,18 +34,18 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     """
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
-    every = _manifests(root, numbers, older)
+    manifests = _manifests(root, numbers, older)
     doomed = older - pins.held(root)
     for version in doomed:
         leaf_map.remove_version(root, version)
     # A version pinned between the two checks is published again.
-    for version in doomed & pins.held(root) & every.keys():
-        leaf_map.publish(root, every[version])
+    for version in doomed & pins.held(root) & manifests.keys():
+        leaf_map.publish(root, manifests[version])
         doomed.remove(version)
     # Read files, then writers, then manifests: the writer of a listed file still writes, or has published it.
     listed, writing = files.below(root), pins.writing(root)
-    needed = _needed(root, every)
-    named = {file.name for manifest in every.values() for file in manifest.files}
+    needed = _needed(root, manifests)
+    named = {file.name for manifest in manifests.values() for file in manifest.files}
     removed = size = 0
     for name in listed:
         if not name.startswith(FOLDERS) or name in needed:

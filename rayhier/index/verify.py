@@ -49,13 +49,13 @@ def _check_rows(version: LeafMap) -> None:
         table = version.read(shard, ["doc_id", "leaf", "rank"], verify=False)
         _check_sidecars(version, shard, table["rank"])
         counts += np.bincount(table["leaf"].to_numpy(), minlength=len(counts))
-        for rank, held in digests.items():
-            held.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
+        for rank, rank_digests in digests.items():
+            rank_digests.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
     place = f"{version.root}: version {manifest.version}"
     if counts.tolist() != manifest.counts:
         leaf = int(np.flatnonzero(counts != manifest.counts)[0])
         raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, but {manifest.counts[leaf]} in the manifest")
-    first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *held])) for held in digests.values())
+    first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *rank_digests])) for rank_digests in digests.values())
     for rank, sorted_N in ((0, first), (1, second)):
         if np.any(sorted_N[1:] == sorted_N[:-1]):
             raise InputError(f"{place}: a document has two rows of rank {rank}")

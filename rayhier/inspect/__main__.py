@@ -22,19 +22,19 @@ line."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tree, a node or a path, or write an HTML page; returns exit code 2 after a user's mistake, else 0."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _show(given))
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: _show(options))
 
 
-def _show(given: argparse.Namespace) -> None:
+def _show(options: argparse.Namespace) -> None:
     from rayhier.corpus.check import encodes
     from rayhier.inspect.nodes import Inspection
 
     for name in ("query", "document"):
-        if (text := getattr(given, name)) is not None and (not encodes(text) or not text.strip()):
+        if (text := getattr(options, name)) is not None and (not encodes(text) or not text.strip()):
             raise InputError(f"--{name}: got no words in UTF-8; allowed: a text")
-    with Inspection.open(locate(given.workdir)) as tree:
-        for line in _lines(given, tree):
+    with Inspection.open(locate(options.workdir)) as tree:
+        for line in _lines(options, tree):
             print(line)
 
 
@@ -53,21 +53,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _lines(given: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
-    if given.node is not None:
-        yield from _one(tree, tree.node(given.node))
-    elif given.document is not None:
-        yield from _path(tree.document(given.document))
-    elif given.query is not None:
-        yield from _path(tree.query(given.query))
-    elif given.html is not None:
+def _lines(options: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
+    if options.node is not None:
+        yield from _one(tree, tree.node(options.node))
+    elif options.document is not None:
+        yield from _path(tree.document(options.document))
+    elif options.query is not None:
+        yield from _path(tree.query(options.query))
+    elif options.html is not None:
         from rayhier.inspect.page import write_page
 
-        size, nodes = write_page(tree, given.html, given.depth)
-        yield f"{given.html}: {nodes:,} nodes, {size / 1e6:,.1f} MB"
+        size, nodes = write_page(tree, options.html, options.depth)
+        yield f"{options.html}: {nodes:,} nodes, {size / 1e6:,.1f} MB"
     else:
         yield heading(tree)
-        yield from _below(tree, tree.root, given.depth, {} if given.brief else _examples(tree, given.depth))
+        yield from _below(tree, tree.root, options.depth, {} if options.brief else _examples(tree, options.depth))
 
 
 def heading(tree: "Inspection") -> str:

@@ -30,11 +30,11 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
+    def _without_nulls(cls, mapping: Any) -> Any:
+        if not isinstance(mapping, dict):
+            return mapping
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {key: value for key, value in given.items() if value is not None or key not in optional}
+        return {key: value for key, value in mapping.items() if value is not None or key not in optional}
 
     def changed(self, *names: str) -> list[str]:
         """List the fields among `names` whose values differ from their defaults."""

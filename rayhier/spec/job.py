@@ -67,15 +67,15 @@ class JobSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_partner(cls, given: Any) -> Any:
-        return with_partner(given) if isinstance(given, dict) else given
+    def _with_partner(cls, mapping: Any) -> Any:
+        return with_partner(mapping) if isinstance(mapping, dict) else mapping
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
         train, router = self.train.type, self.router.type
         if (train, router) not in PAIRS:
-            trains = ", ".join(objective for objective, other in PAIRS if other == router)
-            routers = ", ".join(other for objective, other in PAIRS if objective == train)
+            trains = ", ".join(objective for objective, router_type in PAIRS if router_type == router)
+            routers = ", ".join(router_type for objective, router_type in PAIRS if objective == train)
             raise InputError(
                 f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
             )
@@ -96,8 +96,8 @@ class JobSpec(Section):
         if isinstance(self.train, RetreeverTraining) and isinstance(self.router, RetreeverRouting):
             allowed = STARTS[self.router.splits]
             if self.train.start not in allowed:
-                given = f"got {self.train.start!r} with router.splits {self.router.splits}"
-                raise InputError(f"train.start: {given}; allowed: {', '.join(allowed)}")
+                got = f"got {self.train.start!r} with router.splits {self.router.splits}"
+                raise InputError(f"train.start: {got}; allowed: {', '.join(allowed)}")
             if self.train.objective == "documents" and self.encoder.transformer_part is not None:
                 raise InputError(
                     f"encoder.train: got {self.encoder.train!r} with train.objective documents, by which no encoder "
@@ -214,15 +214,15 @@ class JobSpec(Section):
     @property
     def measured(self) -> Filter | None:
         """The filter that chooses the documents to evaluate; None where all documents are evaluated."""
-        given = self.evaluate.filter
-        return None if given is None else parse(given, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
+        condition = self.evaluate.filter
+        return None if condition is None else parse(condition, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
 
     @property
     def leaves_per_document(self) -> int:
         """Most rows of a document in the leaf map, 1 or 2."""
-        given = self.index.leaves_per_document
-        if given != "auto":
-            return given
+        most = self.index.leaves_per_document
+        if most != "auto":
+            return most
         return 2 if self.router.spills else 1
 
     @property
@@ -285,8 +285,8 @@ class JobSpec(Section):
 def _refuse(name: str, section: Section, *keys: str, where: str) -> None:
     """InputError about the first of a section's keys that is not the default; such keys have an effect only `where`."""
     if changed := section.changed(*keys):
-        given = getattr(section, changed[0])
-        shown = "settings" if isinstance(given, Section) else repr(given)
+        value = getattr(section, changed[0])
+        shown = "settings" if isinstance(value, Section) else repr(value)
         raise InputError(f"{name}.{changed[0]}: got {shown}; allowed: the default; others only {where}")
 
 
@@ -300,7 +300,9 @@ def with_partner(given: dict[str, Any]) -> dict[str, Any]:
     if not all(isinstance(section, dict) for section in sections.values()):
         return given
     types = [section.get("type") for section in sections.values()]
-    fitting = (pair for pair in PAIRS if all(given in (None, other) for given, other in zip(types, pair, strict=True)))
+    fitting = (
+        pair for pair in PAIRS if all(kind in (None, partner) for kind, partner in zip(types, pair, strict=True))
+    )
     partners = next(fitting, PAIRS[0])
     named = zip(sections.items(), partners, strict=True)
     return given | {name: section | {"type": section.get("type") or partner} for (name, section), partner in named}

@@ -115,8 +115,8 @@ def _refuse_repeats(node: yaml.Node, name: str) -> None:
             for key, value in current.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                    given = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
-                    raise InputError(f"{name}:{line}: got a key {given}; allowed: a word")
+                    key_text = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
+                    raise InputError(f"{name}:{line}: got a key {key_text}; allowed: a word")
                 if key.value in keys:
                     first = keys[key.value]
                     raise InputError(
@@ -208,8 +208,8 @@ def _messages(
             del allowed[path]
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
         key = ".".join(str(part) for part in path)
-        given, present = _at(tree, path)
-        got = f"got {_show(given)}" if present else "missing"
+        value, present = _at(tree, path)
+        got = f"got {_show(value)}" if present else "missing"
         place = _place(path, file, lines, sources)
         yield f"{place}: {key or 'the spec'}: {got}; allowed: {' or '.join(dict.fromkeys(texts))}"
     if len(allowed) > MAX_SHOWN:

@@ -164,17 +164,17 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
     """Claim a dead run's attempt and return the claim's number; None where its owner lives or another run won."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
-        heard, gone = newest.stat().st_mtime, False
+        heard, is_dead = newest.stat().st_mtime, False
     except (OSError, ValueError):
         return None
     try:
         owner = files.read_json(root / OWNER)
         if int(owner["claim"]) == int(newest.name):
             heard = float(owner["heartbeat"])
-            gone = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
+            is_dead = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the owner died before it wrote owner.json: the claim's age decides
-    if not gone and clock() - heard <= SILENT_SECONDS:
+    if not is_dead and clock() - heard <= SILENT_SECONDS:
         return None
     claim = int(newest.name) + 1
     return claim if _take(root, claim) else None

@@ -205,8 +205,8 @@ def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], b
 
 def home() -> Path:
     """Return the folder of the cache on this machine: $RAYHIER_CACHE, else ~/.cache/rayhier."""
-    given = os.environ.get("RAYHIER_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "rayhier"
+    folder = os.environ.get("RAYHIER_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "rayhier"
 
 
 def _key(wanted: Sequence[File]) -> str:

@@ -49,8 +49,8 @@ def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
     sha256 = digests[weights[0]] if len(weights) == 1 else model_folder.digest_of(digests[file] for file in weights)
     if spec.sha256 is not None and sha256 != spec.sha256:
         raise InputError(f"cross_encoder.sha256: {path} has {sha256}; allowed: {spec.sha256}, which the spec expects")
-    others = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
-    digests |= {file: files.digest(file) for file in others}
+    other_files = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
+    digests |= {file: files.digest(file) for file in other_files}
     layers = next((int(settings[name]) for name in LAYERS if name in settings), 1)
     return CrossEncoderFolder(path, layers, model_folder.digest_by_name(path, digests))
 

@@ -176,15 +176,17 @@ class LeafMap:
                 check(self.root, file, MEND)
         names = self._names(shard)
         chosen = [name for name in (names if columns is None else columns) if name not in without]
-        key, gone = key_of(names), self._gone(shard)
+        key, removed_ids = key_of(names), self._gone(shard)
         stored = [name for name in chosen if name not in shard.sidecars]
-        table = self._read(shard, shard.file, stored if not len(gone) or key in stored else [*stored, key], leaves)
+        table = self._read(
+            shard, shard.file, stored if not len(removed_ids) or key in stored else [*stored, key], leaves
+        )
         for name in chosen:
             if name in shard.sidecars:
                 values = self._read(shard, shard.sidecars[name].file, [name], leaves)
                 table = table.append_column(values.schema.field(name), values[name])
-        if len(gone):
-            table = table.filter(pc.invert(pc.is_in(table[key], gone)))
+        if len(removed_ids):
+            table = table.filter(pc.invert(pc.is_in(table[key], removed_ids)))
         return table.select(chosen)
 
     def _read(self, shard: Shard, file: File, names: list[str], leaves: range | None) -> pa.Table:
@@ -215,13 +217,13 @@ class LeafMap:
 
     def void(self, shard: Shard) -> npt.NDArray[np.int64]:
         """Return the positions in a shard, ascending, of the rows that later versions removed."""
-        gone = self._gone(shard)
-        if not len(gone):
+        removed_ids = self._gone(shard)
+        if not len(removed_ids):
             return np.empty(0, np.int64)
         path = self.root / shard.file.name
         key = self.key(shard)
         with _named(path):
-            return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], gone).to_numpy())
+            return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], removed_ids).to_numpy())
 
     def _gone(self, shard: Shard) -> pa.Array:
         """Ids that later versions removed from a shard."""

@@ -125,8 +125,8 @@ def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
             entry for entry in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if entry.is_file()
         )
     if not matches:
-        held = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
+        problem = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
         allowed = f"a file, a folder of *{suffix}, or a pattern of files"
-        raise InputError(f"corpus.{key}: got {text!r}, {held}; allowed: {allowed}")
+        raise InputError(f"corpus.{key}: got {text!r}, {problem}; allowed: {allowed}")
     base = path if path.is_dir() else Path(os.path.commonpath([match.parent for match in matches]))
     return tuple(NamedFile(f"{key}/{match.relative_to(base).as_posix()}", match) for match in matches)

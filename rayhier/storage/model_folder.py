@@ -82,8 +82,8 @@ def weight_files(folder: Path, key: str = KEY) -> list[Path]:
     if index.is_file():
         return _shards(index, key)
     pickled = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-    held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
-    raise InputError(f"{key}: {folder} {held}; allowed: weights in {WEIGHTS}, no other format is read")
+    problem = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
+    raise InputError(f"{key}: {folder} {problem}; allowed: weights in {WEIGHTS}, no other format is read")
 
 
 def _shards(index: Path, key: str) -> list[Path]:

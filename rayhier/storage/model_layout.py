@@ -142,13 +142,13 @@ def _config(transformer: Path) -> tuple[dict[str, Any], int]:
 
 
 def _pooling(path: Path, *, has_prompt: bool) -> Pooling:
-    given = files.read_json(path / "config.json")
-    if "pooling_mode" in given:
-        modes = given["pooling_mode"]
+    settings = files.read_json(path / "config.json")
+    if "pooling_mode" in settings:
+        modes = settings["pooling_mode"]
         names = [modes] if isinstance(modes, str) else list(modes)
     else:
-        names = [mode for key, mode in MODES.items() if given.get(key)] or ["mean"]
-    if has_prompt and not given.get("include_prompt", True):
+        names = [mode for key, mode in MODES.items() if settings.get(key)] or ["mean"]
+    if has_prompt and not settings.get("include_prompt", True):
         raise InputError(f"encoder.model: {path} leaves the prompt out of pooling; allowed: include_prompt true")
     for name in get_args(Pooling):
         if names == [name]:
@@ -157,17 +157,17 @@ def _pooling(path: Path, *, has_prompt: bool) -> Pooling:
 
 
 def _dense(path: Path) -> DenseStep:
-    given = files.read_json(path / "config.json")
-    activation = ACTIVATIONS.get(given.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    settings = files.read_json(path / "config.json")
+    activation = ACTIVATIONS.get(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
     if activation is None:
         raise InputError(
-            f"encoder.model: {path} has the activation {given['activation_function']}; "
+            f"encoder.model: {path} has the activation {settings['activation_function']}; "
             f"allowed: {', '.join(ACTIVATIONS)}"
         )
-    if given.get("use_residual"):
+    if settings.get("use_residual"):
         raise InputError(f"encoder.model: {path} has use_residual true; allowed: false")
-    _check_names(path, given)
-    return DenseStep(path, activation, int(given["in_features"]), int(given["out_features"]))
+    _check_names(path, settings)
+    return DenseStep(path, activation, int(settings["in_features"]), int(settings["out_features"]))
 
 
 def _normalize(path: Path) -> NormalizeStep:
@@ -176,18 +176,18 @@ def _normalize(path: Path) -> NormalizeStep:
     return NormalizeStep()
 
 
-def _check_names(path: Path, given: dict[str, Any]) -> None:
+def _check_names(path: Path, settings: dict[str, Any]) -> None:
     """InputError where a module works on tokens' vectors instead of the text's vector."""
     for key in ("module_input_name", "module_output_name"):
-        if given.get(key) not in (None, SENTENCE):
-            raise InputError(f"encoder.model: {path} has {key} {given[key]}; allowed: {SENTENCE}")
+        if settings.get(key) not in (None, SENTENCE):
+            raise InputError(f"encoder.model: {path} has {key} {settings[key]}; allowed: {SENTENCE}")
 
 
 def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     """All prompts by name, and the name of the prompt put before every text."""
     path = folder / PROMPTS
-    given = files.read_json(path) if path.is_file() else {}
-    prompts, name = dict(given.get("prompts") or {}), given.get("default_prompt_name")
+    settings = files.read_json(path) if path.is_file() else {}
+    prompts, name = dict(settings.get("prompts") or {}), settings.get("default_prompt_name")
     if name is not None and name not in prompts:
         raise InputError(f"encoder.model: {path} has the default prompt {name!r}; allowed: one of {sorted(prompts)}")
     return prompts, name

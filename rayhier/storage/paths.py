@@ -37,13 +37,13 @@ def resolve(key: str, text: str) -> Path:
     InputError where the text cannot be a path, and inside a Ray job where the path is relative.
     """
     try:
-        given = Path(text).expanduser()
-        path = given.resolve()
+        expanded = Path(text).expanduser()
+        path = expanded.resolve()
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         shown = text if len(text) <= 80 else text[:77] + "…"
         raise InputError(f"{key}: got {shown!r}, not a path on this machine ({error.__class__.__name__})") from None
-    if JOB in os.environ and not given.is_absolute():
+    if JOB in os.environ and not expanded.is_absolute():
         raise InputError(
             f"{key}: got {text!r}: inside a Ray job the working directory is a temporary copy of what was submitted, "
             f"on one node; allowed: an absolute path that every node has{ELSEWHERE.get(key, '')}"

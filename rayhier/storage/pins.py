@@ -32,9 +32,9 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
     while True:
         leaf_map = LeafMap.open(root, version)
         number = leaf_map.manifest.version
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as pin:
             with contextlib.suppress(OSError):
-                held.enter_context(pinned(root, number))
+                pin.enter_context(pinned(root, number))
             # A vacuum may have listed pins before this one was written: then it removed the version, or restored it.
             if number in versions(root):
                 yield leaf_map

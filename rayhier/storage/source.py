@@ -79,7 +79,7 @@ def _files(spec: FileCorpus) -> Source:
         lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
         identity[file.name], size, lengths[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
         sizes[file.name] = size
-    documents, text = (sum(held[file.name] for file in listed.documents) for held in (lengths, sizes))
+    documents, text = (sum(numbers[file.name] for file in listed.documents) for numbers in (lengths, sizes))
     if documents == 0:
         raise InputError(
             f"corpus.{_key(spec, 'documents')}: {listed.documents[0].path} is empty; allowed: one document a line"
@@ -95,10 +95,10 @@ def _files(spec: FileCorpus) -> Source:
         renamed = [name for name in ("title", "text") if getattr(names, name) != getattr(usual, name)]
         required = (names.id, *(getattr(names, name) for name in renamed))
         _check_keys(f"corpus.{_key(spec, 'documents')}", first, required, "columns")
-        asked = Columns(id="_id") if isinstance(spec, Beir) else spec.row_query_columns
+        query_names = Columns(id="_id") if isinstance(spec, Beir) else spec.row_query_columns
         for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
-            _check_keys(key, query_file.path, (asked.id, asked.text), "query_columns")
+            _check_keys(key, query_file.path, (query_names.id, query_names.text), "query_columns")
     each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
     return Source(
         identity,
@@ -148,9 +148,9 @@ def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
     folder = hub_data.folder(key, path)
     if folder is None:
         return {path: hub_data.commit(key, path, revision)}
-    held = sorted(path for path in folder.rglob("*") if path.is_file())
-    kept = [path for path in held if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in kept}
+    all_files = sorted(path for path in folder.rglob("*") if path.is_file())
+    visible = [path for path in all_files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in visible}
 
 
 def _scan_parquet(path: Path) -> tuple[str, int, int]:

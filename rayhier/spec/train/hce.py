@@ -178,8 +178,8 @@ class HceTraining(InfoNce):
 
         It is 1 where `tree.levels` is 0.
         """
-        kept = min(documents, self.most_documents)
-        return [1, *self.tree.counts(kept)][self.tree.told_apart(kept)]
+        in_training = min(documents, self.most_documents)
+        return [1, *self.tree.counts(in_training)][self.tree.told_apart(in_training)]
 
     def check_documents(self, documents: int) -> None:
         """Raise InputError where the tree's settings do not fit this number of documents."""
