@@ -31,7 +31,7 @@ __all__ = ["run", *PLACES]
 def __getattr__(name: str) -> Any:
     """Import a public name of the package at its first use; AttributeError where `name` is not public."""
     if name == "run":
-        return importlib.import_module("rayhier.run")  # which can be called
+        return importlib.import_module("rayhier.run")  # the module: calling it runs a job
     if name not in PLACES:
         raise AttributeError(f"module 'rayhier' has no attribute {name!r}; public names: {', '.join(__all__)}")
     module, attribute = PLACES[name]

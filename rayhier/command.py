@@ -26,7 +26,7 @@ def run_command(
     try:
         code = body()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough; at its end Python flushes once more
+    except BrokenPipeError:  # the output's reader closed it; let Python's last flush go nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except InputError as error:

@@ -246,7 +246,7 @@ def _plain_rate(workers: GpuWorkers | TrainWorkers) -> float:
 
 
 def _router(spec: JobSpec, work: Work, mean_bytes: float) -> float:
-    """Multiply-adds of one text of `mean_bytes` bytes in head and router, where all leaves are scored."""
+    """Multiply-adds of head and router for a text of `mean_bytes` bytes that is compared with all leaves."""
     leaves, m = spec.leaves(work.documents), work.dimension
     if spec.router.reads == "tokens":
         return float(m**2 + ATTENDED * (2 * tokens(spec, mean_bytes) * (m + leaves - 1) + leaves - 1))
@@ -310,12 +310,12 @@ def _growing(spec: JobSpec, train: RetreeverTraining, work: Work) -> float:
 
 
 def _searched(documents: int, leaves: int) -> int:
-    """Documents that a tree's dev searches look through."""
+    """Number of documents that dev queries search while a tree is trained."""
     return min(documents, SEARCHED, NUMBERS // leaves)
 
 
 def _sample(spec: JobSpec, work: Work) -> Work:
-    """The work that is left where training keeps at most `most_documents` documents."""
+    """The work with at most `most_documents` documents, which training keeps."""
     return replace(work, documents=min(work.documents, spec.train.most_documents))
 
 
@@ -340,8 +340,8 @@ def _refresh(hard: Mining, pairs: int, epochs: int, batch: int) -> float:
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Bytes of base and trained vectors of documents and queries, and of pseudo-queries' base vectors, copied once.
 
-    Texts too where more is read than stored vectors, and what a tree holds of documents at its deepest level: scores at
-    its start; on dev scores, and what they are compared by, copied once.
+    Texts count too where training encodes them again. So do scores at a tree's deepest level: of documents in the first
+    fit of the tree, or of the documents that dev queries search, with two arrays to compare them, whichever is larger.
     """
     extra, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension

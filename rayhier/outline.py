@@ -64,7 +64,7 @@ def notes(plan: Plan) -> list[str]:
 
 
 def _reading(plan: Plan) -> list[str]:
-    """Notes on pairs that a cross-encoder reads: ahead, and for a query."""
+    """Notes on the pairs that a cross-encoder reads: ahead of searches, and for a query."""
     lines, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.scores is not None:
         lines.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")

@@ -65,7 +65,7 @@ def _no_stderr() -> Iterator[None]:
 
 
 def _is_left_over() -> bool:
-    """Return True if a note of `ray start` on this machine names a cluster that is gone; Ray would wait minutes."""
+    """Return True if a note of `ray start` on this machine names a cluster that is gone: Ray would wait for minutes."""
     try:
         noted = Path(tempfile.gettempdir(), "ray", "ray_current_cluster").read_text().strip()
         _check_answers(noted)

@@ -167,7 +167,7 @@ def _grow_streamed(collection: Collection, branching: int, seed: int, output: Lo
     from rayhier.ray import join
 
     sections: dict[str, Any] = {"cluster": collection.cluster}
-    join(JobSpec.model_construct(**sections))  # reads nothing else; a folder of vectors has no spec
+    join(JobSpec.model_construct(**sections))  # join reads only this section
     return grow_streamed(collection.vectors, branching, seed, output, output / "scratch", every_cpu())
 
 

@@ -85,7 +85,7 @@ def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple
     coarse = max(2, round(k**0.5))
     cell_N = fit(vectors_NM, row_N, coarse, seed)[1]
     cells = [row_N[positions] for positions in members(cell_N, coarse) if len(positions)]
-    if len(cells) == 1:  # too alike to tell apart
+    if len(cells) == 1:  # the vectors are too alike to form several cells
         cells = np.array_split(row_N, coarse)
     for cell, share in zip(cells, shares(np.array([len(cell) for cell in cells]), k).tolist(), strict=True):
         yield from _cells(vectors_NM, cell, share, seed)

@@ -200,7 +200,7 @@ class Grower:
 
     def _cells(self, source: Source, nodes: int, folder: Location) -> Iterator[list[Piece]]:
         """Pieces of files that hold the rows of each coarse cell; a large cell becomes several lists of pieces."""
-        # Never more lists than nodes: a quarter for the cells, at most half for cuts.
+        # Never more lists of pieces than nodes: cells are at most a quarter of the nodes, and cuts add at most half.
         count = min(-(-source.total // self.cell_rows), max(1, nodes // 4))
         most = max(2 * self.cell_rows, 4 * -(-source.total // nodes))
         if count == 1:

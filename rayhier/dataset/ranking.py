@@ -182,7 +182,7 @@ def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
 
 def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:
     """Return the order [q, f] of fetched rows: best score first, ties by a row's `number_N`, missing rows (-1) last."""
-    # Row -1 points to the last number, which is appended.
+    # Row -1 takes the last number: the appended one, which is the largest.
     return np.asarray(np.lexsort((np.append(number_N, len(number_N))[row_QF], -score_QF), axis=1))
 
 

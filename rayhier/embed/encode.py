@@ -103,7 +103,7 @@ class TextEncoder:
 
     @torch.inference_mode()
     def _read(self, reader: Reader, tokens: Tokens) -> Encoded:
-        """Vectors and a reader's scores; the reader works on each batch, whose token vectors are then dropped."""
+        """Vectors of texts, and a reader's scores; a batch's token vectors are dropped once the reader has them."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         vectors, scores = [], []
         for batch in self._batches([tokens[row] for row in order]):

@@ -107,5 +107,5 @@ def _instead(spec: JobSpec, report: Report) -> list[str]:
 
 
 def _cost(points: list[Point], measure: str, goal: float) -> float:
-    """Least cost of a curve's points that reach a goal; infinite where none does."""
+    """Least cost of the points that reach a goal; infinite where no point does."""
     return min((point.cost_mean for point in points if point.measures[measure] >= goal), default=NEVER)

@@ -53,9 +53,11 @@ class Generator:
         self.model = load(folder).to(device)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         self.config = copy.deepcopy(self.model.generation_config)
-        positions = getattr(self.model.config, "max_position_embeddings", None)  # none: T5's are relative
+        positions = getattr(
+            self.model.config, "max_position_embeddings", None
+        )  # missing in T5: its positions are relative
         self.max_length = min(spec.max_length, positions or spec.max_length)
-        self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # one is the decoder's start
+        self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # less the start token
         settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.new_tokens, "max_length": None}
         for name, value in (dict.fromkeys(UNUSED) | settings).items():
             setattr(self.config, name, value)

@@ -21,7 +21,7 @@ class Filling:
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
         self._base, self._assign, self._factor, self._replace = base, assign, factor, replace
         self._size_L = np.array(base.manifest.counts)
-        # Least number of rows, and ids whose older rows may still be counted.
+        # `_least` is the least number of rows; `_doubtful` are ids whose replaced rows may still be counted.
         self._least = int(self._size_L.sum())
         self._doubtful: list[pa.Array] = []
         self.moved = 0
@@ -42,7 +42,7 @@ class Filling:
         over_L = count_L > room_L
         if over_L.any():
             (rows,) = leaf_limit.excess([table], count_L, room_L)
-            # Over-full leaves are filled by their own rows; only the others have room for moved rows.
+            # Over-full leaves are filled by their own rows; only other leaves have room for moved rows.
             table = leaf_limit.move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
             count_L, self.moved = self._counts(table), self.moved + len(rows)
         self._size_L += count_L

@@ -133,7 +133,7 @@ def _checked(manifest: Manifest, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def _ids(documents: pa.Table) -> pa.Array:
-    """Ids of a batch, sorted; InputError where one is there twice."""
+    """Ids of a batch, sorted; InputError where an id occurs twice."""
     _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
     return documents[key_of(documents.column_names)].combine_chunks().unique().sort()
 

@@ -19,7 +19,7 @@ def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
         later = [removed for removed in now.removed if removed.file.name not in old]
-        # What an older version removed, and a rollback brought back, would not be removed from shards dated later.
+        # Removals of an older version, which a rollback brought back, would not act on shards of a later version.
         brought_back = not all(removal.acts_on(shard) for removal in later for shard in dated)
         if brought_back or not old <= {file.name for file in now.files}:
             raise InputError(

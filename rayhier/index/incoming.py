@@ -72,7 +72,7 @@ def _rows(path: Path, rules: Rules) -> Rows[Row]:
 
 
 def _check(path: Path, rows: Rows[Row]) -> None:
-    """Check all rows before any is encoded; InputError where a row is refused."""
+    """Check all rows before the first is encoded; InputError where a row is refused."""
     bad, reasons = 0, []
     for number, row in enumerate(rows, 1):
         if isinstance(row, Rejection):

@@ -149,7 +149,7 @@ def _route(
     if used.tokens:
         say(str(used))
     routed, count_L, digests = 0, np.zeros(1, np.int64), []
-    for name in names:  # one entry at a time: together they are as many numbers as parts times leaves
+    for name in names:  # one entry at a time: all entries hold parts x leaves numbers
         if entry := ledger.done(part_key(name)):
             routed, count_L = routed + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
             digests += [file.sha256 for file in entry.files]

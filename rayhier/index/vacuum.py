@@ -38,11 +38,11 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     doomed = older - pins.held(root)
     for version in doomed:
         leaf_map.remove_version(root, version)
-    # A version pinned between the two checks is published again.
+    # A version that was pinned between the two readings of pins is published again.
     for version in doomed & pins.held(root) & manifests.keys():
         leaf_map.publish(root, manifests[version])
         doomed.remove(version)
-    # Read files, then writers, then manifests: the writer of a listed file still writes, or has published it.
+    # Read files, then writers, then manifests: the writer of a listed file still has a pin, or has published it.
     listed, writing = files.below(root), pins.writing(root)
     needed = _needed(root, manifests)
     named = {file.name for manifest in manifests.values() for file in manifest.files}

@@ -230,7 +230,7 @@ class _Reader:
                 case "bool" if (truth := self.truth(value)) is not None:
                     return truth
         except (OverflowError, UnicodeEncodeError):
-            pass  # a whole number beyond every float, half a character
+            pass  # a whole number that no float can hold, or half a character (a surrogate)
         missing = ", or {exists: false} for a missing value" if value is None else ""
         raise _refused(place, _show(value), f"{VALUES[self.kind(field)]}{missing}")
 

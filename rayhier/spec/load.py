@@ -136,7 +136,7 @@ def _construct(node: yaml.Node, name: str) -> Any:
 
 
 def _spot(name: str, mark: yaml.Mark | None) -> str:
-    """FILE:LINE of a mark; the name alone for a `--set`, which has one line."""
+    """Text FILE:LINE of a mark; only the name for a `--set`, which has one line."""
     return name if mark is None or name.startswith("--set ") else f"{name}:{mark.line + 1}"
 
 
@@ -203,7 +203,7 @@ def _messages(
             continue  # items are reported one by one; pydantic counts only valid ones
         allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
     within = {path[:size] for path in allowed for size in range(len(path))}
-    for path in within & allowed.keys():  # a mapping where a number may be, too: its own mistakes say enough
+    for path in within & allowed.keys():  # a mapping or a number: the mapping's mistakes say enough
         if isinstance(_at(tree, path)[0], dict):
             del allowed[path]
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
@@ -236,7 +236,7 @@ def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
     for number, part in enumerate(location):
         last = number == len(location) - 1
         if isinstance(branch, dict) and branch.get("type") == part and not named:
-            named = True  # a member may have a key of its own name
+            named = True  # a union's member may have a key of the member's name
         elif isinstance(branch, dict) and (part in branch or (last and part not in _TAGS)):
             path.append(part)
             branch, named = branch.get(part), False
@@ -319,7 +319,7 @@ def _names(model: type[BaseModel]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> dict[str, Any]:
-    """Fields of a section by the keys that a spec writes: a field may have an alias, for a word of Python's own."""
+    """Fields of a section by the keys that a spec writes: a field has an alias where its key is a word of Python."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 

@@ -181,7 +181,7 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
 
 
 def _take(root: Location, claim: int) -> bool:
-    """Write a claim; False where another run was faster. Each run writes other bytes, as `files.create` needs."""
+    """Write a claim, of bytes that no other run writes (as `files.create` needs); False where one was faster."""
     return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
 
 

@@ -94,7 +94,7 @@ def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
         fill(temporary)
         _note(temporary, {name: files.digest(temporary / name) for name in _stamps(temporary)})
         with _alone(folder.parent):
-            if not _is_complete(folder):  # else another process was first
+            if not _is_complete(folder):  # if complete, another process was first
                 shutil.rmtree(folder, ignore_errors=True)
                 temporary.rename(folder)
             lease = Lease(folder)
@@ -115,7 +115,7 @@ def _is_complete(folder: Path) -> bool:
         complete = all(stamps[name][0] == noted[name][0][0] for name in changed) and all(
             files.digest(folder / name) == noted[name][1] for name in changed
         )
-        if complete and changed:  # copied or touched: not to be read again next time
+        if complete and changed:  # copied or touched: note the new times, to save the next reading
             _note(folder, {name: digest for name, (_, digest) in noted.items()})
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return False
@@ -196,7 +196,7 @@ def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], b
         fill(temporary)
         temporary.rename(folder)
     except OSError:
-        if not complete():  # else another process was first
+        if not complete():  # if complete, another process was first
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -86,7 +86,7 @@ def sweep(root: Location) -> None:
 
 
 def _every(root: Location) -> list[tuple[Location, int]]:
-    """All pin files, each with its version."""
+    """All pin files, each with the version that it pins."""
     pins = []
     for kind in (READS, WRITES):
         for path in (root / PINS).glob(f"{kind}*.json"):

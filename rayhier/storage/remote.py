@@ -90,7 +90,7 @@ class Remote:
         """The location one level up; the parent of a bucket is the bucket itself."""
         return Remote(self.bucket, self.key.rpartition("/")[0])
 
-    # What is there
+    # Metadata
 
     def stat(self) -> Stat:
         """Ask the store for size and time of the object; FileNotFoundError where there is none."""
@@ -214,7 +214,7 @@ class Remote:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn a store's errors inside the block into those of the file system."""
+        """Turn a store's errors inside the block into the file system's errors: OSError and its kinds."""
         try:
             yield
         except FileNotFoundError as error:

@@ -29,7 +29,7 @@ def point_at(place: Location, target: Location) -> None:
     if not isinstance(place, Path) or not isinstance(target, Path):
         return
     if place.exists() and not place.is_symlink():
-        return  # somebody's own folder of that name
+        return  # a user's own file or folder
     link = place.with_name(f".{place.name}.{os.getpid()}")
     link.unlink(missing_ok=True)
     link.symlink_to(os.path.relpath(target, place.parent))

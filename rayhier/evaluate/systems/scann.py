@@ -50,7 +50,7 @@ class ScannTree:
             end = begin + max(1, CELLS // self.width)
             part = self._some(query_QM[begin:end], beam, k)
             if part[2].max() == self.width < self.count:
-                self.width = min(2 * self.width, self.count)  # partitions hold more than was asked for: again
+                self.width = min(2 * self.width, self.count)  # partitions may hold more: ask again
                 continue
             parts.append(part)
             begin = end
