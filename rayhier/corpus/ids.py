@@ -9,8 +9,8 @@ import pyarrow as pa
 from rayhier.corpus.check import DIGEST_BYTES, digest
 
 Digests = npt.NDArray[np.bytes_]
-"""Array [n] of digests, dtype S16. Where numpy reads an element, it drops zero bytes at its end; in comparisons it does
-not."""
+"""Array [n] of digests (hashes of ids, 16 bytes each), dtype S16. Where numpy reads an element, it drops zero bytes at
+its end; in comparisons it does not."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")

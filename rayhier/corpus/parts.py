@@ -82,7 +82,7 @@ class CheckedParts:
     """All part files of a source, after ids that recur in several parts were dropped, and counts of rows."""
 
     digests: ids.Digests
-    """Digests [n] of all ids that parts accepted; an id in several parts occurs several times."""
+    """Digests [n] (hashes) of all ids that parts accepted; an id in several parts occurs several times."""
     documents: list[File] = field(default_factory=list)
     rejected: list[pa.Table] = field(default_factory=list)
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))

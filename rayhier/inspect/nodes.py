@@ -30,7 +30,7 @@ from rayhier.storage.schemas import NODES
 MOST_QUERIES = 1_000
 """Most queries of the corpus that are routed to find representative queries of the nodes."""
 QUERIES = 3
-"""Most representative queries of a node."""
+"""Largest number of representative queries that are shown for a node."""
 PLACED = 256
 """Number of texts that are routed at a time."""
 TITLE = 200

@@ -53,7 +53,9 @@ class Passages(Section):
         return self
 
     def starts(self, words: int) -> range:
-        """Return the first word of each passage of a document of `words` words; the last passage has the last word.
+        """Return the positions, from 0, of the first words of the passages of a document of `words` words.
+
+        The last passage has the document's last word.
 
         >>> Passages(words=3, stride=2).starts(6)
         range(0, 5, 2)
