@@ -1,6 +1,6 @@
-"""Adapt an encoder and learn an index for your corpus; measure the gain, search the index and serve it.
+"""Adapt a text encoder and learn a search index for your corpus, measure the gain, search the index and serve it.
 
-`rayhier.run(spec)` trains and indexes, `rayhier.open(workdir)` opens an index: docs/python.md.
+`rayhier.run(spec)` trains an encoder and builds an index, `rayhier.open(workdir)` opens the index: docs/python.md.
 """
 
 import importlib
@@ -23,14 +23,15 @@ PLACES = {
     "JobSpec": ("rayhier.spec", "JobSpec"),
     "load": ("rayhier.spec", "load"),
 }
-"""Public name -> module and name there; imported at first use, so that `import rayhier` takes milliseconds."""
+"""Public name -> its module and its name in that module. A module is imported when its name is first used, so that
+`import rayhier` takes milliseconds."""
 __all__ = ["run", *PLACES]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use."""
+    """Import a public name of the package at its first use; AttributeError where `name` is not public."""
     if name == "run":
-        return importlib.import_module("rayhier.run")  # which can be called
+        return importlib.import_module("rayhier.run")  # the module: calling it runs a job
     if name not in PLACES:
         raise AttributeError(f"module 'rayhier' has no attribute {name!r}; public names: {', '.join(__all__)}")
     module, attribute = PLACES[name]

@@ -1,4 +1,4 @@
-"""`rayhier COMMAND …`, also as `python -m rayhier COMMAND …`: one door to all commands."""
+"""The command line: `rayhier COMMAND …`, or `python -m rayhier COMMAND …`, calls a command's module."""
 
 import argparse
 import importlib
@@ -17,16 +17,19 @@ COMMANDS = {
     "inspect": ("rayhier.inspect.__main__", "show an index's tree, by keywords and documents"),
     "cluster": ("rayhier.cluster.__main__", "grow a tree of clusters over vectors or a corpus"),
 }
-"""Name of each command -> the module whose `main` runs it, and what it does."""
+"""Name of each command -> the module whose `main` runs the command, and the command's description in the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command with the arguments that follow its name; returns its exit code."""
-    given = _parser().parse_args(arguments)
-    if given.verbose:
+    """Run the command that the first argument names with the arguments after it; returns the command's exit code.
+
+    `arguments` None: those of the process. argparse exits with code 2 where there is no such command.
+    """
+    options = _parser().parse_args(arguments)
+    if options.verbose:
         log_to_stderr()
-    command = importlib.import_module(COMMANDS[given.command][0])
-    code: int = command.main(given.arguments)
+    command = importlib.import_module(COMMANDS[options.command][0])
+    code: int = command.main(options.arguments)
     return code
 
 

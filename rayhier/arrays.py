@@ -1,4 +1,4 @@
-"""Type names of the numpy arrays that modules pass on; variable names end in the array's shape (`vector_NM`)."""
+"""Type names of the numpy arrays that modules pass on. Variable names end in their shape: `vector_NM` is [N, M]."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,6 +7,6 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float64]
-"""Values of measures such as recall, and statistics computed from them."""
+"""Array of measures such as recall, and of statistics computed from measures."""
 Names = npt.NDArray[np.object_]
-"""Ids of documents or queries, as Python strings."""
+"""Array of ids of documents or queries, as Python strings."""

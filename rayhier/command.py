@@ -1,4 +1,4 @@
-"""Run a command: errors in one line, exit codes, Ctrl-C, and a reader of the output that stops early."""
+"""Run a command of the shell: print errors in one line, set the exit code, end quietly at Ctrl-C or a closed pipe."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rayhier.spec.errors import InputError, no_room
 
 MISTAKE, STOPPED = 2, 130
-"""Exit codes: of a user's mistake or a file that cannot be read or written, and of a command that Ctrl-C stopped."""
+"""Exit codes: MISTAKE after a user's mistake or a file that cannot be read or written, STOPPED after Ctrl-C."""
 
 
 def run_command(
@@ -18,15 +18,15 @@ def run_command(
     unfinished: str = "",
     stopped: str = "stopped",
 ) -> int:
-    """Run the body of a command; returns its exit code.
+    """Run the body of a command and return its exit code; errors that the user can mend are printed as one line.
 
-    An InputError, an OSError with a file's name, and `failures` are printed as one line. `unfinished` is text added to
-    an OSError's line about unfinished work; `stopped` is the line after Ctrl-C.
+    Such errors are InputError, an OSError that names a file, and the types in `failures`. `unfinished` is text added to
+    an OSError's line about unfinished work; `stopped` is the line printed after Ctrl-C.
     """
     try:
         code = body()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough; at its end Python flushes once more
+    except BrokenPipeError:  # the output's reader closed it; let Python's last flush go nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except InputError as error:
@@ -46,7 +46,7 @@ def run_command(
 
 
 def log_to_stderr() -> None:
-    """Show the log on standard error, as `-v` asks."""
+    """Print log messages of level INFO and above on standard error, as the option `-v` asks."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s", stream=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Estimate a job's duration and the memory of one of its processes before it runs: amount of work / rate.
+"""Estimate a job's duration and the memory of one of its processes before the job runs: amount of work / rate.
 
 CPU rates were measured in November 2026 on two shared cores (AMD EPYC, AVX512-BF16, no AMX) with all-MiniLM-L6-v2; GPU
 rates are calculated. They tell hours from days, not eight minutes from ten; other machines differ by a factor of two.
@@ -17,89 +17,94 @@ from rayhier.storage import model_folder
 from rayhier.storage.model_layout import read_layout
 
 CPU_BFLOAT16 = 150e9
-"""FLOP/s of one core that encodes: 81 texts/s of 128 tokens alone (220e9), 40 with the other core busy (110e9)."""
+"""FLOP/s of one core that encodes texts in bfloat16: 220e9 where it works alone (81 texts/s of 128 tokens), 110e9 where
+the machine's other core is busy too (40 texts/s)."""
 CPU_FLOAT32 = 60e9
-"""FLOP/s of one core in float32: encoding reaches 82e9 alone (30 texts/s of 128 tokens), head training 75e9 alone:
-199 steps/s of batch 64 at m = 384 with 40 leaves, 90 with 1,000 leaves; 3.7 of batch 1,024."""
+"""FLOP/s of one core in float32. Measured on a core that works alone: 82e9 in encoding (30 texts/s of 128 tokens), 75e9
+in training the head (at m = 384, 199 steps/s of batch 64 with 40 leaves, 90 with 1,000 leaves; 3.7 of batch 1,024)."""
 GPU_BFLOAT16 = 0.35 * 400e12
-"""FLOP/s of an H100 in bfloat16, not measured: a third of the 400e12 that large matrix products reach."""
+"""FLOP/s of an H100 in bfloat16; not measured: a third of the 400e12 FLOP/s that large matrix products reach."""
 GPU_FLOAT32 = 0.35 * 50e12
-"""FLOP/s of an H100 in float32, not measured: for head, router and a float32 encoder."""
+"""FLOP/s of an H100 in float32, for head, router and a float32 encoder; not measured."""
 TOKENISED = 480e3
-"""Tokens that one core produces a second: 3,700 texts/s of 128 tokens. This limits a small encoder on a GPU."""
+"""Tokens that one core's tokenizer produces a second: 3,700 texts/s of 128 tokens. This limits a small encoder on a
+GPU."""
 ROWS_READ = 20e3
 """Documents that one process reads, checks and writes a second."""
 ROWS_WRITTEN = 30e3
 """Rows of the leaf map that one process sorts and writes a second. Routing is estimated separately: 220,000
 vectors/s at m = 384 with 40 leaves, 70,000 with 1,000, 9,700 with 7,000."""
 START = 15.0
-"""Seconds until a stage's processes have imported torch and opened their files."""
+"""Seconds that a stage's processes need to import torch and open their files."""
 BYTES_A_TOKEN = 4
-"""Approximate bytes of text per token."""
+"""Bytes of text that make one token, about."""
 PAIRS_A_DOCUMENT = 3
-"""Training pairs of one document where documents serve as queries."""
+"""Training pairs made of one document where there are no judgements, so that documents serve as queries."""
 SCANS = 20
-"""Work of an evaluation, counted in exact searches: four systems, all but exact search at every beam of a curve."""
+"""Work of an evaluation, as a number of exact searches over all documents: four systems are measured, all but exact
+search at every beam of a curve."""
 WHOLE = {"hnsw", "scann"}
-"""Names of the baselines that a single process builds over all vectors."""
+"""Names of the baselines whose index of all vectors a single process builds."""
 ITERATIONS, SETTLING, SAMPLE_A_LEAF = 25, 12, 256
-"""Iterations of k-means, iterations that even out leaf sizes (about), and documents a leaf that both read at most."""
+"""ITERATIONS of k-means, then SETTLING iterations (about) that even out leaf sizes; k-means reads at most SAMPLE_A_LEAF
+documents for each leaf."""
 DEV_PAIRS = 200 * 50
-"""Most pairs of dev queries to measure a cross-encoder by."""
+"""Most pairs that a cross-encoder scores when it is measured on dev queries: 200 queries, 50 documents for each."""
 COMPARED = 6
-"""FLOPs, in the time they take, of comparing two numbers by total variation: it is no matrix product."""
+"""Cost of comparing two numbers by total variation, in FLOPs of a matrix product that take the same time."""
 NEIGHBOURS = 1_000
-"""Queries of a dev measurement at most, as estimated; without dev judgements, held-out documents serve as queries."""
+"""Most queries of a measurement on dev; where there are no dev judgements, held-out documents serve as queries."""
 ATTENDED = 512
-"""Numbers of a token's key, of its value, and of attention's output for each split of a tree."""
+"""Size of a token's key vector, of its value vector, and of attention's output for each split of a tree."""
 STARTED, SETTLED, SEARCHED, NUMBERS = 200_000, 1_024, 100_000, 1 << 28
-"""Most documents and splits whose scores a tree's start holds, most documents that dev queries search, and most
-numbers of these documents."""
+"""Limits of ReTreever's training, for memory: STARTED documents and SETTLED splits whose scores the first fit of a tree
+holds; SEARCHED documents that dev queries search, and NUMBERS numbers that represent these documents."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """Amounts that a job processes: counts, exact or estimated."""
+    """Amounts that a job processes, from which time and memory are estimated: counts, exact or estimated."""
 
     documents: int
-    """Rows of the corpus: documents or passages."""
+    """Number of rows of the corpus: documents or passages."""
     document_bytes: float
     """Mean bytes of a row's text."""
     queries: int
     query_bytes: float
     """Mean bytes of a query's text."""
     pairs: int
-    """Pairs of the train split and generated ones; 0 where documents serve as queries."""
+    """Number of pairs of a query and its answer to train on, judged or generated; 0 where documents serve as
+    queries."""
     measured: int
-    """Judgements of the split that evaluate measures."""
+    """Number of judgements of the split on which the index is evaluated."""
     parameters: int
-    """Parameters of the transformer without embeddings: multiply-adds that one token takes."""
+    """Number of parameters of the encoder's transformer without embeddings, which is the multiply-adds of one token."""
     dimension: int
-    """Size of a vector, m."""
+    """Size of a text's vector, m."""
     generated: int = 0
-    """Generated pairs."""
+    """Number of pairs of a generated query and a document."""
     generator: int = 0
-    """Parameters of the model that writes queries, without embeddings; 0 where no model does."""
+    """Number of parameters, without embeddings, of the model that writes queries; 0 where no model writes queries."""
     reader: int = 0
-    """Parameters of the cross-encoder, without embeddings; 0 where there is none."""
+    """Number of parameters, without embeddings, of the cross-encoder; 0 where there is none."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Estimated time and memory of one run of a stage."""
+    """Estimated time in seconds, and memory in bytes, of one run of a stage."""
 
     seconds: float
     memory: float
-    """Peak memory of one process in bytes, without the part that batch and shard sizes limit."""
+    """Peak memory of one process in bytes, without the memory that batch size or shard size bounds."""
 
 
 def parameters(folder: Path) -> int:
-    """Compute the multiply-adds of a token in the transformer of an encoder's folder."""
+    """Count the parameters, without embeddings, of an encoder folder's transformer: multiply-adds of one token."""
     return matrices(read_layout(folder).transformer)
 
 
 def matrices(folder: Path) -> int:
-    """Compute the multiply-adds of a token: numbers in a transformer's matrices, without embeddings (looked up)."""
+    """Count the numbers in the matrices of a transformer's folder, without embeddings: multiply-adds of one token."""
     count = 0
     for file in model_folder.weight_files(folder):
         with file.open("rb") as opened:
@@ -110,7 +115,7 @@ def matrices(folder: Path) -> int:
 
 
 def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
-    """Estimate the cost of one run of a stage; for train and index, of one seed."""
+    """Estimate the time and memory of one run of a stage; stages train and index run once for each seed."""
     match stage:
         case "corpus":
             return Cost(START + work.documents / ROWS_READ / spec.cluster.corpus.workers, 0)
@@ -138,7 +143,7 @@ def stage_cost(stage: str, spec: JobSpec, work: Work) -> Cost:
 
 
 def pair_tokens(spec: JobSpec, work: Work) -> float:
-    """Estimate the mean tokens of a pair that a cross-encoder reads."""
+    """Estimate the mean number of tokens of a pair that the cross-encoder reads; 0 where the spec has none."""
     if spec.cross_encoder is None:
         return 0.0
     return min(spec.cross_encoder.max_length, 3 + (work.query_bytes + work.document_bytes) / BYTES_A_TOKEN)
@@ -159,8 +164,8 @@ def _reading_training(spec: JobSpec, work: Work) -> float:
     measured = DEV_PAIRS * (1 if reads is None or reads.train is None else 1 + reads.train.epochs)
     if reads is None or reads.train is None:
         return _reading(spec, work, measured, spec.cluster.train)
-    kept = 0 if spec.scores is None else spec.scores.judged
-    groups = min(max(0, work.pairs - work.generated - kept), reads.train.most_pairs)
+    held_out = 0 if spec.scores is None else spec.scores.judged
+    groups = min(max(0, work.pairs - work.generated - held_out), reads.train.most_pairs)
     read = 3.0 * reads.train.epochs * groups * (1 + reads.train.groups.wrong) + measured
     return _reading(spec, work, read, spec.cluster.train)
 
@@ -178,7 +183,7 @@ def _factorising(spec: JobSpec, work: Work) -> float:
 
 
 def reranking_seconds(spec: JobSpec, work: Work) -> float:
-    """Estimate a process's seconds in `evaluate` for the pairs of a re-ranked query; 0 without re-ranking."""
+    """Estimate the seconds of one process of stage evaluate to re-rank one query; 0 where the spec re-ranks nothing."""
     rerank = spec.search.reranking
     if rerank is None:
         return 0.0
@@ -196,12 +201,12 @@ def _generating(spec: JobSpec, work: Work) -> float:
 
 
 def tokens(spec: JobSpec, mean_bytes: float) -> float:
-    """Estimate the mean tokens of texts of `mean_bytes` bytes, cut at `max_length`."""
+    """Estimate the mean number of tokens of texts of `mean_bytes` bytes, each cut at the encoder's `max_length`."""
     return min(spec.encoder.max_length, 2 + mean_bytes / BYTES_A_TOKEN)
 
 
 def drawn_tokens(spec: JobSpec, work: Work) -> float:
-    """Estimate the tokens of all pseudo-queries: spans, and titles like queries; 0 where none are drawn."""
+    """Estimate the tokens of all pseudo-queries (titles and spans of documents); 0 where the training uses none."""
     draws = spec.train.draws
     if draws is None:
         return 0.0
@@ -212,7 +217,7 @@ def drawn_tokens(spec: JobSpec, work: Work) -> float:
 
 
 def drawn_rows(spec: JobSpec, work: Work) -> int:
-    """Return the largest possible number of pseudo-queries."""
+    """Return the largest possible number of pseudo-queries (titles and spans of documents) that the training uses."""
     draws = spec.train.draws
     return 0 if draws is None else work.documents * (draws.has_titles + draws.has_spans * draws.spans)
 
@@ -244,7 +249,7 @@ def _plain_rate(workers: GpuWorkers | TrainWorkers) -> float:
 
 
 def _router(spec: JobSpec, work: Work, mean_bytes: float) -> float:
-    """Multiply-adds of one text of `mean_bytes` bytes in head and router, where all leaves are scored."""
+    """Multiply-adds of head and router for a text of `mean_bytes` bytes that is compared with all leaves."""
     leaves, m = spec.leaves(work.documents), work.dimension
     if spec.router.reads == "tokens":
         return float(m**2 + ATTENDED * (2 * tokens(spec, mean_bytes) * (m + leaves - 1) + leaves - 1))
@@ -270,8 +275,8 @@ def _learning(spec: JobSpec, train: ContrastTraining | EhiTraining | HceTraining
     epochs, batch = train.passes(pairs), train.batch_size
     m = work.dimension
     texts = 3 * pairs  # query, positive, hard negative
-    routed, others = (routing, m + leaves) if train.routes else (m * m, m)
-    step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * others)
+    routed, compared = (routing, m + leaves) if train.routes else (m * m, m)
+    step = 3 * 2 * (texts * routed + 2 * pairs * min(batch, pairs) * compared)
     snapshots = epochs / train.between(epochs) + epochs / _refresh(train.hard_negatives, pairs, epochs, batch)
     placed = 2 * work.documents * (routing if train.routes else m * m)
     searched = 2 * 0.4 * min(work.measured or NEIGHBOURS, NEIGHBOURS) * work.documents * m
@@ -308,12 +313,12 @@ def _growing(spec: JobSpec, train: RetreeverTraining, work: Work) -> float:
 
 
 def _searched(documents: int, leaves: int) -> int:
-    """Documents that a tree's dev searches look through."""
+    """Number of documents that dev queries search while a tree is trained."""
     return min(documents, SEARCHED, NUMBERS // leaves)
 
 
 def _sample(spec: JobSpec, work: Work) -> Work:
-    """The work that is left where training keeps at most `most_documents` documents."""
+    """The work with at most `most_documents` documents, which training keeps."""
     return replace(work, documents=min(work.documents, spec.train.most_documents))
 
 
@@ -338,18 +343,18 @@ def _refresh(hard: Mining, pairs: int, epochs: int, batch: int) -> float:
 def _train_memory(spec: JobSpec, work: Work) -> float:
     """Bytes of base and trained vectors of documents and queries, and of pseudo-queries' base vectors, copied once.
 
-    Texts too where more is read than stored vectors, and what a tree holds of documents at its deepest level: scores at
-    its start; on dev scores, and what they are compared by, copied once.
+    Texts count too where training encodes them again. So do scores at a tree's deepest level: of documents in the first
+    fit of the tree, or of the documents that dev queries search, with two arrays to compare them, whichever is larger.
     """
-    held, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
+    extra, work = 0.0, replace(_sample(spec, work), queries=work.queries + work.generated)
     drawn = 2 * 4.0 * drawn_rows(spec, work) * work.dimension
     if spec.encodes_again:
-        held += work.documents * work.document_bytes + work.queries * work.query_bytes
+        extra += work.documents * work.document_bytes + work.queries * work.query_bytes
     if isinstance(spec.train, RetreeverTraining):
         leaves = spec.leaves(work.documents)
         started = min(work.documents, STARTED) if spec.router.reads == "vectors" else 0
-        held += 4.0 * max(min(leaves, SETTLED) * started, leaves * 3 * _searched(work.documents, leaves))
-    return 2 * _vectors(work) + drawn + held
+        extra += 4.0 * max(min(leaves, SETTLED) * started, leaves * 3 * _searched(work.documents, leaves))
+    return 2 * _vectors(work) + drawn + extra
 
 
 def _vectors(work: Work) -> float:

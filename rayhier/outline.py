@@ -1,4 +1,4 @@
-"""Print a plan for people: steps, places, sizes, hours, the size of serving, the total, and notes to read first."""
+"""Print the plan of a job as text: steps, folders, sizes, hours, the size of serving, the total, and notes."""
 
 import os
 from collections.abc import Collection
@@ -12,17 +12,17 @@ NOT_EVALUATED = "evaluate: left out, as corpus.judgements names no file; search 
 
 
 def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = False) -> str:
-    """Format a plan as text for people: steps, places, sizes, resources, hours; serving; then the total and notes.
+    """Format a plan as text: a line for each step with folder, size, resources, state and hours; serving; total; notes.
 
-    "To do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
+    The state "to do" marks the steps of `stages` that are not published yet; with `fresh`, all steps of `stages`.
     """
     to_do = [step for step in plan.steps if step.stage in stages and (fresh or not step.is_published)]
-    gone = plan.made_of(to_do) if fresh else []
+    removed = plan.made_of(to_do) if fresh else []
 
     def state(step: Step) -> str:
         if step in to_do:
             return "to do"
-        return "removed" if step in gone else "published" if step.is_published else "left out"
+        return "removed" if step in removed else "published" if step.is_published else "left out"
 
     known = plan.source.rows if plan.spec.corpus.passages is None else None
     documents = plan.source.rows or ASSUMED_DOCUMENTS
@@ -42,7 +42,7 @@ def show(plan: Plan, stages: Collection[str] = tuple(STAGES), *, fresh: bool = F
 
 
 def notes(plan: Plan) -> list[str]:
-    """Note valid settings that may surprise: skipped stages, assumed sizes, extra rows, a full scan, memory."""
+    """List notes about valid settings that may surprise: skipped stages, assumed sizes, extra rows, full scans."""
     lines = [] if plan.evaluates else [NOT_EVALUATED]
     if plan.source.rows is None:
         lines.append(f"corpus: its size is unknown until it is read; this plan assumes {ASSUMED_DOCUMENTS:,} documents")
@@ -64,7 +64,7 @@ def notes(plan: Plan) -> list[str]:
 
 
 def _reading(plan: Plan) -> list[str]:
-    """Notes on pairs that a cross-encoder reads: ahead, and for a query."""
+    """Notes on the pairs that a cross-encoder reads: ahead of searches, and for a query."""
     lines, documents = [], plan.source.rows or ASSUMED_DOCUMENTS
     if plan.spec.scores is not None:
         lines.append(f"scores: {plan.spec.scores.pairs(documents):,} pairs are scored ahead of any search")
@@ -76,7 +76,7 @@ def _reading(plan: Plan) -> list[str]:
 
 
 def _serving(plan: Plan) -> list[str]:
-    """What serving the index takes: memory of a replica, its questions a second, replicas for a rate."""
+    """Lines about serving the index: memory of a replica, its queries a second, and replicas for a usual rate."""
     folders = [plan.model.path, *([plan.cross_encoder.path] if plan.cross_encoder else [])]
     weights = [sum(file.stat().st_size for file in weight_files(folder)) for folder in folders]
     lines = [f"serving, a core a replica, {RATE:g} questions a second at {BUSY:.0%} of what replicas answer:"]
@@ -103,7 +103,7 @@ def _too_large(plan: Plan) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    """A duration as text, in the unit that people would choose."""
+    """A duration as text, in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"

@@ -1,4 +1,4 @@
-"""Show the progress of a long step: a bar on a terminal, otherwise a plain line every few seconds."""
+"""Show the progress of a long step on standard error: a bar on a terminal, else a plain line every few seconds."""
 
 import os
 import sys
@@ -11,23 +11,23 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 PLAIN_SECONDS = 5.0
-"""Least seconds between two plain lines."""
+"""Least seconds between two lines of progress where standard error is no terminal."""
 
 console = Console(file=sys.stderr, highlight=False, markup=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """Print a line on standard error for the person who runs the job."""
+    """Print a line on standard error, for the person who runs the job."""
     console.print(text)
 
 
 def here(place: object) -> str:
-    """Shorten a path below the current directory to a relative path; any other place stays as it is."""
+    """Return a path as text: relative where it lies below the current directory, any other place unchanged."""
     return str(place).removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 class Bar:
-    """Progress towards a total; use as a context manager."""
+    """A bar on standard error that shows a count on its way to a total; use as a context manager."""
 
     def __init__(self, label: str, total: int, unit: str) -> None:
         self.label, self.total, self.unit = label, total, unit
@@ -45,7 +45,7 @@ class Bar:
         return self
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """Add `amount` to the count; `note` is text shown after it."""
+        """Add `amount` to the count and show it; `note` is text shown after the count from now on."""
         self.done += amount
         self._note = note or self._note
         if self._bar is not None:
@@ -55,13 +55,13 @@ class Bar:
             say(f"  {self.label}: {self.done:,} of {self.total:,} {self.unit}{f'  {self._note}' if self._note else ''}")
 
     def expect(self, total: int) -> None:
-        """Replace the total by a better estimate."""
+        """Replace the total that the count goes to, when a better estimate is known."""
         self.total = total
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], total=total)
 
     def reach(self, done: int, note: str = "") -> None:
-        """Set the count to `done`, for a step that may start counting again after a failure."""
+        """Set the count to `done`, which may be less than before; `note` is text shown after the count from now on."""
         self.advance(done - self.done, note)
 
     def __exit__(

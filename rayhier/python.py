@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESULTS, WIDTH = 10, 100
-"""Results of a query that gives no `k`, and characters of a printed line."""
+"""RESULTS: number of results of a search without `k`. WIDTH: most characters of a printed result."""
 
 
 def open_index(workdir: str | os.PathLike[str]) -> "Index":
-    """Open the index of a workdir: a folder, s3:// or gs://. InputError where there is none."""
+    """Open the index that a run built in `workdir` (a folder, s3:// or gs://); InputError where there is no index."""
     return Index(workdir)
 
 
 @dataclass(frozen=True)
 class Results(Sequence[Hit]):
-    """Results of one query, best first; prints as a list, `to_pandas()` makes a table."""
+    """Results of one query, best first: a sequence of hits that prints as a table; `to_pandas` makes a data frame."""
 
     query: str | None
-    """The query's text; None where it was a vector."""
+    """Text of the query; None where the query was a vector."""
     answer: Answer
-    """The results, and the cost of the search."""
+    """The hits, and the number of documents visited to find them."""
 
     @overload
     def __getitem__(self, place: int) -> Hit: ...
@@ -73,7 +73,7 @@ class Results(Sequence[Hit]):
         return "\n".join([*lines, visited])
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Make a table with a row for each result: id, score, leaf, title, text, and the declared fields."""
+        """Make a data frame with a row for each result: id, score, leaf, title, text, and the declared fields."""
         import pandas as pd
 
         rows = []
@@ -86,10 +86,10 @@ class Results(Sequence[Hit]):
 
 
 class Index:
-    """The index of a workdir, open in this process; vacuum keeps its version until `close`."""
+    """The index of a workdir, opened to search and change it. `vacuum` keeps the opened version until `close`."""
 
     def __init__(self, workdir: str | os.PathLike[str]) -> None:
-        """Open the newest version. InputError where no run has built an index, or a file is not as published."""
+        """Open the newest version. InputError where no run has built an index, or a published file is damaged."""
         self.workdir: Location = locate(os.fspath(workdir))
         self._searcher, self._is_closed = Searcher.open(self.workdir), False
 
@@ -105,12 +105,12 @@ class Index:
         return f"Index({str(self.workdir)!r}, version={self.version}, documents={len(self)})"
 
     def __len__(self) -> int:
-        """Number of documents; of passages where the corpus is cut into passages."""
+        """Return the number of documents, or of passages where the corpus is cut into passages."""
         return self._searcher.manifest.documents
 
     @property
     def version(self) -> int:
-        """Version in use; `add` and `delete` publish and open new versions."""
+        """Number of the index version that searches use; `add` and `delete` publish a new version and switch to it."""
         return self._searcher.manifest.version
 
     @property
@@ -131,9 +131,9 @@ class Index:
     ) -> Results:
         """Find the best k documents of a query: a text, or a vector [m] made by `encode`.
 
-        `filter` names declared fields, `{"year": {"gte": 2019}}`; `mode` is dense, bm25 or hybrid; `beam` the most
-        leaves to visit; `rerank` and `budget` (calls) are for the spec's cross-encoder. Defaults: the spec's.
-        InputError where these do not go together.
+        `filter` is a condition on declared fields, `{"year": {"gte": 2019}}`; `mode` is dense, bm25 or hybrid; `beam`
+        is the most leaves to visit; `rerank` and `budget` (most calls) set re-ranking by the spec's cross-encoder.
+        None: the spec's value. InputError where an argument is wrong, or the index does not offer it.
         """
         if not isinstance(query, str) and np.ndim(query) != 1:
             raise InputError(f"query: got {type(query).__name__}; allowed: a text, or a vector of numbers")
@@ -152,22 +152,25 @@ class Index:
         rerank: bool | None = None,
         budget: int | None = None,
     ) -> list[Results]:
-        """Find the best k documents of several queries, all texts or the rows of an array [q, m], as `search` does."""
+        """Find the best k documents of each query: texts, or the rows of an array [q, m].
+
+        `filter`, `mode`, `beam`, `rerank` and `budget` set the search of all queries, as they do in `search`.
+        """
         if isinstance(queries, str | bytes):
             raise InputError("queries: got text; allowed: a list of texts, or an array of vectors [q, m]")
         if self._is_closed:
             raise ValueError("this index is closed; open it again")
         if isinstance(queries, np.ndarray):
-            given: Sequence[str] | Floats = _array(queries)
+            checked: Sequence[str] | Floats = _array(queries)
             texts: Sequence[str | None] = [None] * len(queries)
         else:
-            given = [_text(text) for text in queries]
-            texts = list(given)
-        request = self._searcher.rules.request(given, k, beam, filter, mode, rerank, budget)
+            checked = [_text(text) for text in queries]
+            texts = list(checked)
+        request = self._searcher.rules.request(checked, k, beam, filter, mode, rerank, budget)
         return [Results(text, answer) for text, answer in zip(texts, self._searcher.answer(request), strict=True)]
 
     def encode(self, texts: str | Sequence[str]) -> Floats:
-        """Encode texts by the trained encoder: float32 [n, m], of unit length where similarity is cosine."""
+        """Encode n texts by the trained encoder; returns float32 [n, m], unit vectors where similarity is cosine."""
         return self._searcher.model.encode([texts] if isinstance(texts, str) else list(texts)).numpy
 
     def add(
@@ -179,7 +182,8 @@ class Index:
         """Add documents without training: a .jsonl or .parquet file, or mappings with the corpus's columns.
 
         With `upsert`, documents with the same ids are replaced. Returns the new version, which later searches use.
-        InputError where a document does not fit the corpus's columns, or without `upsert` an id is in the index.
+        InputError where a document does not fit the corpus's columns, or its id is in the index already (without
+        `upsert`).
         """
         model = self._searcher.model
         documents = [documents] if isinstance(documents, Mapping) else documents
@@ -205,7 +209,7 @@ class Index:
         return self._reopened()
 
     def close(self) -> None:
-        """Release the version, which vacuum may then remove; the index answers no more."""
+        """End the use of the index: a later search raises ValueError, and `vacuum` may remove the version's files."""
         self._is_closed = True
         self._searcher.close()
 
@@ -216,7 +220,7 @@ class Index:
 
 
 def _array(numbers: Any) -> Floats:
-    """Return numbers as float32; InputError where they are none."""
+    """Return numbers as a float32 array; InputError where `numbers` holds anything but numbers."""
     try:
         return np.asarray(numbers, dtype=np.float32)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Join a Ray cluster, check its resources, and stream items through a pool of actors."""
+"""Join a Ray cluster, check that it has the resources a spec needs, and stream items through a pool of actors."""
 
 import contextlib
 import importlib
@@ -26,11 +26,14 @@ CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable by which Ray listens for other machines ("1") or on loopback alone ("0")."""
 ERROR = "error"
 PARTS = 4
-"""Decimals to which Ray counts resources: a hundred times 0.07 GPUs are 7."""
+"""Decimals to which sums of resources are rounded, as Ray does: 100 x 0.07 GPUs are 7, not 7.000000000000001."""
 
 
 def join(spec: JobSpec) -> None:
-    """Connect this process to the cluster that the spec names; nothing to do where it is already connected."""
+    """Connect this process to the Ray cluster that the spec names, unless it is connected already.
+
+    InputError where no cluster answers at the address, or Ray cannot start on this machine.
+    """
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -68,13 +71,13 @@ def _say_of_ray(data: dict[str, Any], ignore_prefix: bool) -> None:  # noqa: ARG
 def _no_stderr() -> Iterator[None]:
     """Hide standard error while Ray starts: it prints its log level there, and raises real errors as exceptions."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    stderr_copy, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
         os.close(nowhere)
 
 
@@ -106,7 +109,7 @@ def _is_running() -> bool:
 
 
 def _check_answers(address: str) -> None:
-    """InputError where nothing listens at HOST:PORT: Ray would wait for minutes."""
+    """InputError where nothing listens at HOST:PORT; without this test Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return
@@ -120,7 +123,7 @@ def _check_answers(address: str) -> None:
 
 
 def check_resources(spec: JobSpec) -> None:
-    """Raise InputError where a stage needs more than the cluster has: Ray would wait for ever."""
+    """Raise InputError where a stage needs more CPUs or GPUs than the cluster has: Ray would wait for ever."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     _check_device(spec)
     for stage in ("corpus", "embed", "train", "index", "evaluate", *(["scores"] if spec.scores else [])):
@@ -133,14 +136,14 @@ def check_resources(spec: JobSpec) -> None:
 
 
 def _check_tokenise(spec: JobSpec, nodes: Sequence[float]) -> None:
-    """InputError where tokenising and encoding together need more CPUs than there are: both would wait for ever."""
+    """InputError where tokenising and encoding together need more CPUs than there are: they would wait for ever."""
     if (tokenise := spec.cluster.tokenise) is None:
         return
     _check("cluster.tokenise", tokenise.workers, tokenise.cpus, "CPU", nodes)
     has = sum(nodes)
     for stage in spec.encoding:
-        other = getattr(spec.cluster, stage)
-        cpus = tokenise.workers * tokenise.cpus + other.workers * other.cpus
+        encoding = getattr(spec.cluster, stage)
+        cpus = tokenise.workers * tokenise.cpus + encoding.workers * encoding.cpus
         if cpus > has:
             where = f"cluster.tokenise: got {tokenise.workers} workers x {tokenise.cpus} CPUs beside cluster.{stage}"
             raise InputError(f"{where}, together {cpus:g}; allowed: at most the cluster's {has:g} CPUs")
@@ -170,7 +173,7 @@ def _check(key: str, workers: int, each: float, kind: str, nodes: Sequence[float
 
 
 def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0) -> T:
-    """Call a function on the cluster, in a process with `cpus` CPUs; returns its result, raises its InputError."""
+    """Run `function(*arguments)` in a cluster process with `cpus` CPUs; returns its result, raises its InputError."""
     try:
         result: T = ray.get(ray.remote(num_cpus=cpus, num_gpus=gpus or None)(function).remote(*arguments))
     except RayTaskError as error:
@@ -182,7 +185,7 @@ def call(function: Callable[..., T], cpus: int, *arguments: Any, gpus: float = 0
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool of equal actors, each made by `actor(**arguments)`."""
+    """Settings of a pool of `workers` equal Ray actors, each made by `actor(**arguments)`."""
 
     actor: type
     arguments: dict[str, Any]
@@ -198,8 +201,8 @@ def stream(
 ) -> Iterator[dict[str, Any]]:
     """Yield the results of `actor(**arguments)(item)` for all items as they arrive, from a pool of `workers` actors.
 
-    With a pool `ahead`, the actors of that pool process each item first, and both pools work at the same time. Raises
-    InputError where an actor raises InputError or has no room to write.
+    With a pool `ahead`, an actor of that pool processes each item first and its result goes on to an actor of this
+    pool; both pools work at the same time. Raises InputError where an actor raises InputError or has no room to write.
     """
     if not items:
         return
@@ -240,7 +243,7 @@ def _reporting(actor: type) -> type:
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """The row that an actor returned; InputError where the row reports an error."""
+    """Return the row that an actor returned; raise InputError where the row reports an error."""
     if row[ERROR]:
         raise InputError(row[ERROR])
     return row

@@ -1,7 +1,7 @@
-"""Estimate the size of serving an index: for each deployment memory and questions a second of a replica, and replicas.
+"""Estimate the size of serving an index: memory, queries a second and number of replicas of each Ray Serve deployment.
 
-Constants were measured in November 2026 on two shared cores with 32 clients, batches as they formed; a replica has one
-core. They tell one replica from ten, not two from three.
+Constants were measured in November 2026 on two shared cores; queries of 32 clients at a time formed batches as they
+came, and a replica had one core. They tell one replica from ten, not two from three.
 """
 
 import math
@@ -12,38 +12,41 @@ from rayhier.spec import JobSpec
 from rayhier.spec.search import LOSSLESS, Codec
 
 RATE, BUSY = 100.0, 0.6
-"""Questions a second that all replicas should answer, and the share of its time that a replica may be busy."""
+"""RATE: queries a second that all replicas together should answer. BUSY: share of its time that a replica may be
+busy."""
 GROUPS = 2
-"""Shard groups where no number is given."""
+"""Number of shard groups that is assumed where the user gives none."""
 PROCESS, SCANNING_PROCESS = 0.6e9, 0.45e9
-"""Bytes of a replica with torch, and of a replica that scans, each without its part of the index."""
+"""Bytes of memory of a replica with torch (PROCESS), and of one that scans rows (SCANNING_PROCESS), without the
+index."""
 ANSWERING, SCANNING = 9e-3, 2.5e-3
-"""Seconds of a core for a question in an ingress, without encoding, and in a shard group, without its rows."""
+"""Seconds of one core for a query: in the ingress deployment without encoding (ANSWERING), in a shard group without the
+scan of rows (SCANNING)."""
 SCANNED = 4e9
-"""Numbers of stored vectors that a core compares a second."""
+"""Numbers of stored vectors that one core multiplies a second in a scan."""
 ROW = 12
-"""Bytes of a row in a scan, in addition to its vector."""
+"""Bytes that a scan holds in memory for a row, in addition to the row's vector."""
 CODED: dict[Codec, float] = {"flat": 4, "fp16": 2, "int8": 1, "pq": 1 / 8, "rabitq": 1 / 8}
-"""Bytes of a dimension under each codec (`rayhier/search/codecs.py`)."""
+"""Bytes that each codec takes to store one dimension of a vector (`rayhier/search/codecs.py`)."""
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """Size and speed of a replica of a deployment."""
+    """Estimated memory and speed of one replica of a Ray Serve deployment."""
 
     name: str
     memory: float
-    """Bytes; of a shard group mostly mapped files, which replicas on one machine share."""
+    """Memory of a replica in bytes; in a shard group mostly mapped files, which replicas on one machine share."""
     rate: float
-    """Questions a second."""
+    """Queries a second that one replica answers while it is busy all the time."""
 
     def replicas(self, rate: float = RATE) -> int:
-        """Return the replicas that answer `rate` questions a second and are busy for `BUSY` of their time."""
+        """Return the replicas needed for `rate` queries a second, each busy for the share `BUSY` of its time."""
         return math.ceil(rate / (BUSY * self.rate))
 
 
 def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> list[Deployment]:
-    """List the deployments of a served index; `weights` and `reader` are bytes of encoder and cross-encoder."""
+    """List the deployments of a served index; `weights` and `reader` are bytes of encoder and cross-encoder files."""
     leaves, m = spec.leaves(work.documents), work.dimension
     rows = work.documents * spec.rows_per_document
     encoding = 2.0 * work.parameters * tokens(spec, work.query_bytes) / CPU_FLOAT32
@@ -62,7 +65,7 @@ def deployments(spec: JobSpec, work: Work, weights: float, reader: float) -> lis
 
 
 def held(spec: JobSpec, work: Work) -> float:
-    """Estimate the bytes that all shard groups together map or hold: coded vectors, a level's numbers, words."""
+    """Estimate the bytes of index that all shard groups hold: coded vectors, numbers of a level, BM25's words."""
     codec = LOSSLESS[spec.index.vectors] if spec.search.codec == "auto" else spec.search.codec
     size = work.documents * spec.rows_per_document * (CODED[codec] * work.dimension + ROW)
     if spec.search.how == "level":
@@ -71,7 +74,7 @@ def held(spec: JobSpec, work: Work) -> float:
 
 
 def visited(spec: JobSpec, leaves: int, rows: float) -> float:
-    """Estimate the rows that a question visits: all rows in a search by a level."""
+    """Estimate the number of rows that a query visits; a search by a level visits all rows."""
     if spec.search.how == "level":
         return rows
     return rows * min(1.0, spec.search.leaves_visited(leaves, round(rows)) / leaves)

@@ -1,1 +1,1 @@
-"""Spherical k-means and document trees, on faiss."""
+"""Spherical k-means and trees of clusters, on faiss."""

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 SEEDS = 2**31
 IN_MEMORY = 4_000_000_000
-"""Bytes of vectors in float32 above which the tree is grown through Ray, from storage."""
+"""Most bytes of vectors in float32 for which the tree is grown in memory; for more, it is grown on Ray, from
+storage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; exit code 2 for a user's mistake or a file that cannot be read or written, else 0."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: print("\n".join(_run(given))), failures=(pa.ArrowException,))
+    """Run the command; returns exit code 2 after a user's mistake or a file that cannot be read or written, else 0."""
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: print("\n".join(_run(options))), failures=(pa.ArrowException,))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,7 +68,7 @@ def _count(text: str) -> int:
 
 @dataclass(frozen=True)
 class Collection:
-    """Files of vectors (doc_id, vector) and of titles (doc_id, title), and the cluster to work on."""
+    """Files of vectors (doc_id, vector) and of titles (doc_id, title), and the Ray cluster to work on."""
 
     vectors: list[Location]
     titles: list[Location]
@@ -75,7 +76,10 @@ class Collection:
 
     @classmethod
     def open(cls, place: Location, titles: str | None) -> "Collection":
-        """Open a workdir, with its corpus's titles, or a folder of vectors; InputError where there are none."""
+        """Open a workdir with its corpus's titles, or a folder of vectors; `titles` is a folder of other titles.
+
+        InputError where there are no vectors, or a file lacks a column.
+        """
         named = [] if titles is None else parts(locate(titles), "title")
         if not (place / current.NAME).is_file():
             return cls(parts(place, "vector"), named, ClusterSpec())
@@ -85,12 +89,12 @@ class Collection:
 
 
 def documents(artifact: Artifact) -> list[Location]:
-    """List the files of an artifact's documents."""
+    """List the files of documents of an artifact."""
     return [artifact.path(name) for name in artifact.names("documents/")]
 
 
 def parts(folder: Location, column: str) -> list[Location]:
-    """List the parquet files of a folder or its subfolder `documents`; InputError if any lacks doc_id or `column`."""
+    """List the parquet files of a folder, or of its subfolder `documents`; InputError where a column is missing."""
     names = [name for name in files.below(folder) if name.endswith(".parquet")]
     chosen = [name for name in names if name.startswith("documents/")] or [name for name in names if "/" not in name]
     if not chosen:
@@ -106,14 +110,14 @@ def parts(folder: Location, column: str) -> list[Location]:
     return [folder / name for name in chosen]
 
 
-def _run(given: argparse.Namespace) -> list[str]:
-    """Grow the tree and write what was asked for; returns the lines to print."""
+def _run(options: argparse.Namespace) -> list[str]:
+    """Grow the tree and write it where the options name places; returns the lines to print."""
     from rayhier.cluster import stored
     from rayhier.cluster.shape import dump, table
 
     began = time.monotonic()
-    place, output = locate(given.place), given.output and locate(given.output)
-    collection = Collection.open(place, given.titles)
+    place, output = locate(options.place), options.output and locate(options.output)
+    collection = Collection.open(place, options.titles)
     metadata = [files.read_metadata(path) for path in collection.vectors]
     rows = sum(file.num_rows for file in metadata)
     if not rows:
@@ -121,15 +125,15 @@ def _run(given: argparse.Namespace) -> list[str]:
     size = 4 * rows * metadata[0].schema.to_arrow_schema().field("vector").type.list_size
     grown = None
     if size <= IN_MEMORY:
-        grown, levels = _grow(collection, given.branching, given.seed, output)
+        grown, levels = _grow(collection, options.branching, options.seed, output)
     elif output:
-        levels = _grow_streamed(collection, given.branching, given.seed, output)
+        levels = _grow_streamed(collection, options.branching, options.seed, output)
     else:
         raise InputError(f"--output: needed for {size / 1e9:.1f} GB of vectors; allowed: a folder every node can write")
-    if given.dump is not None:
+    if options.dump is not None:
         tree, ids = grown or stored.read(output)
-        lines = dump(tree, _names(ids, collection.titles), given.lines, given.depth)
-        given.dump.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        lines = dump(tree, _names(ids, collection.titles), options.lines, options.depth)
+        options.dump.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     return [f"{rows:,} documents, height {len(levels) + 1} ({time.monotonic() - began:.1f} s)", *table(levels)]
 
 
@@ -163,7 +167,7 @@ def _grow_streamed(collection: Collection, branching: int, seed: int, output: Lo
     from rayhier.ray import join
 
     sections: dict[str, Any] = {"cluster": collection.cluster}
-    join(JobSpec.model_construct(**sections))  # reads nothing else; a folder of vectors has no spec
+    join(JobSpec.model_construct(**sections))  # join reads only this section
     return grow_streamed(collection.vectors, branching, seed, output, output / "scratch", every_cpu())
 
 

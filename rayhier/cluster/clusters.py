@@ -1,8 +1,8 @@
 """Spherical k-means of any number of vectors into any number of clusters, with the cluster of each vector.
 
 Many clusters are found in two steps: coarse cells first, then each cell is cut into its share of the clusters. Then
-vectors cross over, as a vector is compared with the clusters of its PROBES nearest cells alone: the work grows with
-n √k. Crossing brings back most of what one k-means of all vectors would have found.
+vectors may change to clusters of other cells: a vector is compared only with the clusters of its PROBES nearest cells,
+so that the work grows with n √k. This brings back most of the quality of one k-means over all vectors.
 """
 
 import heapq
@@ -15,27 +15,27 @@ from rayhier.arrays import Bools, Floats, Ints
 from rayhier.cluster.kmeans import CAST_ROWS, SAMPLE_A_CLUSTER, divide, fit, members, nearest
 
 FLAT = 200_000_000
-"""Largest vectors x clusters for one flat k-means: about a minute on two cores at 384 dimensions."""
+"""Largest product of vectors and clusters for one k-means over all: about a minute on two cores at 384 dimensions."""
 PROBES, ROUNDS = 4, 4
-"""Nearest cells whose clusters a vector may join, and rounds of choosing among them."""
+"""Number of nearest cells whose clusters a vector may join (PROBES), and number of times that it chooses (ROUNDS)."""
 NO_LENGTH = 1e-6
-"""Length below which a mean has no direction."""
+"""Length below which the mean of vectors counts as having no direction."""
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Unit centroids [k, m], and the cluster [n] of each vector."""
+    """Result of a clustering: unit centroids [k, m], and the number [n] of each vector's cluster."""
 
     centroid_KM: Floats
     own_N: Ints
 
     def cosine(self, vectors_NM: Floats) -> float:
-        """Compute the mean cosine of unit vectors [n, m] to the centroids of their clusters."""
+        """Compute the mean cosine between the clustered unit vectors [n, m] and the centroids of their clusters."""
         return mean_cosine(vectors_NM, self.centroid_KM, self.own_N)
 
 
 def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
-    """Cluster unit vectors [n, m] in float32 or float16; `k` is at most n.
+    """Cluster n unit vectors [n, m], in float32 or float16, into `k` clusters.
 
     A vector belongs to the nearest centroid; where k-means takes two steps, to the nearest in the cells near it. Where
     a cluster is empty, another is cut in two halves, whose centroids are their means. Clusters stay empty only where
@@ -48,8 +48,8 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
     cells = list(_cells(vectors_NM, np.arange(len(vectors_NM)), k, seed))
     ends = np.cumsum([share for _, share in cells]).tolist()
     for (row_R, share), end in zip(cells, ends, strict=True):
-        centroid_KM[end - share : end], own_R = fit(vectors_NM, row_R, share, seed)
-        own_N[row_R] = end - share + own_R
+        centroid_KM[end - share : end], cluster_R = fit(vectors_NM, row_R, share, seed)
+        own_N[row_R] = end - share + cluster_R
     if len(cells) > 1:
         own_N = _settle(vectors_NM, centroid_KM, own_N, [row_R for row_R, _ in cells], ends)
     rows = members(own_N, k)
@@ -61,38 +61,38 @@ def cluster(vectors_NM: Floats, k: int, seed: int) -> Clusters:
 
 
 def mean_cosine(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints) -> float:
-    """Compute the mean inner product of vectors [n, m] with the centroids of their clusters `own_N`, in batches."""
+    """Compute the mean inner product of vectors [n, m] with the centroids of their clusters `own_N`."""
     parts = np.array_split(np.arange(len(vectors_NM)), -(-len(vectors_NM) // CAST_ROWS))
     sums = [np.einsum("nm,nm->", vectors_NM[rows], centroid_KM[own_N[rows]], dtype=np.float64) for rows in parts]
     return float(sum(sums) / len(vectors_NM))
 
 
 def shares(sizes: Ints, k: int) -> Ints:
-    """Divide `k` clusters among cells: one for each cell, the others in proportion to sizes, at most a cell's size.
+    """Divide `k` clusters among cells: one for each, the rest in proportion to the cells' sizes, at most a cell's size.
 
     >>> shares(np.array([10, 1, 5]), 8)
     array([4, 1, 3])
     """
-    others = sizes - 1
-    return 1 + (divide(others, k - len(sizes)) if others.any() else others)
+    room = sizes - 1
+    return 1 + (divide(room, k - len(sizes)) if room.any() else room)
 
 
 def _cells(vectors_NM: Floats, row_N: Ints, k: int, seed: int) -> Iterator[tuple[Ints, int]]:
-    """Rows and number of clusters of each cell; a cell that is still large is cut again."""
+    """Rows and number of clusters of each cell; a cell that is still too large is cut again."""
     if k == 1 or min(len(row_N), SAMPLE_A_CLUSTER * k) * k <= FLAT:
         yield row_N, k
         return
     coarse = max(2, round(k**0.5))
     cell_N = fit(vectors_NM, row_N, coarse, seed)[1]
     cells = [row_N[positions] for positions in members(cell_N, coarse) if len(positions)]
-    if len(cells) == 1:  # too alike to tell apart
+    if len(cells) == 1:  # the vectors are too alike to form several cells
         cells = np.array_split(row_N, coarse)
     for cell, share in zip(cells, shares(np.array([len(cell) for cell in cells]), k).tolist(), strict=True):
         yield from _cells(vectors_NM, cell, share, seed)
 
 
 def _settle(vectors_NM: Floats, centroid_KM: Floats, own_N: Ints, cells: list[Ints], ends: list[int]) -> Ints:
-    """Let vectors cross to clusters of near cells, and move centroids, in place, for some rounds; the clusters [n]."""
+    """Let vectors change to clusters of near cells, and move centroids, in place; returns the clusters [n]."""
     probing = _probing(vectors_NM, cells)
     for _ in range(ROUNDS):
         for number, row_R in enumerate(members(own_N, len(centroid_KM))):
@@ -130,11 +130,11 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
     heapq.heapify(largest)
     while empty and largest:
         number = heapq.heappop(largest)[1]
-        own_R = rows[number]
-        first_R = _first_half(vectors_NM[own_R], seed)
+        largest_R = rows[number]
+        first_R = _first_half(vectors_NM[largest_R], seed)
         if first_R is None:
             continue
-        for half, half_R in ((number, own_R[first_R]), (empty.pop(), own_R[~first_R])):
+        for half, half_R in ((number, largest_R[first_R]), (empty.pop(), largest_R[~first_R])):
             rows[half] = half_R
             centroid_KM[half] = vectors_NM[half_R].mean(axis=0, dtype=np.float64)
             heapq.heappush(largest, (-len(half_R), half))
@@ -142,11 +142,11 @@ def _fill_empty(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints], seed:
 
 def _first_half(vectors_NM: Floats, seed: int) -> Bools | None:
     """Split vectors [n, m] in two clusters, neither empty: Booleans [n], True in the first; None if all are equal."""
-    other_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
-    if not other_N.any():
+    differs_N: Bools = (vectors_NM != vectors_NM[0]).any(axis=1)
+    if not differs_N.any():
         return None
     first_N: Bools = fit(vectors_NM, np.arange(len(vectors_NM)), 2, seed)[1] == 0
-    return ~other_N if first_N.all() or not first_N.any() else first_N
+    return ~differs_N if first_N.all() or not first_N.any() else first_N
 
 
 def _give_length(vectors_NM: Floats, centroid_KM: Floats, rows: list[Ints]) -> None:

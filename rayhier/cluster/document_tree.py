@@ -1,7 +1,7 @@
 """Grow a tree from the documents up: clusters of about `branching` documents, clusters of clusters, to a root (HCE).
 
 Algorithms 1 and 2 of "Hierarchical Corpus Encoder: Fusing Generative Retrieval and Dense Indices". All paths from the
-root to a document are equally long, and the number of nodes of each level depends on the number of documents alone.
+root to a document are equally long; the number of nodes in a level depends only on the number of documents.
 """
 
 from collections.abc import Sequence
@@ -16,36 +16,38 @@ from rayhier.spec.train.hce import node_counts
 
 @dataclass(frozen=True)
 class DocumentTree:
-    """A tree over n documents: level 0 is the root, level L the documents, each level between has its nodes here."""
+    """A tree over n documents: level 0 is the root, level L the documents; its fields hold the levels between them."""
 
     centroids: list[Floats]
-    """Unit centroids [nodes, m] of levels 1 to L - 1, top down, each the mean of the level below with equal weights."""
+    """Unit centroids [nodes, m] of levels 1 to L - 1, top down. The centroid of a node is the mean of its children's
+    vectors, with equal weights."""
     parents: list[Ints]
-    """Parent [nodes] of each node, by its number in the level above, for levels 1 to L - 1; zeros, the root, at 1."""
+    """Number [nodes] of each node's parent in the level above, for levels 1 to L - 1; zeros, the root, for level 1."""
     leaf_N: Ints
-    """Node [n] of the lowest level, L - 1, above each document; zeros where that is the root."""
+    """Number [n] of the node of level L - 1 above each document; zeros where that level is the root."""
 
     @property
     def height(self) -> int:
-        """Number of edges L from the root to a document: 1 where the tree is a root alone."""
+        """Number L of edges from the root to a document: 1 where the tree is only a root."""
         return len(self.centroids) + 1
 
     def paths(self) -> Ints:
-        """Nodes [n, L - 1] above each document at levels 1 to L - 1."""
+        """Return the nodes [n, L - 1] above each document, one of each level from 1 to L - 1."""
         return above(self.parents, self.leaf_N)
 
     def sizes(self) -> list[Ints]:
-        """Number of documents [nodes] below each node of levels 1 to L - 1."""
+        """Count the documents [nodes] below each node, for levels 1 to L - 1."""
         path_NT = self.paths()
         counts = [len(parent_K) for parent_K in self.parents]
         return [np.bincount(path_NT[:, level], minlength=count) for level, count in enumerate(counts)]
 
 
 def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
-    """Grow the tree of unit vectors [n, m], float32 or float16; the same seed grows the same tree.
+    """Grow the tree of n unit vectors [n, m], float32 or float16; the same seed grows the same tree.
 
-    ValueError for a branching below 2 or no vectors. `rayhier.cluster.clusters.cluster` assigns documents to nodes, and
-    nodes to their parents. Nodes are empty only where there are fewer distinct vectors than nodes.
+    ValueError where `branching` is below 2 or there are no vectors. `rayhier.cluster.clusters.cluster` assigns
+    documents to nodes, and nodes to their parents. Nodes are empty only where there are fewer distinct vectors than
+    nodes.
     """
     counts = node_counts(len(vectors_NM), branching)
     centroids: list[Floats] = []
@@ -61,7 +63,7 @@ def grow(vectors_NM: Floats, branching: int, seed: int) -> DocumentTree:
 
 
 def above(parents: Sequence[Ints], leaf_N: Ints) -> Ints:
-    """Compute the nodes [n, levels] above each document, top down, from the parents of every level's nodes."""
+    """Return the nodes [n, levels] above each document, top down, from `parents` of each level and leaves [n]."""
     path_NT = np.empty((len(leaf_N), len(parents)), dtype=np.int64)
     node_N = leaf_N
     for level in reversed(range(len(parents))):

@@ -1,4 +1,4 @@
-"""Spherical k-means with faiss: unit centroids, empty clusters repaired by splitting the largest."""
+"""Spherical k-means with faiss: unit centroids; an empty cluster takes half of the largest one."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,24 +7,24 @@ from rayhier.arrays import Floats, Ints
 from rayhier.cluster.library import faiss
 
 ITERATIONS = 25
-"""Rounds of k-means."""
+"""Number of iterations of k-means."""
 FLAT = 2_000_000_000
-"""Largest vectors x clusters for one flat k-means: ten minutes on two cores at 384 dimensions."""
+"""Largest product of vectors and clusters for one k-means over all: ten minutes on two cores at 384 dimensions."""
 SAMPLE_A_CLUSTER = 256
-"""Most vectors a cluster that k-means trains on; faiss has the same limit."""
+"""Most vectors for each cluster that k-means trains on; faiss has the same limit."""
 CAST_ROWS = 65_536
-"""Vectors converted to float32 at a time."""
+"""Number of vectors that are converted to float32 at a time."""
 
 
 def spherical_kmeans(
     vectors_NM: Floats, k: int, seed: int, iterations: int = ITERATIONS, rows: Ints | None = None
 ) -> Floats:
-    """Cluster unit vectors [n, m] in float32 or float16, or only `rows`; returns unit centroids [k, m].
+    """Cluster unit vectors [n, m] in float32 or float16, or only its `rows`; returns unit centroids [k, m].
 
     ValueError where k exceeds n.
 
-    Above FLAT there are two steps: about √k clusters, then each of these is cut into a number of clusters in
-    proportion to its vectors, so that the work grows with n √k.
+    Above FLAT there are two steps: about √k clusters, then each of these is cut into a number of clusters in proportion
+    to its vectors, so that the work grows with n √k.
     """
     n = len(vectors_NM) if rows is None else len(rows)
     if k > n:
@@ -35,7 +35,7 @@ def spherical_kmeans(
 
 
 def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
-    """Refine unit centroids [k, m] by some rounds of spherical k-means of unit vectors [n, m]; returns [k, m].
+    """Improve unit centroids [k, m] by `rounds` iterations of k-means over unit vectors [n, m]; returns [k, m].
 
     ValueError where k exceeds n.
     """
@@ -46,7 +46,7 @@ def refined(vectors_NM: Floats, centroid_KM: Floats, rounds: int) -> Floats:
 
 
 def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.ndarray, Floats]:
-    """Find the nearest centroids of vectors [n, m]: indices [n, count] and inner products [n, count], best first."""
+    """Find the `count` nearest centroids of n vectors: numbers [n, count] and inner products [n, count], best first."""
     index = faiss.IndexFlatIP(centroids_KM.shape[1])
     index.add(centroids_KM)
     scores, numbers = index.search(vectors_NM, count)
@@ -54,7 +54,7 @@ def nearest(vectors_NM: Floats, centroids_KM: Floats, count: int) -> tuple[np.nd
 
 
 def leaf_means(vectors_NM: Floats, leaf_N: Ints, leaves: int) -> Floats:
-    """Compute the unit means [leaves, m] of the vectors in each leaf; zero for an empty leaf."""
+    """Compute the mean, made a unit vector, of the vectors in each leaf: [leaves, m]; zeros for an empty leaf."""
     sum_LM = np.zeros((leaves, vectors_NM.shape[1]), dtype=np.float64)
     np.add.at(sum_LM, leaf_N, vectors_NM)
     length_L1 = np.linalg.norm(sum_LM, axis=1, keepdims=True)
@@ -82,9 +82,9 @@ def _in_two_steps(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations
 
 
 def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = ITERATIONS) -> tuple[Floats, Ints]:
-    """Cluster some rows: unit centroids [k, m], learned from a sample, and the number [n] of each row's nearest.
+    """Cluster the rows `row_N` of vectors; returns unit centroids [k, m] and the number [n] of each row's nearest one.
 
-    Beyond the sample, CAST_ROWS vectors are copied at a time.
+    Centroids are learned from a sample of the rows. Beyond the sample, CAST_ROWS vectors are copied at a time.
     """
     n = len(row_N)
     sample = np.sort(np.random.default_rng([seed, 4]).permutation(n)[: SAMPLE_A_CLUSTER * k])
@@ -94,7 +94,7 @@ def fit(vectors_NM: Floats, row_N: Ints, k: int, seed: int, iterations: int = IT
 
 
 def members(own_N: Ints, k: int) -> list[Ints]:
-    """List the rows of each of `k` groups, ascending; `own_N` is the group [n] of each row.
+    """List the rows of each of `k` groups, ascending; `own_N` is the number [n] of each row's group.
 
     >>> members(np.array([2, 0, 2]), 3)
     [array([1]), array([], dtype=int64), array([0, 2])]
@@ -103,7 +103,7 @@ def members(own_N: Ints, k: int) -> list[Ints]:
 
 
 def divide(sizes: npt.NDArray[np.int64], k: int) -> npt.NDArray[np.int64]:
-    """Divide `k` in proportion to sizes, by largest remainders: shares add up to `k`, none exceeds its size.
+    """Divide `k` in proportion to sizes, by largest remainders: shares sum to `k`, and none exceeds its size.
 
     >>> divide(np.array([10, 1, 0, 5]), 8)
     array([5, 1, 0, 2])

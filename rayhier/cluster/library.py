@@ -1,4 +1,4 @@
-"""Import faiss, or say what to install: two packages provide it, so neither is a plain dependency."""
+"""Import faiss, or say what to install: two packages provide it, so rayhier cannot depend on either."""
 
 from rayhier.spec import InputError
 

@@ -1,7 +1,7 @@
-"""Grow a document tree on Ray Data from vectors that no machine's memory holds: sample, coarse cells, clusters of each.
+"""Grow a document tree on Ray Data from more vectors than a machine's memory holds.
 
-A level is clustered like `rayhier.cluster.clusters` does it, its coarse cells on storage: actors sort the vectors of
-each part by cell, then cut one cell after the other into its share of the clusters. Levels above are streamed likewise
+A level is clustered as in `rayhier.cluster.clusters`, but its coarse cells lie on storage: Ray actors sort the vectors
+of each part by cell, then cut each cell into its share of the clusters. The levels above are clustered in the same way
 until one fits into memory. Results depend on the seed and on the parts in their order, never on the number of workers.
 """
 
@@ -31,58 +31,58 @@ from rayhier.storage import columns, files
 from rayhier.storage.paths import Location, locate
 
 CELL_ROWS = 100_000
-"""Vectors of a coarse cell; a cell of more than twice as many is clustered in pieces."""
+"""Number of vectors in a coarse cell, about; a cell of more than twice as many is clustered in pieces."""
 SAMPLED_PARTS = 256
-"""Most parts from which coarse cells are learned."""
+"""Most files whose vectors are sampled to learn the centroids of coarse cells."""
 CHILD = "child"
-"""Column with the number of a node that the level above clusters."""
+"""Name of the column with the number of a node, where the level above clusters the nodes."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Parquet files of the vectors (column `vector`) that a level clusters, and their numbers of rows."""
+    """Parquet files with the vectors (column `vector`) that one level clusters, and their numbers of rows."""
 
     paths: list[Location]
     rows: list[int]
     key: str
-    """Column that identifies a vector: `doc_id` of documents, `child` of nodes."""
+    """Column that identifies a vector: `doc_id` for documents, `child` for nodes of the level below."""
 
     @property
     def total(self) -> int:
-        """Number of vectors."""
+        """Number of vectors in all files."""
         return sum(self.rows)
 
     def vectors(self) -> Floats:
-        """Read all vectors [n, m]."""
+        """Read the vectors of all files into memory, float32 [n, m]."""
         return columns.matrix(columns.read(self.paths, ["vector"])["vector"])
 
 
 @dataclass(frozen=True)
 class Grown:
-    """A level that was clustered."""
+    """One level of a tree, clustered: its nodes, and their sizes."""
 
     centroids: Source
-    """The level's nodes, as the source of the next level."""
+    """Files of the level's nodes and centroids, which the level above clusters."""
     own: Location
-    """Folder of the files that name the node of each vector."""
+    """Folder of the files that name the node of each clustered vector."""
     size_K: Ints
-    """Vectors [nodes] of each node."""
+    """Number [nodes] of clustered vectors in each node."""
     cosine: float
 
 
 Piece = tuple[str, int, int]
-"""Rows [first, last) of a file."""
+"""Path of a file, and a range [first, last) of its rows."""
 
 
 class SortPart:
-    """An actor that writes parts again, sorted by coarse cell, a row group for each cell."""
+    """A Ray actor that writes parts again, sorted by coarse cell, with a row group for each cell."""
 
     def __init__(self, key: str, centroid_CM: Floats, folder: str, cpus: int) -> None:
         faiss.omp_set_num_threads(cpus)
         self.key, self.centroid_CM, self.folder = key, centroid_CM, locate(folder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Sort the part `row["path"]`; returns its rows in each cell."""
+        """Sort the part `row["path"]`; returns its number of rows in each cell, `counts` [cells]."""
         table = files.read_table(locate(row["path"]), [self.key, "vector"])
         cell_N = nearest(columns.matrix(table["vector"]), self.centroid_CM, 1)[0][:, 0]
         groups = (table.take(pa.array(rows)) for rows in members(cell_N, len(self.centroid_CM)) if len(rows))
@@ -91,14 +91,17 @@ class SortPart:
 
 
 class ClusterCell:
-    """An actor that cuts cells into clusters, and writes the node of each vector, and the centroids."""
+    """A Ray actor that cuts coarse cells into clusters; writes the node of each vector, and the nodes' centroids."""
 
     def __init__(self, key: str, assigned: str, centroids: str, seed: int, cpus: int) -> None:
         faiss.omp_set_num_threads(cpus)
         self.key, self.assigned, self.centroids, self.seed = key, locate(assigned), locate(centroids), seed
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Cut the pieces `row["pieces"]` into `row["count"]` nodes from number `row["first"]`; returns mean cosine."""
+        """Cut the rows `row["pieces"]` into `row["count"]` nodes, numbered from `row["first"]`, and write them.
+
+        Returns the number of rows, and their mean cosine to the centroids of their nodes.
+        """
         pieces, first, count = json.loads(row["pieces"]), int(row["first"]), int(row["count"])
         table = pa.concat_tables(
             files.read_rows(locate(path), [self.key, "vector"], begin, end) for path, begin, end in pieces
@@ -120,7 +123,7 @@ class ClusterCell:
 
 
 def every_cpu() -> CpuWorkers:
-    """Return workers with one process for each CPU of the cluster."""
+    """Return settings for one process on each CPU of the Ray cluster."""
     return CpuWorkers(workers=max(1, int(ray.cluster_resources().get("CPU", 1))))
 
 
@@ -136,10 +139,11 @@ def grow_streamed(
     """Grow the tree of the documents in parquet files (doc_id, vector) into `output`; returns statistics of its levels.
 
     `output` then holds `documents/*.parquet` (doc_id, node) and `nodes.parquet` (`rayhier.cluster.stored`). Numbers of
-    nodes are those of `grow`; which documents lie together differs. Empty clusters are repaired within a cell, so some
-    stay empty where a cell has fewer distinct vectors than its share of clusters. In memory: a part, or a cell of at
-    most a few times `cell_rows`, for each worker; in this process a sample of 256 vectors a cell, and the level where
-    streaming ends, of at most `cell_rows` nodes. A new folder in `scratch` holds a copy of each vector until the end.
+    nodes are the same as by `grow`; which documents lie together differs. Empty clusters are repaired within a cell, so
+    some stay empty where a cell has fewer distinct vectors than its share of clusters. In memory: a part, or a cell of
+    at most a few times `cell_rows`, for each worker; in this process a sample of 256 vectors a cell, and the level
+    where streaming ends, of at most `cell_rows` nodes. A new folder in `scratch` holds a copy of each vector until the
+    end.
 
     ValueError for a branching below 2 or no vectors, InputError where `output` holds a tree already.
     """
@@ -160,14 +164,14 @@ def grow_streamed(
 
 @dataclass(frozen=True)
 class Grower:
-    """Clusters one level after the other in the same way."""
+    """Clusters the levels of a tree, one after the other, with the same seed, workers and cell size."""
 
     seed: int
     workers: CpuWorkers
     cell_rows: int
 
     def level(self, source: Source, nodes: int, assigned: Location, scratch: Location) -> Grown:
-        """Cluster a source into `nodes` nodes; writes the node of each vector below `assigned`."""
+        """Cluster the vectors of a source into `nodes` nodes; writes the node of each vector below `assigned`."""
         cells = list(self._cells(source, nodes, scratch / "sorted"))
         share_C = shares(np.array([sum(last - first for _, first, last in pieces) for pieces in cells]), nodes)
         first_C = np.cumsum(share_C) - share_C
@@ -195,8 +199,8 @@ class Grower:
         return Grown(centroids, assigned, size_K, float(sums.sum() / source.total))
 
     def _cells(self, source: Source, nodes: int, folder: Location) -> Iterator[list[Piece]]:
-        """Where the rows of each coarse cell lie; a large cell is cut into several lists of pieces."""
-        # Never more lists than nodes: a quarter for the cells, at most half for cuts.
+        """Pieces of files that hold the rows of each coarse cell; a large cell becomes several lists of pieces."""
+        # Never more lists of pieces than nodes: cells are at most a quarter of the nodes, and cuts add at most half.
         count = min(-(-source.total // self.cell_rows), max(1, nodes // 4))
         most = max(2 * self.cell_rows, 4 * -(-source.total // nodes))
         if count == 1:
@@ -226,7 +230,7 @@ class Grower:
         return fit(together(drawn), np.arange(int(wanted_P.sum())), count, self.seed)[0]
 
     def _sort(self, source: Source, centroid_CM: Floats, folder: Location) -> Ints:
-        """Write every part sorted by coarse cell; returns the rows [parts, cells] of each."""
+        """Write every part sorted by coarse cell; returns the numbers of rows [parts, cells]."""
         items = [{"part": part, "path": str(path)} for part, path in enumerate(source.paths)]
         arguments = {
             "key": source.key,
@@ -243,30 +247,33 @@ class Grower:
 
 
 def part_name(number: int) -> str:
-    """Return the name of the file of a part or a cell."""
+    """Return the name of the file of a part or a cell, by its number."""
     return f"{number:06d}.parquet"
 
 
 def packed(pieces: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
-    """Put pieces one after the other into lists of at most `most` rows, or of one piece; empty pieces are left out.
+    """Put consecutive pieces into lists of at most `most` rows, or of one larger piece; empty pieces are left out.
 
     >>> list(packed([("a", 0, 3), ("b", 2, 2), ("c", 0, 2), ("d", 1, 5)], 5))
     [[('a', 0, 3), ('c', 0, 2)], [('d', 1, 5)]]
     """
-    held: list[Piece] = []
+    group: list[Piece] = []
     for piece in pieces:
         _, first, last = piece
-        if held and sum(end - begin for _, begin, end in held) + last - first > most:
-            yield held
-            held = []
+        if group and sum(end - begin for _, begin, end in group) + last - first > most:
+            yield group
+            group = []
         if last > first:
-            held.append(piece)
-    if held:
-        yield held
+            group.append(piece)
+    if group:
+        yield group
 
 
 def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location) -> list[Level]:
-    """Write the nodes of all `height` levels: the streamed `levels`, from the lowest up, and the tree `top` above."""
+    """Write the nodes of all `height` levels of a tree, and return their statistics.
+
+    `levels` are the streamed levels, from the lowest up; `top` is the tree above them, grown in memory.
+    """
     top_NM = levels[-1].centroids.vectors()
     cosines = [level.cosine for level in statistics(top, top_NM)] + [level.cosine for level in reversed(levels)]
     parents = [*top.parents, top.leaf_N, *(parents_of(level) for level in reversed(levels[1:]))][:height]
@@ -289,12 +296,12 @@ def finish(levels: list[Grown], top: DocumentTree, height: int, output: Location
 
 
 def centroids_of(path: Location) -> Floats:
-    """Read the centroids [nodes, m] in a file of a streamed level."""
+    """Read the centroids [nodes, m] from a file of a level on storage."""
     return columns.matrix(files.read_table(path, ["vector"])["vector"])
 
 
 def parents_of(level: Grown) -> Ints:
-    """Read the parents [children]: the node of this level for each node of the level below."""
+    """Read the parents [children]: the number of this level's node above each node of the level below."""
     table = columns.read([level.own / name for name in files.below(level.own)], [CHILD, "node"])
     parent_K = np.empty(len(table), dtype=np.int64)
     parent_K[table[CHILD].to_numpy()] = table["node"].to_numpy()

@@ -1,4 +1,4 @@
-"""Show the shape of a document tree: statistics of every level, and the tree as indented text."""
+"""Show the shape of a document tree: statistics of each level, and the tree as indented text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from rayhier.cluster.kmeans import members
 from rayhier.dataset.balance import balance
 
 NAME_WIDTH = 60
-"""Characters of a document's name in the text of a tree."""
+"""Most characters of a document's name in the text of a tree."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """Sizes of the nodes of one level, in documents below them."""
+    """Statistics of the nodes of one level; a node's size is the number of documents below it."""
 
     level: int
-    """Edges from the root."""
+    """Number of edges from the root to the level."""
     nodes: int
     empty: int
     smallest: int
     median: float
     largest: int
     imbalance: float
-    """L·Σn²/(Σn)² over the level's L nodes; 1 = even."""
+    """L·Σn²/(Σn)² over the sizes n of the level's L nodes; 1 where all sizes are equal."""
     cosine: float | None
-    """Mean cosine of a node's children, documents or centroids, to its centroid; None where unknown."""
+    """Mean cosine between a node's children (documents, or centroids of nodes) and its centroid; None where unknown."""
 
     @classmethod
     def of(cls, level: int, size_K: Ints, cosine: float | None) -> "Level":
@@ -40,7 +40,7 @@ class Level:
 
 
 def statistics(tree: DocumentTree, vectors_NM: Floats | None = None) -> list[Level]:
-    """Compute statistics of levels 1 to L - 1, top down; the lowest level's cosine needs document vectors [n, m]."""
+    """Compute the statistics of levels 1 to L - 1, top down; the lowest level's cosine needs document vectors."""
     below = [*tree.centroids[1:], vectors_NM]
     owns = [*tree.parents[1:], tree.leaf_N]
     return [
@@ -52,7 +52,7 @@ def statistics(tree: DocumentTree, vectors_NM: Floats | None = None) -> list[Lev
 
 
 def table(levels: Sequence[Level]) -> list[str]:
-    """Format levels as lines of a table, numbers aligned right below their names."""
+    """Format levels as lines of a table with a header, numbers aligned to the right."""
     head = ("level", "nodes", "empty", "smallest", "median", "largest", "imbalance", "cosine")
     rows = [
         (
@@ -72,7 +72,7 @@ def dump(
     """Yield the tree as lines: number and size of each node, indented by level, the largest of siblings first.
 
     Nodes of the lowest level, or of level `depth`, name `each` of their documents; `names` are the documents' ids or
-    titles [n]. Empty nodes are left out. After `lines` lines a last line has the number of nodes left out.
+    titles [n]. Empty nodes are left out. After `lines` lines, a last line tells the number of nodes left out.
     """
     yield _counted(len(names))
     shown = tree.height - 1 if depth is None else min(depth, tree.height - 1)

@@ -1,7 +1,7 @@
-"""Build a tree over leaves: choose siblings so that every inner node has exactly `branching` children (ours).
+"""Build a tree over leaves: choose siblings so that every inner node has exactly `branching` children (our method).
 
-One flat k-means makes the leaves, whatever the height; the tree above them only saves work in routing. It is built from
-the leaves up: group the centroids into the nodes one level up, all groups of one size, then those nodes, to the root.
+One k-means over all documents makes the leaves, whatever the tree's height; the tree only saves work in routing. It is
+built from the leaves up: the centroids of a level are put into groups of equal size, the nodes of the level above.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from rayhier.cluster.kmeans import spherical_kmeans
 
 
 def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Ints:
-    """Order the B^H leaves [L] so that the children of every node are next to each other."""
+    """Order the L = branching^height leaves, by their centroids, so that a node's children are in sequence: [L]."""
     order = np.arange(len(centroid_LM), dtype=np.int64).reshape(-1, 1)
     node_KM = centroid_LM
     for _ in range(height - 1):
@@ -24,9 +24,10 @@ def siblings(centroid_LM: Floats, branching: int, height: int, seed: int) -> Int
 
 
 def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
-    """Group vectors [n, m], n / groups in each: returns groups [n], by k-means and deferred acceptance (Gale, Shapley).
+    """Put n vectors [n, m] into groups of n / groups each, near ones together; returns the group [n] of each vector.
 
-    Each vector applies to the groups, nearest first; a full group keeps the nearest of the vectors that applied.
+    Centres of groups come from k-means; then vectors apply to groups, nearest first, and a full group keeps the nearest
+    of the vectors that applied (deferred acceptance, Gale and Shapley). ValueError where `groups` does not divide n.
     """
     n = len(vector_NM)
     if n % groups:
@@ -34,10 +35,10 @@ def even_groups(vector_NM: Floats, groups: int, seed: int) -> Ints:
     room = n // groups
     score_NG = vector_NM @ spherical_kmeans(vector_NM, groups, seed).T
     wish_NG = np.argsort(-score_NG, axis=1, kind="stable")
-    asked_N, group_N = np.zeros(n, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+    applied_N, group_N = np.zeros(n, dtype=np.int64), np.full(n, -1, dtype=np.int64)
     while (free := np.flatnonzero(group_N < 0)).size:
-        group_N[free] = wish_NG[free, asked_N[free]]
-        asked_N[free] += 1
+        group_N[free] = wish_NG[free, applied_N[free]]
+        applied_N[free] += 1
         # Nearest first within each group; vectors beyond its room are free again.
         order = np.lexsort((-score_NG[np.arange(n), group_N], group_N))
         begin = np.searchsorted(group_N[order], np.arange(groups))

@@ -1,4 +1,4 @@
-"""Keep a document tree on storage: `documents/*.parquet` (doc_id, node), and `nodes.parquet`, written last."""
+"""Keep a document tree on storage: `documents/*.parquet` (doc_id, node), and `nodes.parquet`, which is written last."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,18 +17,18 @@ DOC_ID = pa.field("doc_id", pa.string())
 
 
 def node_schema(dimension: int) -> pa.Schema:
-    """Make the schema of the nodes of levels 1 to L - 1, by level and number; `size` counts documents below a node."""
+    """Make the schema of nodes.parquet: nodes of levels 1 to L - 1; `size` counts the documents below a node."""
     numbers = [("level", pa.int8()), ("node", pa.int32()), ("parent", pa.int32()), ("size", pa.int64())]
     return pa.schema([*numbers, ("centroid", pa.list_(pa.float32(), dimension))])
 
 
 def own_schema(key: pa.Field) -> pa.Schema:
-    """Make the schema of the node above each document, or each node of the level below; `key` is the field of these."""
+    """Make the schema of files with the node above each document, or each node of the level below, named by `key`."""
     return pa.schema([key, ("node", pa.int32())])
 
 
 def node_table(level: int, first: int, parent_K: Ints, size_K: Ints, centroid_KM: Floats) -> pa.Table:
-    """Make rows for the nodes of a level, numbered from `first`."""
+    """Make the rows of nodes.parquet for nodes of a level, numbered from `first`; centroids are [nodes, m]."""
     k, dimension = centroid_KM.shape
     numbers = [np.full(k, level), np.arange(first, first + k), parent_K, size_K]
     schema = node_schema(dimension)
@@ -37,13 +37,13 @@ def node_table(level: int, first: int, parent_K: Ints, size_K: Ints, centroid_KM
 
 
 def check_free(folder: Location) -> None:
-    """Raise InputError where the folder has a tree, or part of a tree, already."""
+    """Raise InputError where the folder holds a tree, or a part of a tree, already."""
     if any(name == NODES or name.startswith(DOCUMENTS) for name in files.below(folder)):
         raise InputError(f"{folder}: holds a tree already; allowed: a folder without {NODES} and {DOCUMENTS}")
 
 
 def write(folder: Location, tree: DocumentTree, ids: Sequence[str], dimension: int) -> None:
-    """Write a tree from memory; `ids` are the documents' [n]. InputError where the folder has a tree already."""
+    """Write a tree to a folder; `ids` are its documents' [n]. InputError where the folder holds a tree already."""
     check_free(folder)
     assigned = pa.table([pa.array(ids, pa.string()), pa.array(tree.leaf_N, pa.int32())], schema=own_schema(DOC_ID))
     files.write_parquet(folder, f"{DOCUMENTS}part-00000.parquet", [assigned], assigned.schema)
@@ -52,12 +52,12 @@ def write(folder: Location, tree: DocumentTree, ids: Sequence[str], dimension: i
 
 
 def write_nodes(folder: Location, tables: Iterable[pa.Table], dimension: int) -> None:
-    """Write the nodes of all levels, top down."""
+    """Write nodes.parquet from tables of nodes, top down; `dimension` is the size of a centroid."""
     files.write_parquet(folder, NODES, tables, node_schema(dimension))
 
 
 def read(folder: Location) -> tuple[DocumentTree, list[str]]:
-    """Read a tree and the ids of its documents [n], in the order of `leaf_N`; InputError where there is none."""
+    """Read a tree, and the ids [n] of its documents in the order of `leaf_N`; InputError where there is no tree."""
     if not (folder / NODES).is_file():
         raise InputError(f"{folder / NODES}: no such file; allowed: a folder that holds a whole tree")
     nodes = files.read_table(folder / NODES)

@@ -1,4 +1,4 @@
-"""Hierarchical spherical k-means, top down: a tree of equal branching over documents."""
+"""Hierarchical spherical k-means, from the root down: a tree over documents, of the same branching everywhere."""
 
 from dataclasses import dataclass
 
@@ -11,16 +11,19 @@ from rayhier.cluster.kmeans import nearest, spherical_kmeans
 
 @dataclass(frozen=True)
 class Tree:
-    """Clusters of a hierarchical k-means, level by level."""
+    """Clusters found by hierarchical k-means, level by level."""
 
     path_NH: npt.NDArray[np.int64]
-    """Path [n, height] of each document: the number of the child taken at each level, from the root."""
+    """Path [n, height] of each document from the root: the number of the child taken at each level."""
     centroids: list[Floats]
-    """Unit centroids of each level [nodes, branching, m]; a node's missing children are all zero."""
+    """Unit centroids [nodes, branching, m] of the children of each level's nodes; missing children are zeros."""
 
 
 def hierarchical_kmeans(vectors_NM: Floats, branching: int, height: int, seed: int) -> Tree:
-    """Cluster each node's documents into `branching` children, fewer where it holds fewer documents."""
+    """Cluster unit vectors [n, m] into `branching` children, each child again, and so on for `height` levels.
+
+    A node with fewer documents than `branching` has fewer children.
+    """
     n, m = vectors_NM.shape
     path_NH = np.zeros((n, height), dtype=np.int64)
     node_N = np.zeros(n, dtype=np.int64)

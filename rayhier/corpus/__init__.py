@@ -1,1 +1,1 @@
-"""The corpus stage: a source -> documents, queries, judgements, and rejected rows with reasons."""
+"""The corpus stage: a source becomes documents, queries, judgements, and rejected rows with reasons."""

@@ -1,4 +1,4 @@
-"""BEIR folders: JSON lines and judgements under BEIR's file names."""
+"""Reader of folders in BEIR's layout: JSON lines and judgements under BEIR's file names."""
 
 from rayhier.corpus.check import Rules
 from rayhier.corpus.lines import LinesReader, json_lines

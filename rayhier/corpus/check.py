@@ -1,4 +1,4 @@
-"""Checks of a source, row by row: which rows are accepted, and why the others are rejected."""
+"""Checks of a source, row by row: they accept a row, or reject it for a reason."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ from rayhier.spec.corpus import Columns, FieldType, Limits
 
 DIGEST_BYTES = 16
 LONGEST_LINE = 64 << 20
-"""Longest line in bytes. Readers of lines stop here, so that one endless line cannot fill the memory."""
+"""Most bytes of a line. Readers of lines stop here, so that an endless line cannot fill the memory."""
 SHOWN = 80
-"""Characters of a rejected row that are kept."""
+"""Most characters of a rejected row that are kept for the user to see."""
 HEADER = ("query-id", "corpus-id", "score")
 
 T = TypeVar("T")
 
 
 class Reason(StrEnum):
-    """Reasons to reject a row, as rejected.parquet and record.json write them."""
+    """Reason to reject a row, as rejected.parquet and record.json write it."""
 
     LINE_TOO_LONG = "line too long"
     INVALID_UTF8 = "invalid UTF-8"
@@ -56,17 +56,17 @@ class Rules:
     columns: Columns
     fields: Mapping[str, FieldType]
     query_columns: Columns | None = None
-    """Columns of queries; None: those of documents."""
+    """Names of the columns of queries; None: the same as of documents."""
 
     @property
     def of_queries(self) -> Columns:
-        """Columns that hold a query's id and text."""
+        """Names of the columns that hold a query's id and text."""
         return self.columns if self.query_columns is None else self.query_columns
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A rejected row, as written to rejected.parquet."""
+    """A rejected row of the source, as written to rejected.parquet."""
 
     reason: Reason
     value: str
@@ -91,7 +91,7 @@ def beginning(value: object) -> str:
 
 
 class RowError(ValueError):
-    """Raised for a row that must be rejected, with the reason."""
+    """Error that rejects a row, with the reason."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -100,21 +100,21 @@ class RowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document or a query; the title of a query is empty."""
+    """An accepted document or query; the title of a query is empty."""
 
     key: str
-    """doc_id or query_id."""
+    """Id of the document or query."""
     title: str
     text: str
     cut: bool
-    """True if title or text was cut to its limit."""
+    """True if the title or text was longer than its limit and was cut."""
     values: tuple[Any, ...] = ()
     """Values of the declared fields, in the order of the spec; None where the row has no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A query, a document and a grade; above 0, the document is relevant."""
+    """A query, a document and a grade; a grade above 0 means that the document is relevant."""
 
     query_id: str
     doc_id: str
@@ -131,34 +131,34 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ParsedRows(Generic[T]):
-    """Rows of one file, or of one range of a file, with their 1-based line numbers."""
+    """Accepted and rejected rows of a file, or of a range of a file, each with its line number, counted from 1."""
 
     lines: int
-    """Number of lines, blank ones included."""
+    """Number of lines, blank lines and a header included."""
     read: int
-    """Number of rows: lines that are neither blank nor a header."""
+    """Number of rows: lines without blank lines and the header."""
     accepted: list[tuple[int, T]]
     rejected: list[tuple[int, Rejection]]
 
 
 def digest(text: str) -> bytes:
-    """BLAKE2b hash of an id or a text, 16 bytes."""
+    """Return the BLAKE2b hash of an id or a text, 16 bytes."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def entry(key: str, title: str, text: str, limits: Limits, values: tuple[Any, ...] = ()) -> Entry:
-    """Make an entry with title and text cut to their limits; RowError where both are blank."""
+    """Make a document or query, with title and text cut to their limits; RowError where both are blank."""
     cut = len(title) > limits.title or len(text) > limits.text
-    kept = Entry(key, title[: limits.title], text[: limits.text], cut, values)
-    if not kept.title.strip() and not kept.text.strip():
+    accepted = Entry(key, title[: limits.title], text[: limits.text], cut, values)
+    if not accepted.title.strip() and not accepted.text.strip():
         raise RowError(Reason.EMPTY_TEXT)
-    return kept
+    return accepted
 
 
 def document(row: Mapping[str, Any], rules: Rules) -> Entry:
-    """Make a document from the columns that `rules.columns` names, with its declared fields.
+    """Make a document from a row, by the columns and declared fields that `rules` names.
 
-    Title or text may be missing or null, but a document is rejected as empty where both are blank.
+    Title or text may be missing or null. RowError where both are blank, or the id or a value is not allowed.
     """
     names = rules.columns
     values = tuple(_value(row.get(name), kind) for name, kind in rules.fields.items())
@@ -167,7 +167,7 @@ def document(row: Mapping[str, Any], rules: Rules) -> Entry:
 
 
 def query(row: Mapping[str, Any], rules: Rules) -> Entry:
-    """Make a query from an id and a text; a blank text is rejected as empty."""
+    """Make a query from a row's id and text; RowError where the text is blank, or the id or text is not allowed."""
     names = rules.of_queries
     key = _key(row, names.id, rules.limits)
     if names.text not in row:
@@ -176,7 +176,7 @@ def query(row: Mapping[str, Any], rules: Rules) -> Entry:
 
 
 def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
-    """Make a judgement; RowError where the grade is not a whole number of 32 bits."""
+    """Make a judgement from texts; RowError where the grade is not a whole number of 32 bits."""
     grade = grade.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,10}", grade) or abs(int(grade)) >= 2**31:
         raise RowError(Reason.WRONG_TYPE)
@@ -184,7 +184,10 @@ def judgement(query_id: str, doc_id: str, grade: str) -> Judgement:
 
 
 def judgement_row(row: Mapping[str, Any]) -> Judgement:
-    """Make a judgement from BEIR's columns: ids as text or whole numbers, the grade a whole number."""
+    """Make a judgement from a row with BEIR's columns; ids are text or whole numbers, the grade is a whole number.
+
+    RowError where a value has another type.
+    """
     query_id, doc_id = (_id(row, name) for name in HEADER[:2])
     grade = row.get(HEADER[2])
     if isinstance(grade, float) and grade.is_integer():
@@ -195,7 +198,7 @@ def judgement_row(row: Mapping[str, Any]) -> Judgement:
 
 
 def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
-    """Make a pair of `query` and `doc_id`; RowError where either is missing or the query is longer than a limit."""
+    """Make a pair from a row's `query` and `doc_id`; RowError where either is missing or longer than its limit."""
     query = _string(row, "query").strip()
     if not query:
         raise RowError(Reason.EMPTY_TEXT)
@@ -205,7 +208,10 @@ def pair(row: Mapping[str, Any], limits: Limits) -> Pair:
 
 
 def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, Any]:
-    """Count rows for record.json, with reasons of rejection, most frequent first; accepted + rejected = read."""
+    """Return counts for record.json: rows read and accepted, and rejected by reason, most frequent first.
+
+    RuntimeError where accepted + rejected is not `read`, which would be a mistake of rayhier.
+    """
     if accepted + sum(rejected.values()) != read:
         raise RuntimeError(f"{accepted} accepted and {dict(rejected)} rejected, but {read} read")
     reasons = sorted(rejected.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -213,7 +219,7 @@ def count(read: int, accepted: int, rejected: Mapping[str, int]) -> dict[str, An
 
 
 def split(line: bytes, columns: int) -> list[str]:
-    """Split a line at tabs; RowError where the number of values is not `columns`."""
+    """Split a line at tabs; RowError where it does not have `columns` values, is too long or is not UTF-8."""
     values = decode(line).rstrip("\r\n").split("\t")
     if len(values) != columns:
         raise RowError(Reason.WRONG_COLUMNS)
@@ -221,7 +227,7 @@ def split(line: bytes, columns: int) -> list[str]:
 
 
 def decode(line: bytes) -> str:
-    """Decode a line; RowError where the line is too long or not valid UTF-8."""
+    """Decode a line of bytes as UTF-8; RowError where it is too long or not valid UTF-8."""
     if len(line) > LONGEST_LINE:
         raise RowError(Reason.LINE_TOO_LONG)
     try:
@@ -231,7 +237,7 @@ def decode(line: bytes) -> str:
 
 
 def json_row(line: bytes) -> dict[str, Any]:
-    """Parse a line as a JSON object; RowError where the line holds anything else."""
+    """Parse a line as a JSON object; RowError where the line is anything else."""
     text = decode(line)
     try:
         value = json.loads(text)
@@ -279,9 +285,9 @@ def _value(value: Any, kind: FieldType) -> Any:
 
 
 def _is_a(value: Any, kind: FieldType) -> bool:
-    """Return True if a value has a field's type.
+    """Return True if a value has a declared field's type.
 
-    An int is a float too, a bool is no number; NaN, infinity, an `int` beyond 64 bits and invalid text fit no type.
+    An int fits `float` too, a bool fits no number; NaN, infinity, an `int` beyond 64 bits and invalid text fit no type.
     """
     if kind == "string":
         return isinstance(value, str) and encodes(value)
@@ -293,7 +299,7 @@ def _is_a(value: Any, kind: FieldType) -> bool:
 
 
 def encodes(text: str) -> bool:
-    """Return True if a text can be written as UTF-8; unpaired surrogates, as JSON can yield, cannot."""
+    """Return True if a text can be written as UTF-8; JSON can contain half a character (a surrogate), which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

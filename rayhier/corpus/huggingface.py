@@ -1,4 +1,4 @@
-"""Data sets in BEIR's layout on the Hugging Face hub or in a folder, streamed without a second copy.
+"""Reader of data sets in BEIR's layout on the Hugging Face hub or in a folder, streamed without a second copy.
 
 No code of a data set is run.
 """
@@ -21,13 +21,13 @@ NAMES = {"train": ("train",), "dev": ("dev", "validation", "val"), "test": ("tes
 
 @dataclass(frozen=True)
 class Repository:
-    """A data set of the hub at one commit, or a folder."""
+    """A data set on the Hugging Face hub at one commit, or a data set in a folder."""
 
     key: str
-    """Key of the spec that names the repository, for messages."""
+    """Key of the spec that names the data set, for error messages."""
     path: str
     commit: str | None
-    """None for a folder."""
+    """Commit hash on the hub; None for a folder."""
 
     @classmethod
     def find(cls, key: str, path: str, revision: str | None) -> "Repository":
@@ -40,7 +40,7 @@ class Repository:
         return cls(key, path, hub_data.ask(key, path, revision)) if folder is None else cls(key, str(folder), None)
 
     def load(self, config: str | None) -> Mapping[str, Any]:
-        """Open a configuration: iterable data sets by split; InputError where there is no such configuration."""
+        """Open a configuration of the data set: split -> rows; InputError where there is no such configuration."""
         try:
             import datasets
         except ImportError:
@@ -56,7 +56,7 @@ class Repository:
         return loaded
 
     def rows(self, config: str | None, loaded: Any) -> Iterator[dict[str, Any]]:
-        """Rows of a loaded split; InputError where a file is damaged or the hub stops answering."""
+        """Yield the rows of an opened split; InputError where a file is damaged or the hub stops answering."""
         import datasets
 
         try:
@@ -71,7 +71,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class HubReader:
-    """Documents and queries of one repository, judgements of another."""
+    """Reader of documents and queries in one data set of the hub, and of judgements in another."""
 
     spec: HuggingFace
     texts: Repository
@@ -79,18 +79,18 @@ class HubReader:
     rules: Rules
 
     def documents(self) -> Stream[Entry]:
-        """All documents."""
+        """Stream all documents, each checked."""
         named = ("id", "text") if self.rules.columns.title == "title" else ("id", "title", "text")
         rows = self._rows(self.spec.documents_config, named, self.rules.fields)
         return Stream(self.spec.documents_config, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """All queries."""
+        """Stream all queries, each checked."""
         rows = self._rows(self.spec.queries_config, ("id", "text"), {})
         yield Stream(self.spec.queries_config, checked(rows, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Read the judgements of a split, under the first of its names in NAMES that the repository has."""
+        """Stream the judgements of a split, under the first of its names in NAMES that the data set has, if any."""
         config = self.spec.judgements_config
         loaded = self.qrels.load(config)
         for name in NAMES[split]:
@@ -106,15 +106,15 @@ class HubReader:
             for number, row in enumerate(self.texts.rows(config, split)):
                 for key, name in wanted.items() if number == 0 else ():
                     if name not in row:
-                        held = ", ".join(list(row)[:20])
+                        present = ", ".join(list(row)[:20])
                         raise InputError(
-                            f"{key}: {self.texts.path} has no column {name!r} in {config}; allowed: {held}"
+                            f"{key}: {self.texts.path} has no column {name!r} in {config}; allowed: {present}"
                         )
                 yield row
 
 
 def reader(spec: HuggingFace) -> HubReader:
-    """Find the repositories of documents and of judgements; InputError where either is missing or the hub fails."""
+    """Make the reader of the data sets that a spec names; InputError where one is missing or the hub is silent."""
     texts = Repository.find("corpus.path", spec.path, spec.revision)
     qrels = Repository.find("corpus.judgements", spec.qrels, spec.judgements_revision)
     return HubReader(spec, texts, qrels, Rules(spec.limits, spec.columns, spec.fields))

@@ -1,4 +1,4 @@
-"""Sets of ids as 16-byte digests, so that the driver keeps only 16 bytes per document of a corpus."""
+"""Sets of ids, kept as hashes (digests) of 16 bytes each, so that the ids of a large corpus fit in memory."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,8 @@ import pyarrow as pa
 from rayhier.corpus.check import DIGEST_BYTES, digest
 
 Digests = npt.NDArray[np.bytes_]
-"""Array [n] of digests, dtype S16. numpy drops trailing zero bytes of an element that is read, not in comparisons."""
+"""Array [n] of digests (hashes of ids, 16 bytes each), dtype S16. Where numpy reads an element, it drops zero bytes at
+its end; in comparisons it does not."""
 
 DIGEST = pa.binary(DIGEST_BYTES)
 NO_DIGESTS: Digests = np.empty(0, f"S{DIGEST_BYTES}")
@@ -22,13 +23,13 @@ def of(names: Iterable[str]) -> Digests:
 
 
 def array(column: pa.ChunkedArray) -> Digests:
-    """Convert a fixed-size binary column without nulls to [n] digests."""
+    """Convert a column of fixed-size binary values without nulls to digests [n]."""
     chunks = [_chunk(chunk) for chunk in column.chunks]
     return np.concatenate([NO_DIGESTS, *chunks])
 
 
 def later(digests: Digests) -> npt.NDArray[np.intp]:
-    """Return the positions, ascending, of digests that also occur at an earlier position.
+    """Return the positions, ascending, of the digests that also occur at an earlier position.
 
     >>> later(np.array([b"a", b"b", b"a"], "S16"))
     array([2])
@@ -39,7 +40,7 @@ def later(digests: Digests) -> npt.NDArray[np.intp]:
 
 
 class IdSet:
-    """Membership test for ids, `key in known`, by binary search in their digests."""
+    """A set of ids that answers `key in ids` by a binary search in the ids' digests."""
 
     def __init__(self, digests: Digests) -> None:
         self._sorted = np.sort(digests)

@@ -1,4 +1,4 @@
-"""Data sets of the package ir_datasets, which downloads and reads its own files."""
+"""Reader of data sets of the package ir_datasets, which downloads and parses its own files."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,26 +18,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class IrReader:
-    """An opened data set and its splits, each as (id, object of `ir_datasets`)."""
+    """An opened data set of ir_datasets, and its splits; each is an id and the package's object."""
 
     dataset: tuple[str, Any]
     splits: dict[str, tuple[str, Any]]
     rules: Rules
 
     def documents(self) -> Stream[Entry]:
-        """Stream all documents; `default_text()` gives the text of an entry without a field `text`."""
+        """Stream all documents; a document without a field `text` has the text of ir_datasets' `default_text()`."""
         name, opened = self.dataset
         rows = (_row(entry.doc_id, entry) for entry in _guarded(name, opened.docs_iter()))
         return Stream(name, checked(rows, lambda row: check.document(row, self.rules)))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Stream the queries, split by split; a data set that serves two splits is read once."""
+        """Stream the queries, split by split; a data set that serves as two splits is read once."""
         for name, opened in dict(self.splits.values()).items():
             rows = (_row(entry.query_id, entry) for entry in _guarded(name, opened.queries_iter()))
             yield Stream(name, checked(rows, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Judgements of a split."""
+        """Stream the judgements of a split; nothing where the data set has no such split."""
         if split in self.splits:
             name, opened = self.splits[split]
             rows = _guarded(name, opened.qrels_iter())
@@ -48,12 +48,12 @@ class IrReader:
 
 
 def reader(spec: IrDatasets) -> IrReader:
-    """Open a data set and its splits; InputError where the package or an id is missing."""
-    given = {split: name for split, name in spec.splits.model_dump().items() if name}
+    """Open a data set and its splits; InputError where the package is not installed or it does not know an id."""
+    split_ids = {split: name for split, name in spec.splits.model_dump().items() if name}
     dataset = _load("corpus.dataset", spec.dataset)
     if not dataset.has_docs():
         raise InputError(f"corpus.dataset: {spec.dataset} has no documents; allowed: an id with documents")
-    splits = {split: (name, _load(f"corpus.splits.{split}", name)) for split, name in given.items()}
+    splits = {split: (name, _load(f"corpus.splits.{split}", name)) for split, name in split_ids.items()}
     for split, (name, opened) in splits.items():
         if not opened.has_queries() or not opened.has_qrels():
             raise InputError(f"corpus.splits.{split}: {name} lacks queries or judgements; allowed: an id with both")
@@ -62,7 +62,7 @@ def reader(spec: IrDatasets) -> IrReader:
 
 
 def _splits(name: str, dataset: Any) -> dict[str, tuple[str, Any]]:
-    """Judged splits by name; without one for test, the data set itself is test where it has judgements."""
+    """Find the judged splits by name; where none is named test, the data set itself is test if it has judgements."""
     by_split = {}
     for split, endings in NAMES.items():
         for ending in endings:

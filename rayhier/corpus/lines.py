@@ -1,4 +1,4 @@
-"""Text files with a row per line, read as bytes, so that a broken line costs a single rejected row."""
+"""Readers of text files with a row per line. Lines are read as bytes, so that a broken line costs only its own row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Format(Generic[T]):
-    """Format of a file's lines."""
+    """Format of the lines of a file: a parser, and a description for messages."""
 
     parse: Callable[[bytes], T]
     """Function that parses a line; raises RowError where the line has another format."""
     allowed: str
-    """Description of a valid line, for messages."""
+    """Description of a valid line, for error messages."""
     header: tuple[str, ...] = ()
-    """Column names that the first line may hold instead of a row."""
+    """Column names that the first line may have instead of a row."""
 
 
 @dataclass(frozen=True)
 class LinesReader:
-    """A source whose documents, queries and judgements lie in files of lines."""
+    """Reader of a source whose documents, queries and judgements lie in files of lines."""
 
     listing: Listing
     document: Format[Entry]
@@ -41,7 +41,7 @@ class LinesReader:
     judgement: Format[Judgement]
 
     def ranges(self) -> list[Range]:
-        """Byte ranges of all files of documents; see `pieces` for their sizes."""
+        """Cut the files of documents into byte ranges, sized by `pieces`, in order."""
         ranges: list[Range] = []
         for file in self.listing.documents:
             cuts = pieces(file.path.stat().st_size)
@@ -49,28 +49,31 @@ class LinesReader:
         return ranges
 
     def documents(self, span: Range) -> Rows[Entry]:
-        """Documents whose lines begin in the range."""
+        """Yield the checked documents whose lines begin in a byte range."""
         return checked(rows(lines(Path(span.path), span.begin, span.end)), self.document.parse)
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Queries, file by file."""
+        """Stream the queries, file by file, each checked."""
         for file in self.listing.queries:
             yield whole(file, self.query)
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Judgements of a split, from its file."""
+        """Stream the judgements of a split from its file; nothing where the split has no file."""
         if split in self.listing.judgements:
             yield whole(self.listing.judgements[split], self.judgement)
 
 
 def whole(file: NamedFile, form: Format[T]) -> Stream[T]:
-    """Stream all rows of a file of some format."""
+    """Stream all rows of a file, parsed and checked by its format."""
     raw = rows(lines(file.path, 0, file.path.stat().st_size), form.header)
     return Stream(file.name, checked(raw, form.parse), file.path, form.allowed)
 
 
 def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: tuple[str, ...] = ()) -> Format[T]:
-    """Format of lines with `columns` values separated by tabs; any other number is rejected."""
+    """Make the format of lines with `columns` values separated by tabs, from which `parse` makes a row.
+
+    A line with another number of values is rejected; `allowed` describes the values, for messages.
+    """
     return Format(
         lambda line: parse(check.split(line, columns)),
         f"{columns} columns split by tabs: {allowed}",
@@ -79,7 +82,7 @@ def table(columns: int, allowed: str, parse: Callable[[list[str]], T], header: t
 
 
 JUDGEMENTS = table(3, ", ".join(check.HEADER), lambda row: check.judgement(*row), check.HEADER)
-"""Format of judgements in BEIR's layout; the header is optional."""
+"""Format of judgements in BEIR's layout: query id, document id and grade, separated by tabs; the header is optional."""
 
 
 def json_lines(listing: Listing, rules: Rules) -> LinesReader:
@@ -99,7 +102,7 @@ def json_lines(listing: Listing, rules: Rules) -> LinesReader:
 
 
 def refusal(path: Path, allowed: str) -> InputError:
-    """Make the error for a file in which no row has the right number of columns; shows its first non-blank line."""
+    """Make the error about a file in which no line has the right number of columns; it shows the first line."""
     number, first = next((n, line) for n, line in enumerate(lines(path, 0, path.stat().st_size), 1) if line.strip())
     text = first.decode("utf-8", "replace").rstrip("\r\n")
     shown = text if len(text) <= LINE_SHOWN else text[:LINE_SHOWN] + "…"
@@ -110,24 +113,24 @@ def refusal(path: Path, allowed: str) -> InputError:
 
 
 def pieces(size: int) -> list[tuple[int, int]]:
-    """Cover a file of `size` bytes with 1 to 1,024 ranges [begin, end) of at least 1 MiB; the last may be smaller."""
+    """Cut a file of `size` bytes into 1 to 1,024 ranges [begin, end) of at least 1 MiB; the last may be smaller."""
     step = max(SMALLEST_RANGE, -(-size // MOST_RANGES))
     return [(begin, min(begin + step, size)) for begin in range(0, max(size, 1), step)]
 
 
 def rows(raw: Iterable[bytes], header: tuple[str, ...] = ()) -> Iterator[bytes | None]:
-    """Yield lines as rows: None for a blank line, and for a first line that is the header."""
+    """Yield each line, or None for a blank line and for a first line that is the header."""
     for number, line in enumerate(raw):
         yield None if line.isspace() or (number == 0 and header and values(line) == header) else line
 
 
 def values(line: bytes) -> tuple[str, ...]:
-    """Return the values between the tabs of a line, even where the line is not valid UTF-8."""
+    """Return the texts between the tabs of a line; bytes that are not UTF-8 are replaced."""
     return tuple(line.decode("utf-8-sig", "replace").rstrip("\r\n").split("\t"))
 
 
 def lines(path: Path, begin: int, end: int) -> Iterator[bytes]:
-    """Yield the lines of a file that begin at a byte in [begin, end), newline included.
+    """Yield the lines of a file that begin at a byte in [begin, end), with their newline.
 
     A line longer than LONGEST_LINE is cut to its first LONGEST_LINE + 1 bytes.
     """

@@ -1,4 +1,4 @@
-"""MS MARCO's passages in the tab-separated files they were published in."""
+"""Reader of MS MARCO's passages in the tab-separated files they were published in."""
 
 from rayhier.corpus import check
 from rayhier.corpus.check import Entry, Judgement, RowError, Rules
@@ -10,7 +10,7 @@ QRELS = "query id, 0, passage id and grade, split by tabs or blanks"
 
 
 def reader(spec: MsMarco) -> LinesReader:
-    """Make the reader of the published files; InputError where one is missing."""
+    """Make the reader of MS MARCO's files in the spec's folder; InputError where a file is missing."""
     rules = Rules(spec.limits, Columns(), {})
 
     def document(row: list[str]) -> Entry:

@@ -1,4 +1,4 @@
-"""A user's own parquet files, read by row groups."""
+"""Reader of a user's own parquet files, by ranges of row groups."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ from rayhier.storage.listing import Listing, NamedFile
 from rayhier.storage.source import PARQUET, unreadable
 
 RANGE_BYTES = 16 << 20
-"""Approximate bytes of a range, uncompressed: one row group, or as many small row groups as fit."""
+"""Most uncompressed bytes of a range of small row groups; a larger row group is a range by itself."""
 BATCH_ROWS = 1_000
 BUFFER_BYTES = 1 << 20
-"""Bytes read at a time, so that a row group as large as its file is never all in memory."""
+"""Bytes that pyarrow reads at a time, so that a row group as large as its file never lies in memory."""
 
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """A source whose documents and queries lie in parquet files."""
+    """Reader of a source whose documents and queries lie in parquet files."""
 
     listing: Listing
     rules: Rules
 
     def ranges(self) -> list[Range]:
-        """Ranges of row groups, about 16 MiB each; InputError where a file lacks a column."""
+        """Cut the files of documents into ranges of row groups, of 16 MiB; InputError where a file lacks a column."""
         ranges: list[Range] = []
         for file in self.listing.documents:
             self._check(file, self.rules.fields)
@@ -41,14 +41,14 @@ class ParquetReader:
         return ranges
 
     def documents(self, span: Range) -> Rows[Entry]:
-        """Documents of the range's row groups."""
+        """Yield the checked documents in the row groups of a range."""
         names = self.rules.columns
         wanted = [names.id, names.title, names.text, *self.rules.fields]
         raw = read(Path(span.path), wanted, range(span.begin, span.end))
         return checked(raw, lambda row: check.document(row, self.rules))
 
     def queries(self) -> Iterator[Stream[Entry]]:
-        """Queries, file by file."""
+        """Stream the queries, file by file, each checked; InputError where a file lacks a column."""
         section = "columns" if self.rules.of_queries == self.rules.columns else "query_columns"
         for file in self.listing.queries:
             for name in ("id", "text"):
@@ -57,7 +57,7 @@ class ParquetReader:
             yield Stream(file.name, checked(raw, lambda row: check.query(row, self.rules)))
 
     def judgements(self, split: str) -> Iterator[Stream[Judgement]]:
-        """Judgements of a split, from a parquet file or a tab-separated file in BEIR's layout."""
+        """Stream the judgements of a split, if it has a file: parquet, or tab-separated in BEIR's layout."""
         file = self.listing.judgements.get(split)
         if file is None:
             return
@@ -77,14 +77,14 @@ class ParquetReader:
 
 
 def reader(spec: Parquet) -> ParquetReader:
-    """Make the reader of the files that a spec names; InputError where one is missing."""
+    """Make the reader of the files that a spec names; InputError where a file is missing."""
     return ParquetReader(listing.find(spec), Rules(spec.limits, spec.columns, spec.fields, spec.row_query_columns))
 
 
 def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield rows of a file, or of some row groups, a thousand in memory at a time; missing columns are left out.
+    """Yield the rows of a parquet file, or of some of its row groups, as column -> value; missing columns are left out.
 
-    Raises InputError where the file is damaged.
+    A thousand rows are in memory at a time. Raises InputError where the file is damaged.
     """
     file = _open(path)
     names = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
@@ -94,26 +94,26 @@ def read(path: Path, columns: Iterable[str], groups: Iterable[int] | None = None
 
 
 def check_columns(key: str, path: Path, names: Iterable[str]) -> None:
-    """Raise InputError where a file lacks a column."""
-    held = _open(path).schema_arrow.names
+    """Raise InputError, which names the spec's `key`, where a parquet file lacks one of the columns `names`."""
+    columns = _open(path).schema_arrow.names
     for name in names:
-        if name not in held:
-            shown = ", ".join(held[:20])
+        if name not in columns:
+            shown = ", ".join(columns[:20])
             raise InputError(f"{key}: {path} has no column {name!r}; allowed: one of its columns: {shown}")
 
 
 def pieces(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Cut row groups of given sizes in bytes into ranges [begin, end) of at most RANGE_BYTES, or of one larger group.
+    """Cut row groups of given bytes into ranges [begin, end) of at most RANGE_BYTES, or of one larger row group.
 
     >>> pieces([9 << 20, 9 << 20, 1, 1])
     [(0, 1), (1, 4)]
     """
-    cuts, held = [0], 0
+    cuts, range_size = [0], 0
     for number, size in enumerate(sizes):
-        if number > cuts[-1] and held + size > RANGE_BYTES:
+        if number > cuts[-1] and range_size + size > RANGE_BYTES:
             cuts.append(number)
-            held = 0
-        held += size
+            range_size = 0
+        range_size += size
     return list(zip(cuts, [*cuts[1:], len(sizes)], strict=True))
 
 
@@ -126,8 +126,8 @@ def _open(path: Path) -> pq.ParquetFile:
 
 def _sizes(path: Path) -> list[int]:
     """Uncompressed bytes of each row group."""
-    held = _open(path).metadata
-    return [held.row_group(number).total_byte_size for number in range(held.num_row_groups)]
+    metadata = _open(path).metadata
+    return [metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups)]
 
 
 def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

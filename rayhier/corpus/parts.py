@@ -1,8 +1,8 @@
-"""Documents, range by range: each range becomes a part file, and a file of fates in the scratch folder.
+"""Documents, range by range: a range becomes a part file of accepted documents, and a scratch file of fates.
 
-A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver finds ids that
-recur across parts, drops them from the later parts, and counts. Repeating `make` or `settle` after a crash gives the
-same bytes.
+A row's fate says that the row was accepted, or why it was rejected. From the fates alone the driver process finds ids
+that recur across parts, drops them from the later parts, and counts. A repeated `make` or `settle` after a crash writes
+the same bytes.
 """
 
 from collections import Counter, defaultdict
@@ -28,39 +28,39 @@ from rayhier.storage.paths import Location
 
 GROUP_ROWS = 10_000
 CHUNK_DOCUMENTS = 1_000
-"""Documents that are converted to a table at a time."""
+"""Number of documents that are converted to a table at a time."""
 FATES = pa.schema(
     [("line", pa.int64()), ("value", pa.string()), ("digest", ids.DIGEST), ("cut", pa.bool_()), ("reason", pa.string())]
 )
-"""Columns of a file of fates: one row per row read, accepted rows first, in the order of the part file.
+"""Columns of a file of fates: a row for each row read, accepted rows first, in the order of the part file.
 
-`reason` is null for an accepted row; `value` is the beginning of its id, or of a rejected row.
-"""
+`reason` is null for an accepted row; `value` is the beginning of its id, or of a rejected row; `digest` a hash of the
+id; `cut` True where title or text was cut."""
 
 
 @dataclass(frozen=True)
 class PartFile:
-    """A finished range: its part file and its fates are written."""
+    """A finished range of a source: its part file and its file of fates are written."""
 
     source: str
     lines: int
     read: int
     documents: File | None
-    """Part file; None where no row was accepted."""
+    """File of the accepted documents; None where no row was accepted."""
     fates: Location
 
 
 @dataclass
 class Fates:
-    """Fates of one part's rows, collected while the part is read."""
+    """Fates of the rows of one range (accepted, or rejected with a reason), collected while the range is read."""
 
     lines: int = 0
     accepted: list[tuple[int, str, bytes, bool]] = field(default_factory=list)
-    """Accepted rows: line, beginning of the id, digest of the id, whether title or text was cut."""
+    """Accepted rows: line, beginning of the id, digest of the id, and True where title or text was cut."""
     rejected: list[tuple[int, Rejection]] = field(default_factory=list)
 
     def keep(self, rows: Rows[Entry]) -> Iterator[Entry]:
-        """Yield the accepted rows, and note the fate of every row."""
+        """Yield the accepted documents of `rows`, and note the fate of each row."""
         for row in rows:
             self.lines += 1
             if isinstance(row, Rejection):
@@ -70,7 +70,7 @@ class Fates:
                 yield row
 
     def table(self) -> pa.Table:
-        """Table of all fates, with the schema FATES."""
+        """Make the table of the fates of all rows, accepted rows first, in columns FATES."""
         rows: list[tuple[Any, ...]] = [(*row, None) for row in self.accepted]
         rows += [(line, rejection.value, None, False, str(rejection.reason)) for line, rejection in self.rejected]
         values = list(zip(*rows, strict=True)) or [()] * len(FATES)
@@ -79,10 +79,10 @@ class Fates:
 
 @dataclass
 class CheckedParts:
-    """All parts of a source, after ids that recur were dropped, and the counts."""
+    """All part files of a source, after ids that recur in several parts were dropped, and counts of rows."""
 
     digests: ids.Digests
-    """Digests of all ids that parts accepted; an id in several parts occurs several times."""
+    """Digests [n] (hashes) of all ids that parts accepted; an id in several parts occurs several times."""
     documents: list[File] = field(default_factory=list)
     rejected: list[pa.Table] = field(default_factory=list)
     reasons: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -93,17 +93,17 @@ class CheckedParts:
     cut: int = 0
 
     def counts(self) -> dict[str, Any]:
-        """Counts for record.json."""
+        """Return the counts of documents for record.json: read, accepted, rejected by reason, cut."""
         reasons = sum(self.reasons.values(), Counter[str]())
         return count(self.read.total(), self.accepted, reasons) | {"cut": self.cut}
 
     def misshapen(self) -> list[str]:
-        """Files in which no row has the right number of columns."""
+        """List the files in which no row has the right number of columns."""
         return [name for name, rows in self.read.items() if rows and self.reasons[name][Reason.WRONG_COLUMNS] == rows]
 
 
 def finished(span: Range, root: Location) -> PartFile | None:
-    """Return the part of a range if an earlier task or run has finished it, else None."""
+    """Return the part of a range where an earlier task or run has finished it, else None."""
     entry = _ledger(root).done(_name(span))
     if entry is None:
         return None
@@ -115,7 +115,7 @@ def finished(span: Range, root: Location) -> PartFile | None:
 
 
 def make(span: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout) -> int:
-    """Write the part of a range: its rows, each id once; returns the number of accepted documents.
+    """Write the part of a range: its accepted documents, each id once; returns their number.
 
     Keeps about GROUP_ROWS rows in memory, and the digest and the beginning of every id.
     """
@@ -129,7 +129,7 @@ def make(span: Range, rows: Rows[Entry], root: Location, layout: DocumentLayout)
 
 
 def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) -> CheckedParts:
-    """Drop ids that recur across parts from the later parts, and count all rows."""
+    """Drop ids that recur across parts from the later parts' files, and count the rows of all parts."""
     digests = [_digests(part) for part in parts]
     checked = CheckedParts(np.concatenate([ids.NO_DIGESTS, *digests]))
     again = ids.later(checked.digests)
@@ -149,7 +149,7 @@ def settle(root: Location, parts: Sequence[PartFile], layout: DocumentLayout) ->
 
 
 def write_documents(root: Location, part: int, documents: Iterator[Entry], layout: DocumentLayout) -> File | None:
-    """Write the part file of some documents; returns None where there are none."""
+    """Write a part file of documents, row group by row group; returns None where there are no documents."""
     name = f"documents/part-{part:05d}.parquet"
     first = list(islice(documents, CHUNK_DOCUMENTS))
     if not first:
@@ -165,34 +165,34 @@ def write_documents(root: Location, part: int, documents: Iterator[Entry], layou
 
 
 def regrouped(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Join tables until each has at least GROUP_ROWS rows; only the last may have fewer."""
-    held: list[pa.Table] = []
+    """Join consecutive tables until each has at least GROUP_ROWS rows; only the last may have fewer."""
+    waiting: list[pa.Table] = []
     for table in tables:
-        held.append(table)
-        if sum(map(len, held)) >= GROUP_ROWS:
-            yield pa.concat_tables(held)
-            held = []
-    if held:
-        yield pa.concat_tables(held)
+        waiting.append(table)
+        if sum(map(len, waiting)) >= GROUP_ROWS:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
 
 
 def groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Yield slices of a table, GROUP_ROWS rows each, to be written as row groups."""
+    """Yield consecutive slices of a table, GROUP_ROWS rows each, to be written as row groups."""
     for begin in range(0, table.num_rows, GROUP_ROWS):
         yield table.slice(begin, GROUP_ROWS)
 
 
 def _digests(part: PartFile) -> ids.Digests:
-    """[n] digests of the accepted ids, in the order of the part file."""
+    """Digests [n] of the accepted ids of a part, in the order of the part file."""
     return ids.array(files.read_table(part.fates, ["digest"])["digest"].drop_null())
 
 
 def _marked(part: PartFile, positions: npt.NDArray[np.intp]) -> pa.Table:
     """Fates of a part, with the documents at these positions marked as duplicates."""
     fates = files.read_table(part.fates)
-    gone = np.zeros(len(fates), dtype=bool)
-    gone[positions] = True
-    reasons = pc.if_else(pa.array(gone), str(Reason.DUPLICATE_ID), fates["reason"])
+    is_duplicate = np.zeros(len(fates), dtype=bool)
+    is_duplicate[positions] = True
+    reasons = pc.if_else(pa.array(is_duplicate), str(Reason.DUPLICATE_ID), fates["reason"])
     return fates.set_column(fates.schema.get_field_index("reason"), "reason", reasons)
 
 
@@ -209,16 +209,16 @@ def _count(checked: CheckedParts, part: PartFile, fates: pa.Table, line: int) ->
     checked.cut += pc.sum(accepted["cut"]).as_py() or 0
 
 
-def _drop(root: Location, file: File, gone: ids.Digests, layout: DocumentLayout) -> File | None:
+def _drop(root: Location, file: File, removed: ids.Digests, layout: DocumentLayout) -> File | None:
     """Rewrite a part file without the ids of these digests, unless an earlier run did; None where no row is left."""
     path = root / file.name
     table = columns.read([path], layout.schema.names)
-    row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=gone.dtype)
-    kept = table.filter(pa.array(~np.isin(row_digests, gone)))
-    if kept.num_rows == 0:
+    row_digests = np.array([digest(key) for key in table[layout.key].to_pylist()], dtype=removed.dtype)
+    remaining = table.filter(pa.array(~np.isin(row_digests, removed)))
+    if remaining.num_rows == 0:
         path.unlink()
         return None
-    return files.write_parquet(root, file.name, groups(kept), layout.schema)
+    return files.write_parquet(root, file.name, groups(remaining), layout.schema)
 
 
 def _ledger(root: Location) -> Ledger:

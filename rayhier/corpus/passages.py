@@ -1,4 +1,4 @@
-"""Documents as rows of the corpus: one row per document, or one row per passage."""
+"""Documents as rows of the corpus: a row per document, or a row per passage of a document."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,28 +16,28 @@ WORD = re.compile(r"\S+")
 
 @dataclass(frozen=True)
 class DocumentLayout:
-    """Columns of a corpus, and how documents fill them."""
+    """Columns of a corpus's documents, and the rule by which a document becomes one row or several passages."""
 
     passages: Passages | None
     fields: Mapping[str, FieldType]
 
     @classmethod
     def of(cls, spec: CorpusSpec) -> Self:
-        """Make the layout that a spec declares."""
+        """Make the layout of the corpus that a spec describes."""
         return cls(spec.passages, spec.field_types)
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of documents/*.parquet."""
+        """Columns of the corpus's files of documents."""
         return schemas.documents(self.fields, self.passages is not None)
 
     @property
     def key(self) -> str:
-        """Name of the column with the id of the document, not of the passage."""
+        """Name of the column with the id of a document, also where rows are passages."""
         return "doc_id" if self.passages is None else schemas.PARENT.name
 
     def table(self, documents: Sequence[Entry]) -> pa.Table:
-        """Make the table of the documents' rows, in the order given."""
+        """Make the table of the rows of documents, in their order; a passage is a row."""
         if self.passages is None:
             rows = [[document.key, document.title, document.text, *document.values] for document in documents]
         else:
@@ -50,17 +50,17 @@ class DocumentLayout:
 
 
 def cut(document: Entry, passages: Passages) -> Iterator[list[Any]]:
-    """Yield a row for each passage of a document: `ID#0001`, title, text, ID and the fields.
+    """Yield a row for each passage of a document: id `ID#0001`, title, text, the document's ID, and its fields.
 
-    Every passage is numbered, also the only passage of a short document: the text before the last `#` is always the
-    parent's id, so that no two passages have the same id.
+    Each passage is numbered, even the only passage of a short document: the text before the last `#` is always the
+    document's id, so that no two passages have the same id.
     """
     for number, text in enumerate(windows(document.text, passages), 1):
         yield [f"{document.key}#{number:04d}", document.title, text, document.key, *document.values]
 
 
 def windows(text: str, passages: Passages) -> Iterator[str]:
-    """Yield windows of `words` words, each `stride` words after the last, until a window reaches the text's end.
+    """Yield passages of `words` words, each begun `stride` words after the one before, until the text ends.
 
     >>> list(windows("a b c d e f", Passages(words=3, stride=2)))
     ['a b c', 'c d e', 'e f']

@@ -1,4 +1,4 @@
-"""Docstrings of a Python's standard library as a corpus: query = the summary, document = the rest.
+"""Docstrings of a Python's standard library as a corpus: the first sentence is a query, the rest its document.
 
 Files are parsed, never imported.
 """
@@ -34,14 +34,14 @@ SKIPPED = frozenset(
 SENTENCE_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)")
 SHORTEST_REST = 40
 LONGEST_SUMMARY = 200
-"""Most characters of a summary; of a longer first sentence only the first line is taken."""
+"""Most characters of a query; where the first sentence is longer, only its first line is taken."""
 
 Definition = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Docstring:
-    """A docstring, and the file, name and line where it stands."""
+    """A docstring of a module, class or function, and where it stands."""
 
     source: str
     """Path of the file, relative to the library's folder."""
@@ -53,16 +53,16 @@ class Docstring:
 
 @dataclass(slots=True)
 class Docstrings:
-    """Documents and their queries, in the same order, and rejected docstrings as (file, line, reason)."""
+    """Documents and their queries, in the same order, and rejected docstrings as (file, line, rejection)."""
 
     read: int = 0
-    """Number of docstrings, plus the files that do not parse."""
+    """Number of docstrings, plus the number of files that do not parse."""
     documents: list[Entry] = field(default_factory=list)
     queries: list[Entry] = field(default_factory=list)
     rejected: list[tuple[str, int, Rejection]] = field(default_factory=list)
 
     def judgements(self) -> list[Judgement]:
-        """Judge for each query the document from the same docstring, with grade 1."""
+        """Make a judgement for each query: the document from the same docstring has grade 1."""
         return [
             Judgement(query.key, document.key, 1) for query, document in zip(self.queries, self.documents, strict=True)
         ]
@@ -89,9 +89,9 @@ def reader(spec: PythonDocs) -> DocstringReader:
 
 
 def pairs(library: Path, limits: Limits) -> Docstrings:
-    """Read queries and documents from all Python files below a folder, sorted by file.
+    """Make queries and documents from the docstrings of all Python files below a folder, sorted by file.
 
-    A file that does not parse is one rejected row.
+    A file that does not parse counts as one rejected row.
     """
     result = Docstrings()
     texts: set[bytes] = set()
@@ -123,7 +123,7 @@ def pairs(library: Path, limits: Limits) -> Docstrings:
 
 
 def python_files(library: Path) -> list[Path]:
-    """List the modules below a folder, without tests, tools and installed packages."""
+    """List the Python files below a folder, without tests, tools and installed packages, sorted."""
     files = []
     for path in library.rglob("*.py"):
         parts = path.relative_to(library).with_suffix("").parts
@@ -145,9 +145,9 @@ def read(code: bytes, source: str) -> Iterator[Docstring]:
 
 
 def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, Entry]:
-    """Make (document, query) of a docstring; RowError where the query would be no fair test.
+    """Make (document, query) of a docstring; RowError where the document is too short, or contains its query.
 
-    The second docstring of the same name gets the id `name#2`, and so on.
+    `recurrence` counts docstrings of the same name: the second gets the id `name#2`, and so on.
     """
     summary, rest = divide(docstring.text)
     if not rest:
@@ -165,7 +165,7 @@ def pair(docstring: Docstring, recurrence: int, limits: Limits) -> tuple[Entry, 
 
 
 def divide(docstring: str) -> tuple[str, str]:
-    """Divide a docstring: the first sentence of its first paragraph, in a single line, and all text after it."""
+    """Divide a docstring in two: the first sentence of its first paragraph, in one line, and the text after it."""
     text = docstring.strip()
     paragraph = re.split(r"\n\s*\n", text, maxsplit=1)[0]
     sentence = re.search(SENTENCE_END, paragraph)

@@ -1,4 +1,4 @@
-"""Queries and judgements of a source, checked on the driver against each other and against the documents.
+"""Queries and judgements of a source, read and checked against each other and the documents by the driver process.
 
 The corpus holds what training may read; queries and judgements of the test split are an artifact of their own, so that
 more of them change nothing that was trained.
@@ -20,16 +20,16 @@ TRAINING, TEST = SPLITS[:2], SPLITS[2]
 T = TypeVar("T")
 
 Files = Sequence[tuple[str, ParsedRows[T]]]
-"""Rows of each file, by its name in rejected.parquet."""
+"""Accepted and rejected rows of each file, with the file's name in rejected.parquet."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """Queries and judgements that were read, by file."""
+    """Accepted and rejected queries and judgements of a source, file by file."""
 
     queries: Files[Entry]
     judgements: Mapping[str, Files[Judgement]]
-    """Judgements by split."""
+    """Split -> rows of each of its files."""
     named: frozenset[str] | None
     """Ids of queries that train or dev judgements name, accepted or not; None where nothing is judged."""
 
@@ -40,7 +40,7 @@ class Questions:
 
     @property
     def accepted_judgements(self) -> dict[str, list[Judgement]]:
-        """Accepted judgements of all files, by split."""
+        """Accepted judgements of all files: split -> judgements."""
         return {
             split: [judgement for _, parsed in by_file for _, judgement in parsed.accepted]
             for split, by_file in self.judgements.items()
@@ -75,14 +75,14 @@ class Questions:
         return parts
 
     def rejected(self) -> Iterable[pa.Table]:
-        """Rejected rows, file by file."""
+        """Yield the rejected rows of queries and judgements, a table for each file."""
         kinds: list[Files[Any]] = [self.queries, *self.judgements.values()]
         for by_file in kinds:
             for name, parsed in by_file:
                 yield tables.rejected((name, *row) for row in parsed.rejected)
 
     def counts(self) -> dict[str, Any]:
-        """Counts for record.json."""
+        """Return the counts of queries and judgements for record.json: read, accepted, rejected by reason."""
         return {
             "queries": tables.count_entries(_read(self.queries), self.accepted_queries, _reasons(self.queries)),
             "judgements": {
@@ -94,7 +94,7 @@ class Questions:
 
 
 def read(reader: Reader, documents: Container[str], *, judged: bool = True) -> Questions:
-    """Read queries, each id once, then judgements, each pair once in its split.
+    """Read the queries of a source, each id once, and judgements of these and `documents`, each pair once in a split.
 
     Without `judged`, the source has queries and no judgements. Raises InputError for a file in which no row has the
     right number of columns.

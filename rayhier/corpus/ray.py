@@ -1,4 +1,4 @@
-"""The corpus stage on Ray Data: files range by range; ids, queries and judgements on the driver."""
+"""The corpus stage on Ray Data: workers read documents range by range, the driver process queries and judgements."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -23,19 +23,19 @@ from rayhier.storage.files import File
 from rayhier.storage.paths import Location, locate
 
 PART_DOCUMENTS = 1_000
-"""Documents per part of a python_docs corpus, which is read in seconds."""
+"""Number of documents in a part of a corpus of type python_docs, which is read in seconds."""
 PART_ROWS = 10_000
-"""Rows per part of a source that can only be iterated (ir_datasets, huggingface)."""
+"""Number of rows in a part of a source that can only be iterated (ir_datasets, huggingface)."""
 
 
 class MakePart:
-    """An actor that reads ranges of a source and writes their parts below `root`."""
+    """A Ray actor that reads ranges of a source and writes their documents below `root`."""
 
     def __init__(self, reader: RangeReader, root: str, layout: DocumentLayout) -> None:
         self.reader, self.root, self.layout = reader, locate(root), layout
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Make the part of the range `row`; returns its number of documents, or the error message."""
+        """Write the part of the range `row`; returns the number of its documents, or an error message as `wrong`."""
         span = Range(**{**row, **{name: int(row[name]) for name in ("part", "begin", "end")}})
         try:
             part = parts.make(span, self.reader.documents(span), self.root, self.layout)
@@ -61,7 +61,10 @@ class Contents:
 
 
 def build(spec: JobSpec, attempt: Attempt) -> Output:
-    """Read, check and write the corpus of a spec; InputError where the source lacks anything that the spec needs."""
+    """Read, check and write the corpus of a spec, as one stage; returns its files and counts.
+
+    InputError where the source lacks anything that the spec needs.
+    """
     layout = DocumentLayout.of(spec.corpus)
     match spec.corpus:
         case PythonDocs():
@@ -100,7 +103,7 @@ def _ranged(spec: FileCorpus, workers: GpuWorkers, root: Location) -> Contents:
 def _parts(
     reader: RangeReader, spans: Sequence[Range], layout: DocumentLayout, workers: GpuWorkers, root: Location
 ) -> list[PartFile]:
-    """Make the missing parts; returns the parts of all ranges, those of an earlier run included."""
+    """Write the missing parts; returns the parts of all ranges, also those that an earlier run wrote."""
     missing = [span for span in spans if parts.finished(span, root) is None]
     arguments = {"reader": reader, "root": str(root), "layout": layout}
     documents = 0

@@ -1,4 +1,4 @@
-"""Check that the later stages of a job can work with a corpus that has been read."""
+"""Check that a corpus, once read, has everything that the later stages of a job need."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ from rayhier.spec.corpus import (
 
 
 def check(spec: JobSpec, counts: dict[str, Any]) -> None:
-    """Raise InputError, naming the key, where a corpus with these counts (record.json) is too little for the spec.
+    """Raise InputError, which names the key, where the corpus lacks what the spec needs.
 
-    The evaluated split has a check of its own, `check_split`.
+    `counts` are the corpus's counts, as record.json has them. `check_split` checks the split that is evaluated.
     """
     if counts["documents"]["accepted"] == 0:
         raise InputError(
@@ -29,10 +29,10 @@ def check(spec: JobSpec, counts: dict[str, Any]) -> None:
     queries = counts["queries"]
     if queries["read"] and not queries["accepted"]:
         names, missing = spec.corpus.row_query_columns, queries["rejected"].get(Reason.MISSING_TEXT, 0)
-        what = f"key {names.text!r} is missing in {missing:,} of {queries['read']:,} queries"
-        said = what if missing else f"no query accepted ({_rejected(queries)})"
+        lacking = f"key {names.text!r} is missing in {missing:,} of {queries['read']:,} queries"
+        problem = lacking if missing else f"no query accepted ({_rejected(queries)})"
         raise InputError(
-            f"corpus.queries: {said}; allowed: rows with {names.id} and {names.text}, or corpus.query_columns that "
+            f"corpus.queries: {problem}; allowed: rows with {names.id} and {names.text}, or corpus.query_columns that "
             "name other keys"
         )
     for name, filled in counts["fields"].items():
@@ -64,7 +64,7 @@ def check_split(spec: JobSpec, counts: dict[str, Any]) -> None:
 
 
 def allowed(spec: CorpusSpec) -> str:
-    """Describe the documents that a source must hold, for messages."""
+    """Describe the rows of documents that a kind of source must have, for error messages."""
     match spec:
         case Beir():
             return 'UTF-8, one JSON object per line, {"_id": "…", "title": "…", "text": "…"}'

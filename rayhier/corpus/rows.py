@@ -1,4 +1,4 @@
-"""Interface of all sources: rows of a file, of a range of a file, or of an iterator, checked one by one."""
+"""Interfaces of the readers of all sources: they yield rows of a file, a range or an iterator, checked one by one."""
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ Raw = TypeVar("Raw")
 T = TypeVar("T")
 
 Rows = Iterator[T | Rejection | None]
-"""For each line, in order: the parsed row, its rejection, or None for a line that is no row (blank, header)."""
+"""For each line, in order: the parsed row, its rejection, or None for a line that is no row (blank line, header)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The range of a source that becomes one part.
+    """A range of a source, whose documents become one part file.
 
     [begin, end) counts bytes of a file of lines, row groups of a parquet file, or rows of an iterated source.
     """
 
     part: int
     source: str
-    """Name of the file or data set in rejected.parquet."""
+    """Name of the file or data set, as rejected.parquet shows it."""
     path: str
     begin: int
     end: int
@@ -31,51 +31,51 @@ class Range:
 
 @dataclass(frozen=True)
 class Stream(Generic[T]):
-    """Rows of a file, or of a data set, with its name."""
+    """Checked rows of a file or data set, and its name."""
 
     source: str
-    """Name of the file or data set in rejected.parquet."""
+    """Name of the file or data set, as rejected.parquet shows it."""
     rows: Rows[T]
     path: Path | None = None
-    """Path of the file, if it is a file of lines."""
+    """Path of a file of lines; None for other sources."""
     allowed: str = ""
-    """Description of a valid line, for messages."""
+    """Description of a valid line, for error messages."""
 
 
 class Reader(Protocol):
-    """Queries and judgements of a source."""
+    """Interface of a source's reader, for queries and judgements."""
 
     def queries(self) -> Iterable[Stream[Entry]]:
-        """All queries, by file."""
+        """Stream all queries, file by file."""
         ...
 
     def judgements(self, split: str) -> Iterable[Stream[Judgement]]:
-        """Judgements of a split, by file; none where it has none."""
+        """Stream the judgements of a split, file by file; nothing where the split has none."""
         ...
 
 
 class RangeReader(Reader, Protocol):
-    """A source whose documents lie in files, read range by range by as many tasks as there are workers."""
+    """Interface of a source whose documents lie in files, which several processes read range by range."""
 
     def ranges(self) -> list[Range]:
-        """All documents, in order, each in one range."""
+        """Cut all files of documents into ranges, in order."""
         ...
 
     def documents(self, span: Range) -> Rows[Entry]:
-        """Documents of one range."""
+        """Yield the checked documents of a range."""
         ...
 
 
 class StreamReader(Reader, Protocol):
-    """A source whose documents can only be iterated, by one process."""
+    """Interface of a source whose documents can only be iterated, from the first on, by one process."""
 
     def documents(self) -> Stream[Entry]:
-        """All documents."""
+        """Stream all documents."""
         ...
 
 
 def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
-    """Yield rows parsed by `parse`; where `parse` raises RowError, the row becomes a Rejection with that reason."""
+    """Yield each raw row parsed by `parse`; where `parse` raises RowError, yield a Rejection with its reason."""
     for value in raw:
         try:
             yield None if value is None else parse(value)
@@ -84,7 +84,7 @@ def checked(raw: Iterable[Raw | None], parse: Callable[[Raw], T]) -> Rows[T]:
 
 
 def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
-    """Reject entries whose id has its digest in `earlier`; the digests of the others are added to `earlier`."""
+    """Reject documents or queries whose id occurred before: its digest is in `earlier`, to which new ones are added."""
     for row in rows:
         if not isinstance(row, Entry):
             yield row
@@ -98,7 +98,10 @@ def distinct(rows: Rows[Entry], earlier: set[bytes]) -> Rows[Entry]:
 def known(
     rows: Rows[Judgement], queries: Container[str], documents: Container[str], earlier: set[bytes]
 ) -> Rows[Judgement]:
-    """Reject judgements of unknown queries or documents, and pairs whose digest is in `earlier`; add other digests."""
+    """Reject judgements of unknown queries or documents, and pairs that occurred before: their digest is in `earlier`.
+
+    Digests of accepted pairs are added to `earlier`.
+    """
     for row in rows:
         if not isinstance(row, Judgement):
             yield row
@@ -118,7 +121,7 @@ def _shown(judgement: Judgement) -> str:
 
 
 def collect(rows: Rows[T]) -> ParsedRows[T]:
-    """Read all rows into memory, accepted and rejected, with their lines."""
+    """Read all rows into memory, accepted and rejected, with their line numbers."""
     accepted: list[tuple[int, T]] = []
     rejected: list[tuple[int, Rejection]] = []
     line = 0

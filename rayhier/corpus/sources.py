@@ -1,4 +1,4 @@
-"""Choose the reader for a spec's source. storage/source.py describes the files, requirements.py checks the corpus."""
+"""Choose the reader of the source that a spec names."""
 
 from rayhier.corpus import beir, huggingface, ir_datasets, jsonl, msmarco, parquet, python_docs
 from rayhier.corpus.rows import RangeReader, Reader, StreamReader
@@ -27,7 +27,7 @@ def reader(spec: CorpusSpec) -> Reader:
 
 
 def ranged(spec: FileCorpus) -> RangeReader:
-    """Make the reader of a source of files; InputError where a file is missing."""
+    """Make the reader of a source of files, which is read range by range; InputError where a file is missing."""
     match spec:
         case Beir():
             return beir.reader(spec)
@@ -40,7 +40,7 @@ def ranged(spec: FileCorpus) -> RangeReader:
 
 
 def iterated(spec: IrDatasets | HuggingFace) -> StreamReader:
-    """Make the reader of a source that can only be iterated; InputError where the source cannot be opened."""
+    """Make the reader of a source that can only be iterated; InputError where it cannot be opened."""
     match spec:
         case IrDatasets():
             return ir_datasets.reader(spec)

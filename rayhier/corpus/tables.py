@@ -1,4 +1,4 @@
-"""Tables that the driver writes: queries, judgements, rejected rows; and all counts."""
+"""Tables of queries, judgements and rejected rows, which the driver process writes, and counts of all rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ def splits(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, Sequence[
 
 
 def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[str, int]]:
-    """Count queries, judgements, and judgements above 0, in each split."""
+    """Count queries, judgements, and judgements above 0 (`relevant`) in each split."""
     return {
         split: {
             "queries": len({judgement.query_id for judgement in rows}),
@@ -38,13 +38,13 @@ def describe(judgements: Mapping[str, Sequence[Judgement]]) -> dict[str, dict[st
 
 
 def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> dict[str, Any]:
-    """Count rows in the part files (passages, where declared), and rows that have each declared field."""
+    """Count the rows in files of documents, and for each declared field the rows that have a value of it."""
     rows, filled = 0, dict.fromkeys(fields, 0)
     for file in documents:
-        held = files.read_metadata(root / file.name)
-        rows += held.num_rows
-        names = held.schema.to_arrow_schema().names
-        for group in map(held.row_group, range(held.num_row_groups)):
+        metadata = files.read_metadata(root / file.name)
+        rows += metadata.num_rows
+        names = metadata.schema.to_arrow_schema().names
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for name in filled:
                 column = group.column(names.index(name))
                 filled[name] += column.num_values - column.statistics.null_count
@@ -52,18 +52,18 @@ def stored(root: Location, documents: Iterable[File], fields: Iterable[str]) -> 
 
 
 def rejected(rows: Iterable[tuple[str, int, Rejection]]) -> pa.Table:
-    """Make the table of rejected rows: file, line, reason, beginning of the row."""
+    """Make the table of rejected rows (file, line, reason, beginning of the row) from (file, line, rejection)."""
     listed = [(source, line, str(rejection.reason), rejection.value) for source, line, rejection in rows]
     return pa.table(list(zip(*listed, strict=True)) or [()] * len(schemas.REJECTED), schema=schemas.REJECTED)
 
 
 def count(read: int, accepted: Sequence[object], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Count rows of any kind for record.json, from the number read, the accepted rows and the reasons to reject."""
+    """Return counts for record.json, from the number of rows read, the accepted rows, and a reason per rejected row."""
     return check.count(read, len(accepted), Counter(map(str, reasons)))
 
 
 def count_entries(read: int, accepted: Sequence[Entry], reasons: Iterable[Reason]) -> dict[str, Any]:
-    """Count documents or queries for record.json, like `count`, and those that were cut to a limit."""
+    """Return counts of documents or queries for record.json: read, accepted, rejected by reason, and cut to a limit."""
     return count(read, accepted, reasons) | {"cut": sum(entry.cut for entry in accepted)}
 
 
@@ -75,7 +75,7 @@ def queries_table(queries: Sequence[Entry]) -> pa.Table:
 def write(
     root: Location, queries: pa.Table, judgements: Mapping[str, Sequence[Judgement]], rejects: Iterable[pa.Table]
 ) -> list[File]:
-    """Write queries, judgements and rejected rows; returns the files."""
+    """Write queries, judgements by split, and rejected rows below `root`; returns the files."""
     written = [files.write_parquet(root, "queries.parquet", groups(queries), queries.schema)]
     for split, rows in judgements.items():
         table = pa.table(
@@ -93,7 +93,7 @@ def write(
 
 
 def lines(counts: Mapping[str, Any]) -> list[str]:
-    """Return lines of text that report the counts of a corpus, or of a split without documents."""
+    """Format the counts of a corpus, or of a split without documents, as lines of text for the user."""
     rows = {kind: counts[kind] for kind in ("documents", "queries") if kind in counts}
     rows |= {f"{split} judgements": row for split, row in counts["judgements"].items()}
     shown = [f"  {name}: {line(row)}" for name, row in rows.items() if row["read"]]
@@ -106,7 +106,7 @@ def lines(counts: Mapping[str, Any]) -> list[str]:
 
 
 def line(row: Mapping[str, Any]) -> str:
-    """Return the counts of a kind of rows as text: read, accepted, cut, rejected and for which reasons."""
+    """Format the counts of one kind of rows as text: read, accepted, cut, and rejected by reason."""
     reasons = ", ".join(f"{reason} {number:,}" for reason, number in row["rejected"].items())
     phrases = [f"{row['read']:,} read", f"{row['accepted']:,} accepted"]
     if row.get("cut"):

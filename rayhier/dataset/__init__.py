@@ -1,1 +1,1 @@
-"""Documents, queries, judgements and rankings as arrays: what training, search and evaluation all read."""
+"""Documents, queries, judgements and rankings as arrays, which training, search and evaluation share."""

@@ -1,4 +1,4 @@
-"""Measure how evenly documents are spread over leaves."""
+"""Measure how evenly rows are spread over leaves."""
 
 import numpy as np
 
@@ -6,7 +6,9 @@ from rayhier.arrays import Ints
 
 
 def balance(size_L: Ints) -> dict[str, float]:
-    """Compute leaves, empty leaves and imbalance L·Σn²/(Σn)² (faiss's definition; 1 = even) from leaf sizes [L].
+    """Count leaves and empty leaves, and compute the imbalance, from the number of rows n of each leaf, [L].
+
+    Imbalance is L·Σn²/(Σn)², as faiss defines it: 1 where all leaves have the same size.
 
     >>> balance(np.array([2, 2, 0, 4]))
     {'leaves': 4, 'empty': 1, 'imbalance': 1.5}

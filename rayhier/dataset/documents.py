@@ -1,4 +1,4 @@
-"""Documents of a corpus as arrays: ids, base vectors, and the result of each row."""
+"""Documents of a corpus as arrays: ids, base vectors, and the result that each row belongs to."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,19 @@ from rayhier.storage import columns, files
 from rayhier.storage.artifact import Artifact
 
 Choice = Callable[[pa.ChunkedArray], pa.Array]
-"""Filter of rows: id of each row's document (of a passage, its parent) -> True where the row is kept."""
+"""Function that chooses rows: from the id of each row's document (of a passage, its parent) to True where it is
+kept."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Groups of rows of the same document, which lies in several leaves or is cut into passages."""
+    """Groups of rows that belong to one document, which lies in several leaves or is cut into passages."""
 
     result_N: Ints
-    """Number [n] of the result that each row belongs to; a search returns each result once, by its best row."""
+    """Number [n] of the result that each row belongs to; a search returns a result once, by its best row."""
     lower_NR: Ints | None = None
-    """Other leaves [n, r - 1] of the row's document that rank before the row's own leaf, -1 where there are fewer."""
+    """Leaves [n, r - 1] of the row's document that rank before the row's own leaf, -1 where there are fewer; None where
+    no document lies in several leaves."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +34,23 @@ class Documents:
     ids: list[str]
     vector_NM: Floats
     parents: list[str] | None = None
-    """Id of each passage's whole document, which judgements name; None where documents are not cut into passages."""
+    """Id of the document that each passage was cut from, which judgements name; None where documents are not cut."""
 
     @property
     def results(self) -> list[str]:
-        """Id of the result that each row belongs to: the row's own id, or that of its whole document."""
+        """Id of the result that each row belongs to: the row's own id, or for a passage the id of its document."""
         return self.ids if self.parents is None else self.parents
 
     @property
     def copies(self) -> Copies | None:
-        """Make the groups of rows of the same result; None where every row is a different result."""
+        """Groups of rows that belong to one result; None where each row is a result by itself."""
         if self.parents is None:
             return None
         return Copies(np.unique(self.parents, return_inverse=True)[1].astype(np.int64))
 
 
 def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = None) -> Documents:
-    """Load ids and base vectors of all documents, or of those that `choice` keeps, and the parents of passages."""
+    """Load ids, base vectors and parents of all rows of a corpus, or only of the rows that `choice` keeps."""
     names, vector_PNM = [], []
     for name in vectors.names("documents/"):
         part = read_vectors(corpus, vectors, name)
@@ -62,27 +64,30 @@ def load_documents(corpus: Artifact, vectors: Artifact, choice: Choice | None = 
 
 
 def together(part_PNM: list[Floats]) -> Floats:
-    """Stack matrices and empty the list: each is freed once copied, so that memory never holds all of them twice."""
-    every_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
-    end = len(every_NM)
+    """Stack matrices [n, m] to one and empty the list: each is freed once copied, so memory never holds all twice."""
+    stacked_NM = np.empty((sum(map(len, part_PNM)), part_PNM[0].shape[1]), np.float32)
+    end = len(stacked_NM)
     while part_PNM:
         part_NM = part_PNM.pop()
-        every_NM[end - len(part_NM) : end] = part_NM
+        stacked_NM[end - len(part_NM) : end] = part_NM
         end -= len(part_NM)
-    return every_NM
+    return stacked_NM
 
 
 def read_vectors(corpus: Artifact, vectors: Artifact, name: str) -> pa.Table:
-    """`doc_id`, `result_id` and `vector` of one file of the vectors artifact.
+    """Read `doc_id`, `result_id` and `vector` of the rows in the file `name` of the vectors artifact.
 
-    Raises ValueError where the corpus has passages, and its file of that name other documents or another order.
+    Raises ValueError where the corpus has passages and its file `name` has other rows, or rows in another order.
     """
     table = columns.read([vectors.path(name)], ["doc_id", "vector"])
     return table.append_column("result_id", result_ids(corpus, name, table["doc_id"]))
 
 
 def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Ids of the results that one file's rows belong to: the rows' own ids, or those of the passages' documents."""
+    """Return the id of the result that each row of a file belongs to: its own id, or of a passage that of its document.
+
+    Raises ValueError where the corpus's file `name` does not have the rows `doc_ids` in this order.
+    """
     path = corpus.path(name)
     if "parent" not in files.read_metadata(path).schema.to_arrow_schema().names:
         return doc_ids
@@ -93,19 +98,19 @@ def result_ids(corpus: Artifact, name: str, doc_ids: pa.ChunkedArray) -> pa.Chun
 
 
 def result_numbers(doc_ids: pa.Array, results: pa.Array) -> Ints | None:
-    """Number [n] of the result that each row belongs to; None where every row is a result of its own."""
+    """Number the results and return the number [n] of each row's result; None where each row is a result by itself."""
     if results.equals(doc_ids):
         return None
     return np.asarray(results.dictionary_encode().indices.to_numpy(), dtype=np.int64)
 
 
 def document_text(title: str, text: str) -> str:
-    """Text of a document to encode: title, then text, as BEIR does."""
+    """Return the text of a document to encode: title, a blank, text, as BEIR joins them."""
     return f"{title} {text}".strip()
 
 
 def document_texts(documents: pa.Table) -> list[str]:
-    """Text to encode of each row of a documents table."""
+    """Return the text to encode, title and text, of each row of a table of documents."""
     pairs = zip(documents["title"].to_pylist(), documents["text"].to_pylist(), strict=True)
     return [document_text(title, text) for title, text in pairs]
 
@@ -118,13 +123,13 @@ def load_titled(corpus: Artifact, ids: Sequence[str]) -> pa.Table:
 
 
 def load_texts(corpus: Artifact, ids: Sequence[str]) -> pa.ChunkedArray:
-    """Load the texts to encode of the documents with these ids, in the order of the corpus."""
+    """Load the texts to encode (title and text) of the documents with these ids, in the order of the corpus."""
     table = load_titled(corpus, ids)
     return pc.utf8_trim_whitespace(pc.binary_join_element_wise(table["title"], table["text"], " "))
 
 
 def texts_of(corpus: Artifact, ids: Sequence[str]) -> list[str]:
-    """Load the texts to encode of documents, in the order of `ids`; one file of the corpus is in memory at a time."""
+    """Load the texts to encode (title and text) of documents, in the order of `ids`; reads a file at a time."""
     wanted = pa.array(ids, pa.string())
     texts: dict[str, str] = {}
     for name in corpus.names("documents/"):

@@ -1,4 +1,4 @@
-"""Generated queries with their documents and vectors, read from published artifacts."""
+"""Generated queries with their documents and base vectors, read from published artifacts."""
 
 import numpy as np
 import pyarrow.compute as pc
@@ -9,21 +9,22 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 VECTORS = "generated.parquet"
-"""File of the vectors artifact that holds generated queries."""
+"""File of the vectors artifact that holds the vectors of generated queries."""
 
 
 def split_generated(queries: Queries) -> tuple[Queries, Queries]:
-    """Split generated queries where no dev queries are judged: a tenth by hash of the id stands for these; the others.
+    """Split generated queries in two for training without dev judgements: a tenth serves as dev, the rest trains.
 
-    Where none would be left to learn from, all are in both.
+    The tenth, at most 1,000, is chosen by a hash of the query's id. Where nothing would be left to train on, both parts
+    have all queries.
     """
-    held = np.zeros(len(queries), dtype=bool)
-    held[holdout_rows(queries.ids)] = True
-    return queries.some(held), queries if held.all() else queries.some(~held)
+    is_dev = np.zeros(len(queries), dtype=bool)
+    is_dev[holdout_rows(queries.ids)] = True
+    return queries.some(is_dev), queries if is_dev.all() else queries.some(~is_dev)
 
 
 def load_generated(generated: Artifact, vectors: Artifact) -> Queries:
-    """Load the generated queries with their base vectors; each document that a query was written for has grade 1."""
+    """Load generated queries with their base vectors; the documents that a query was written for have grade 1."""
     pairs = columns.read([generated.path("pairs.parquet")], ["query_id", "doc_id"])
     grades: dict[str, dict[str, int]] = {}
     for query, document in zip(*(pairs[name].to_pylist() for name in pairs.column_names), strict=True):

@@ -1,4 +1,4 @@
-"""Documents held out as substitutes for dev queries: the first by hash of the id, whatever the corpus's order."""
+"""Documents held out to stand for dev queries: those first by a hash of the id, whatever the corpus's order."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -21,17 +21,17 @@ NEIGHBOURS = 10
 
 @dataclass(frozen=True)
 class Holdout:
-    """Held-out documents by ascending hash: hashes [h], ids and results [h], base vectors [h, m]."""
+    """Held-out documents in order of their hash: hashes [h], ids and results [h], base vectors [h, m]."""
 
     hash_H: npt.NDArray[np.uint64]
     ids: list[str]
     results: list[str]
-    """Id of the result that each one belongs to: its own, or that of its whole document where it is a passage."""
+    """Id of the result that each document belongs to: its own id, or for a passage the id of its document."""
     vector_HM: Floats
 
     @classmethod
     def of(cls, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, most: int) -> "Holdout":
-        """Hold out the first documents by hash of the id, at most `most`."""
+        """Hold out at most `most` documents: those first by a hash of the id."""
         hashes = hash_ids(doc_ids.to_pylist())
         first = np.argsort(hashes, kind="stable")[:most]
         ids, results = (array.take(pa.array(first)).to_pylist() for array in (doc_ids, result_ids))
@@ -39,7 +39,7 @@ class Holdout:
 
     @staticmethod
     def merge(parts: Sequence["Holdout"], most: int) -> "Holdout":
-        """Merge the held-out documents of several parts: the first by hash, at most `most`."""
+        """Merge the held-out documents of several parts of a corpus; keep the `most` that are first by hash."""
         hashes = np.concatenate([part.hash_H for part in parts])
         ids, results = ([value for part in parts for value in getattr(part, name)] for name in ("ids", "results"))
         first = np.argsort(hashes, kind="stable")[:most]
@@ -47,11 +47,14 @@ class Holdout:
         return Holdout(hashes[first], [ids[row] for row in first], [results[row] for row in first], vectors[first])
 
     def queries(self, near: Ranking) -> Queries:
-        """Use the documents as queries; relevant are the ten nearest others of the eleven nearest that `near` ranks."""
+        """Make each held-out document a query; its answers are the ten nearest documents in `near`, itself left out.
+
+        `near` ranks the eleven nearest documents of each.
+        """
         grades = {}
         for name, result, rows in zip(self.ids, self.results, near.row_QK, strict=True):
-            others = [other for other in near.ids[rows[rows >= 0]].tolist() if other != result]
-            grades[name] = dict.fromkeys(others[:NEIGHBOURS], 1)
+            near_ids = [near_id for near_id in near.ids[rows[rows >= 0]].tolist() if near_id != result]
+            grades[name] = dict.fromkeys(near_ids[:NEIGHBOURS], 1)
         return Queries(self.ids, self.vector_HM, grades)
 
 
@@ -61,32 +64,33 @@ def load_dev(
     holdout: Callable[[], Holdout],
     nearest: Callable[[Floats, int], Ranking],
 ) -> Queries:
-    """Load the dev queries; where none has a relevant document, held-out documents that search for their neighbours.
+    """Load the dev queries; where none has an answer, make queries of held-out documents that search for near ones.
 
-    `nearest` ranks all documents for vectors [h, m] by an exact search.
+    `holdout` returns the held-out documents; `nearest(vectors, k)` ranks the k nearest documents of vectors [h, m] by
+    an exact search.
     """
     queries = load_queries(corpus, vectors, "dev")
     if queries.answered:
         return queries
-    held = holdout()
-    return replace(held.queries(nearest(held.vector_HM, NEIGHBOURS + 1)), texts=texts_of(corpus, held.ids))
+    held_out = holdout()
+    return replace(held_out.queries(nearest(held_out.vector_HM, NEIGHBOURS + 1)), texts=texts_of(corpus, held_out.ids))
 
 
 def holdout_rows(ids: Sequence[str]) -> Ints:
-    """Rows of the held-out documents: the first `holdout_size` by hash of the id."""
+    """Return the rows of the documents to hold out: the first `holdout_size` by a hash of the id."""
     return np.argsort(hash_ids(ids), kind="stable")[: holdout_size(len(ids))]
 
 
 def holdout_size(documents: int) -> int:
-    """Number of documents to hold out: a tenth, at least one, at most 1,000."""
+    """Return the number of documents to hold out: a tenth, at least one, at most 1,000."""
     return max(1, min(MOST, int(documents * SHARE)))
 
 
 def held_queries(ids: Sequence[str], count: int) -> list[str]:
-    """Queries that are held out for a purpose: the first `count` by hash of the id."""
+    """Return the ids of `count` queries that are kept from training: those first by a hash of the id."""
     return [ids[row] for row in np.argsort(hash_ids(ids), kind="stable")[:count]]
 
 
 def hash_ids(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Hash of each id: the first eight bytes of its BLAKE2b, as a number."""
+    """Hash each id to a number of 64 bits [n]: the first eight bytes of its BLAKE2b."""
     return np.array([int.from_bytes(hashlib.blake2b(name.encode()).digest()[:8], "big") for name in ids], np.uint64)

@@ -1,4 +1,4 @@
-"""Measures of rankings, computed by ir-measures."""
+"""Measures of rankings against judgements, computed by the package ir-measures."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from rayhier.dataset.ranking import Ranking
 
 
 class Judge:
-    """Computes named measures (`nDCG@10`, `R@100`, …) of rankings of fixed queries."""
+    """Computes named measures (`nDCG@10`, `R@100`, …) of rankings, for fixed queries and their judgements."""
 
     def __init__(self, queries: Queries, measures: Sequence[str]) -> None:
         self.query_ids = list(queries.ids)
@@ -21,7 +21,7 @@ class Judge:
         self.evaluator = ir_measures.evaluator(list(self.parsed), queries.grades)
 
     def run(self, ranking: Ranking, ids: Sequence[str] | None = None) -> dict[str, dict[str, float]]:
-        """Convert a ranking of all queries, or of those with some ids, to a TREC run: query -> document -> score."""
+        """Convert a ranking to a TREC run, query -> document -> score; its rows are all queries, or the given `ids`."""
         run = {}
         named = self.query_ids if ids is None else ids
         for query, rows, scores in zip(named, ranking.row_QK, ranking.score_QK, strict=True):
@@ -30,25 +30,25 @@ class Judge:
         return run
 
     def values(self, ranking: Ranking) -> dict[str, Values]:
-        """Compute each measure of every judged query, [q]; a query without results has 0."""
+        """Compute each measure for every query of a ranking, name -> [q]; a query without results has 0."""
         return self.values_of(self.run(ranking))
 
     def values_of(self, run: dict[str, dict[str, float]]) -> dict[str, Values]:
-        """Compute each measure of every judged query, [q], from a TREC run."""
+        """Compute each measure for every query of a TREC run, name -> [q]; a query without results has 0."""
         values = {name: np.zeros(len(self.query_ids)) for name in self.measures}
         for value in self.evaluator.iter_calc(run):
             values[self.parsed[value.measure]][self._place[value.query_id]] = value.value
         return values
 
     def mean(self, ranking: Ranking) -> dict[str, float]:
-        """Compute each measure's mean over the judged queries."""
+        """Compute the mean of each measure over all queries of a ranking."""
         return means(self.values(ranking))
 
     def mean_of(self, run: dict[str, dict[str, float]]) -> dict[str, float]:
-        """Compute each measure's mean over the judged queries from a TREC run."""
+        """Compute the mean of each measure over all queries of a TREC run."""
         return means(self.values_of(run))
 
 
 def means(values: dict[str, Values]) -> dict[str, float]:
-    """Compute the mean of each measure over the queries."""
+    """Compute the mean of each measure over the queries, from its values [q]."""
     return {name: float(value_Q.mean()) for name, value_Q in values.items()}

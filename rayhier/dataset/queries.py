@@ -13,20 +13,20 @@ from rayhier.storage.artifact import Artifact
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries with judgements: ids [q], vectors [q, m] of one encoder, grades by query and document id."""
+    """Queries with judgements: ids [q], vectors [q, m] by one encoder, and grades: query id -> document id -> grade."""
 
     ids: Sequence[str]
     vector_QM: Floats
     grades: dict[str, dict[str, int]]
     texts: Sequence[str] = ()
-    """Texts of the queries, for BM25, and for a trained transformer, which encodes them again."""
+    """Texts [q] of the queries, for BM25, and for a trained transformer to encode; empty where they are not loaded."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def answered(self) -> bool:
-        """Return True if any document is judged above zero."""
+        """Return True if any query has an answer, a document with a grade above 0."""
         return any(grade > 0 for grades in self.grades.values() for grade in grades.values())
 
     def some(self, kept_Q: Bools) -> "Queries":
@@ -37,31 +37,31 @@ class Queries:
         return Queries(ids, self.vector_QM[rows], {name: self.grades[name] for name in ids}, texts)
 
     def about(self, documents: Collection[str]) -> "Queries":
-        """Select the queries with an answer among `documents`, and only judgements of these."""
-        kept = {
+        """Select the queries with an answer among `documents`, and only the judgements of these documents."""
+        chosen = {
             query: {name: grade for name, grade in grades.items() if name in documents}
             for query, grades in self.grades.items()
         }
-        answered = np.array([bool(relevant(kept[query])) for query in self.ids], dtype=bool)
-        return replace(self, grades=kept).some(answered)
+        answered = np.array([bool(relevant(chosen[query])) for query in self.ids], dtype=bool)
+        return replace(self, grades=chosen).some(answered)
 
     def with_vectors(self, vector_QM: Floats) -> "Queries":
-        """Copy the queries with the vectors [q, m] of another encoder."""
+        """Return a copy of the queries with the vectors [q, m] of another encoder."""
         return replace(self, vector_QM=vector_QM)
 
 
 def new_answers(queries: Queries, answers: Collection[str]) -> Bools:
-    """Find queries without answers among `answers`, the documents that answer train queries: Booleans [q]."""
+    """Find the queries none of whose answers is in `answers`, the answers of train queries: Booleans [q]."""
     return np.array([not any(name in answers for name in relevant(queries.grades[query])) for query in queries.ids])
 
 
 def relevant(grades: Mapping[str, int]) -> list[str]:
-    """List the documents judged above zero."""
+    """List the ids of the documents with a grade above 0, from the grades of one query."""
     return [name for name, grade in grades.items() if grade > 0]
 
 
 def load_answers(corpus: Artifact, split: str) -> set[str]:
-    """Load the ids of the documents that are judged above zero for any query of a split."""
+    """Load the ids of the documents that answer any query of a split: their grade is above 0."""
     judged = columns.read([corpus.path(f"judgements/{split}.parquet")], ["doc_id", "grade"])
     answers: set[str] = set(judged.filter(pc.greater(judged["grade"], 0))["doc_id"].to_pylist())
     return answers
@@ -73,7 +73,7 @@ def holds_split(split: str, corpus: Artifact, test: Artifact | None) -> Artifact
 
 
 def load_queries(corpus: Artifact, vectors: Artifact, split: str) -> Queries:
-    """Load the judged queries of a split with their base vectors; none where the split has no judgements.
+    """Load the judged queries of a split with their base vectors; no queries where the split has no judgements.
 
     `corpus` has texts and judgements, `vectors` the vectors; an artifact of the test split is both.
     """

@@ -1,6 +1,6 @@
-"""Results of queries, as a search returns them, workers merge them and `measures.Judge` reads them.
+"""Rankings: the results of queries, as a search returns them, workers merge them and `measures.Judge` reads them.
 
-Shapes: Q queries, K results, F rows fetched for them, N rows of a part.
+Shapes: Q queries, K results, F rows fetched for a query, N rows of a part of the index.
 """
 
 import struct
@@ -16,46 +16,48 @@ import pyarrow.compute as pc
 from rayhier.arrays import Bools, Floats, Ints, Names
 
 ID = "id"
-"""Column of the ids that users know: those of whole documents, where the corpus is cut into passages."""
+"""Column of the ids that users know: of documents, also where the corpus is cut into passages."""
 COPIED = 1_000_000
-"""Bytes of documents up to which a ranking is pickled as bytes at once; of more, a copy costs more than it spares."""
+"""Most bytes of documents for which a ranking is pickled as one run of bytes; for more, the copy costs more than it
+saves."""
 HEAD = struct.Struct("QQQQ")
-"""Queries, results of each, arrays of costs, and bytes of a score, at the head of a ranking as bytes."""
+"""Format of the four numbers that begin a packed ranking: queries, results of each, arrays of costs, bytes of a
+score."""
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The best results of each query, best first and each once, and the cost of the search."""
+    """The best results of each query, best first, each result once, and the cost of the search."""
 
     score_QK: Floats
     """Scores [q, k]; -inf where a query has fewer results."""
     row_QK: Ints
-    """Rows [q, k] of `documents`; -1 where a query has fewer results."""
+    """Rows [q, k] of the table `documents`; -1 where a query has fewer results."""
     documents: pa.Table
-    """Column `id`, and the further columns that the search was asked to return."""
+    """Table of the results: the column `id`, and further columns that the search was told to return."""
     visited_Q: Ints
-    """Number [q] of distinct documents scored."""
+    """Number [q] of distinct documents whose scores were computed."""
     scanned_Q: Ints
-    """Number [q] of scores computed: a document in two of the searched leaves counts twice."""
+    """Number [q] of scores computed; a document in two visited leaves counts twice."""
     leaves_Q: Ints
-    """Number [q] of leaves searched; 0 for a system without leaves."""
+    """Number [q] of leaves visited; 0 for a system without leaves."""
     calls_Q: Ints | None = None
-    """Number [q] of documents that a cross-encoder read, the first results; scores of later ones are estimates. None:
-    nothing was re-ranked."""
+    """Number [q] of documents that a cross-encoder read; these are the first results, and the scores of later results
+    are estimates. None where nothing was re-ranked."""
 
     @cached_property
     def ids(self) -> Names:
-        """Ids of the rows of `documents`."""
+        """Id of each row of the table `documents`."""
         return np.array(self.documents[ID].to_pylist(), dtype=object)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
-        """Pickle a small ranking as bytes at once: by itself, each array and column costs more than a small scan."""
+        """Pickle a small ranking as one byte string: pickling its arrays and columns one by one takes far longer."""
         if self.documents.nbytes > COPIED:
             return super().__reduce_ex__(protocol)
         return unpacked, (self.packed(),)
 
     def packed(self) -> bytes:
-        """The ranking as bytes: its shape, rows, costs, its documents as an Arrow stream, and scores."""
+        """Return the ranking as bytes, for `unpacked`: shape, rows, costs, documents as an Arrow stream, scores."""
         costs = [cost for cost in (self.visited_Q, self.scanned_Q, self.leaves_Q, self.calls_Q) if cost is not None]
         head = HEAD.pack(*self.row_QK.shape, len(costs), self.score_QK.dtype.itemsize)
         numbers = (array.astype(np.int64, copy=False).tobytes() for array in (self.row_QK, *costs))
@@ -66,14 +68,14 @@ class Ranking:
 
     @classmethod
     def none(cls, queries: int) -> Self:
-        """Empty ranking: no results and no cost for each of `queries` queries."""
+        """Make an empty ranking of so many queries, without results and cost."""
         zero_Q = np.zeros(queries, dtype=np.int64)
         nothing = np.zeros((queries, 0))
         documents = pa.table({ID: pa.array([], pa.string())})
         return cls(nothing.astype(np.float32), nothing.astype(np.int64), documents, zero_Q, zero_Q, zero_Q)
 
     def among(self, here_Q: Bools) -> "Ranking":
-        """Extend the ranking to more queries: those marked True have its results, the others none."""
+        """Extend the ranking to more queries: those marked True in `here_Q` have its results, the rest have none."""
         if here_Q.all():
             return self
         shape = len(here_Q), self.row_QK.shape[1]
@@ -85,7 +87,7 @@ class Ranking:
 
 
 def unpacked(content: bytes) -> Ranking:
-    """Make a ranking from the bytes of `Ranking.packed`, made on a machine with the same byte order."""
+    """Make a ranking from the bytes of `Ranking.packed`, written on a machine with the same byte order."""
     q, k, costs, size = HEAD.unpack_from(content)
     cost_CQ = HEAD.size + 8 * q * k
     documents, score_QK = cost_CQ + 8 * q * costs, len(content) - size * q * k
@@ -98,7 +100,10 @@ def unpacked(content: bytes) -> Ranking:
 
 
 def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | int) -> Ranking:
-    """Ranking of rows of `ids` by a system without leaves, which scored `visited` documents for each query."""
+    """Make the ranking of a system without leaves, which scored `visited` documents for each query.
+
+    `row_QK` are rows [q, k] of `ids`, best first, and `score_QK` their scores.
+    """
     visited_Q = np.broadcast_to(np.asarray(visited, dtype=np.int64), len(row_QK))
     return Ranking(
         *compact(score_QK, row_QK, pa.table({ID: ids})), visited_Q, visited_Q, np.zeros(len(row_QK), dtype=np.int64)
@@ -106,14 +111,17 @@ def whole_scan(score_QK: Floats, row_QK: Ints, ids: pa.Array, visited: Ints | in
 
 
 def compact(score_QK: Floats, row_QK: Ints, documents: pa.Table) -> tuple[Floats, Ints, pa.Table]:
-    """Reduce the documents of a ranking to those that occur in it: scores, renumbered rows, table of documents."""
+    """Drop the documents that are in no query's results: returns scores, renumbered rows, and the smaller table."""
     used, place = np.unique(row_QK, return_inverse=True)
     none = int((used < 0).sum())
     return score_QK, np.reshape(place, row_QK.shape) - none, documents.take(pa.array(used[none:]))
 
 
 def joined(parts: Sequence[tuple[pa.Table, Ints]]) -> tuple[pa.Table, Ints]:
-    """One table of several parts' documents, and the parts' rows of it [q, f] side by side, -1 as before."""
+    """Join the tables of several parts to one; returns it, and the parts' rows in it [q, f], side by side.
+
+    A missing row stays -1.
+    """
     documents = pa.concat_tables([table for table, _ in parts], promote_options="default")
     begin = np.cumsum([0, *(table.num_rows for table, _ in parts)])
     row_QF = [np.where(row_QK >= 0, row_QK + first, -1) for (_, row_QK), first in zip(parts, begin, strict=False)]
@@ -121,7 +129,10 @@ def joined(parts: Sequence[tuple[pa.Table, Ints]]) -> tuple[pa.Table, Ints]:
 
 
 def merge(parts: Sequence[Ranking], k: int) -> Ranking:
-    """Merge the rankings of an index's parts: the best k, each result once, ties by id; visited and scanned add up."""
+    """Merge the rankings of the parts of an index: the best k results of each query, each once, ties by id.
+
+    Counts of visited and scanned documents are summed over the parts; of leaves the largest is taken.
+    """
     documents, row_QF = joined([(part.documents, part.row_QK) for part in parts])
     score_QF = np.concatenate([part.score_QK for part in parts], axis=1)
     number_N = by_name(documents[ID])
@@ -135,7 +146,7 @@ def merge(parts: Sequence[Ranking], k: int) -> Ranking:
 
 
 def stacked(parts: Sequence[Ranking]) -> Ranking:
-    """Join the rankings of several groups of queries into one, in their order."""
+    """Join the rankings of several groups of queries to one ranking of all queries, group after group."""
     if len(parts) == 1:
         return parts[0]
     documents = pa.concat_tables([part.documents for part in parts], promote_options="default")
@@ -144,19 +155,19 @@ def stacked(parts: Sequence[Ranking]) -> Ranking:
     rows, scores = [], []
     for part, first in zip(parts, begin, strict=False):
         missing = ((0, 0), (0, width - part.row_QK.shape[1]))
-        own_QK = np.where(part.row_QK >= 0, part.row_QK + first, -1)
-        rows.append(np.pad(own_QK, missing, constant_values=-1))
+        row_QK = np.where(part.row_QK >= 0, part.row_QK + first, -1)
+        rows.append(np.pad(row_QK, missing, constant_values=-1))
         scores.append(np.pad(part.score_QK, missing, constant_values=-np.inf))
     visited_Q, scanned_Q, leaves_Q = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("visited_Q", "scanned_Q", "leaves_Q")
     )
     calls = [part.calls_Q for part in parts if part.calls_Q is not None]
-    every = np.concatenate(calls) if len(calls) == len(parts) else None
-    return Ranking(np.concatenate(scores), np.concatenate(rows), documents, visited_Q, scanned_Q, leaves_Q, every)
+    calls_Q = np.concatenate(calls) if len(calls) == len(parts) else None
+    return Ranking(np.concatenate(scores), np.concatenate(rows), documents, visited_Q, scanned_Q, leaves_Q, calls_Q)
 
 
 def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
-    """Divide a ranking into consecutive groups of queries of given sizes, each with only the documents in it."""
+    """Divide a ranking into groups of consecutive queries, of the given sizes; a group has only its own documents."""
     if len(sizes) == 1:
         return [ranking]
     parts, end = [], 0
@@ -170,13 +181,13 @@ def split(ranking: Ranking, sizes: Sequence[int]) -> list[Ranking]:
 
 
 def ordered(score_QF: Floats, row_QF: Ints, number_N: Ints) -> Ints:
-    """Places [q, f] of rows, best score first, ties by the rows' numbers; missing rows (-1) come last."""
-    # Row -1 points to the last number, which is appended.
+    """Return the order [q, f] of fetched rows: best score first, ties by a row's `number_N`, missing rows (-1) last."""
+    # Row -1 takes the last number: the appended one, which is the largest.
     return np.asarray(np.lexsort((np.append(number_N, len(number_N))[row_QF], -score_QF), axis=1))
 
 
 def by_name(ids: pa.ChunkedArray) -> Ints:
-    """Number [n] of each id in the sorted order of distinct ids; equal ids get equal numbers.
+    """Return the place [n] of each id in the sorted order of the distinct ids; equal ids have equal places.
 
     >>> by_name(pa.chunked_array([["b", "a", "b"]])).tolist()
     [1, 0, 1]
@@ -188,18 +199,21 @@ def by_name(ids: pa.ChunkedArray) -> Ints:
 
 
 def once(score_QF: Floats, row_QF: Ints, result_N: Ints, k: int) -> tuple[Floats, Ints]:
-    """Keep the best k of fetched rows [q, f], which are best first, and of each result only its first row."""
+    """Keep the best k of fetched rows [q, f], sorted best first, and only the first row of each result `result_N`.
+
+    Returns scores [q, k] and rows [q, k], -inf and -1 where a query has fewer.
+    """
     result_QF = np.where(row_QF >= 0, result_N[row_QF], -1) if len(result_N) else row_QF
     dropped = (row_QF < 0) | repeated(result_QF)
-    kept = np.argsort(dropped, axis=1, kind="stable")[:, :k]
-    gone = take(dropped, kept)
-    rows = np.where(gone, -1, take(row_QF, kept))
-    scores = np.where(gone, -np.inf, take(score_QF, kept))
+    place_QK = np.argsort(dropped, axis=1, kind="stable")[:, :k]
+    missing_QK = take(dropped, place_QK)
+    rows = np.where(missing_QK, -1, take(row_QF, place_QK))
+    scores = np.where(missing_QK, -np.inf, take(score_QF, place_QK))
     return scores.astype(np.float32), rows
 
 
 def repeated(value_QF: Ints) -> Bools:
-    """Mark each value that occurs in an earlier column of its row: Booleans [q, f]."""
+    """Mark each value that occurs in an earlier column of the same row: Booleans [q, f]."""
     order = np.argsort(value_QF, axis=1, kind="stable")
     ranked = take(value_QF, order)
     query, place = np.nonzero(ranked[:, 1:] == ranked[:, :-1])
@@ -209,11 +223,11 @@ def repeated(value_QF: Ints) -> Bools:
 
 
 def take(value_QN: np.ndarray, place_QK: Ints) -> np.ndarray:
-    """Take values along the second axis like `np.take_along_axis`; for one query in a third of the time."""
+    """Take the values at places [q, k] of each row, like `np.take_along_axis`, which is slower for few queries."""
     return np.asarray(value_QN[np.arange(len(value_QN))[:, None], place_QK])
 
 
 def padded(value_QK: np.ndarray, width: int, filling: float) -> np.ndarray:
-    """A copy of an array, padded on the right to at least `width` columns."""
+    """Return a copy of an array [q, k], padded on the right by `filling` to at least `width` columns."""
     missing = max(0, width - value_QK.shape[1])
     return np.pad(value_QK, ((0, 0), (0, missing)), constant_values=filling)

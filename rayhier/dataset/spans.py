@@ -1,4 +1,4 @@
-"""Pseudo-queries of documents, read from the vectors artifact, as arrays."""
+"""Pseudo-queries (titles and spans of documents) as arrays, read from the vectors artifact."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from rayhier.storage import columns
 from rayhier.storage.artifact import Artifact
 
 FOLDER = "spans/"
-"""Folder of the vectors artifact that holds pseudo-queries."""
+"""Folder of the vectors artifact that holds the pseudo-queries."""
 
 
 @dataclass(frozen=True)
 class Spans:
-    """Pseudo-queries, in the order of their documents: base vectors [p, m], texts, and the document's row [p]."""
+    """Pseudo-queries, in the order of their documents: base vectors [p, m], row [p] of the document, and text."""
 
     vector_PM: Floats
     row_P: Ints
@@ -33,9 +33,9 @@ class Spans:
 
 
 def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
-    """Load the pseudo-queries of the documents with these ids, which are in the order of the corpus.
+    """Load the pseudo-queries of the documents with these ids, which must be in the order of the corpus.
 
-    None where the artifact has no pseudo-queries.
+    Returns None where the artifact has no pseudo-queries.
     """
     if not vectors.names(FOLDER):
         return None
@@ -47,17 +47,18 @@ def load_spans(vectors: Artifact, ids: Sequence[str]) -> Spans | None:
 
 
 def span_queries(spans: Spans, ids: Sequence[str], results: Sequence[str]) -> tuple[Queries, Spans]:
-    """Split off the pseudo-queries of held-out documents as queries that look for them; returns these and the others.
+    """Split off the pseudo-queries of held-out documents as dev queries; returns these queries, and the other spans.
 
-    Held out are the first whole documents, `results` of their rows, by hash of the id, among those that have
-    pseudo-queries: a passage of one is in no other set. Where none would be left, its pseudo-queries are in both.
+    A tenth of the documents with pseudo-queries is held out, at most 1,000, by a hash of the id; `results` are the
+    documents of the rows, so that passages of one document stay together. The answer of a query is its document. Where
+    nothing would be left to train on, the pseudo-queries are in both.
     """
-    own_P = [results[row] for row in spans.row_P]
-    holdout = list(dict.fromkeys(own_P))
+    result_P = [results[row] for row in spans.row_P]
+    holdout = list(dict.fromkeys(result_P))
     held_out = {holdout[row] for row in holdout_rows(holdout)}
-    held_P = np.array([name in held_out for name in own_P])
-    held = spans[held_P]
-    names = [f"{ids[row]}#{number}" for number, row in enumerate(held.row_P)]
-    grades = {name: {results[row]: 1} for name, row in zip(names, held.row_P, strict=True)}
-    queries = Queries(names, held.vector_PM, grades, held.texts.to_pylist())
-    return queries, spans if held_P.all() else spans[~held_P]
+    held_out_P = np.array([name in held_out for name in result_P])
+    held_out_spans = spans[held_out_P]
+    names = [f"{ids[row]}#{number}" for number, row in enumerate(held_out_spans.row_P)]
+    grades = {name: {results[row]: 1} for name, row in zip(names, held_out_spans.row_P, strict=True)}
+    queries = Queries(names, held_out_spans.vector_PM, grades, held_out_spans.texts.to_pylist())
+    return queries, spans if held_out_P.all() else spans[~held_out_P]

@@ -1,1 +1,1 @@
-"""Text -> vectors: the one encoding path of every stage."""
+"""Encode texts as vectors: the one way in which all stages encode."""

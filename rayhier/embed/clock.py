@@ -1,4 +1,4 @@
-"""Utilisation of encoders: the share of their time that they work, and their speed."""
+"""Utilisation of encoding processes: the share of their time that they work, and their speed at work."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from rayhier.embed.encode import TextEncoder
 
 
 class Clock:
-    """Measures one actor's time at work and its total time, waiting for the next part included."""
+    """Measures the time that a process spends at work, and its total time, which includes waiting for the next part."""
 
     def __init__(self, encoder: TextEncoder | None) -> None:
         self._encoder, self._seen = encoder, 0
@@ -23,7 +23,10 @@ class Clock:
         self._worked += time.monotonic() - began
 
     def lap(self) -> dict[str, float]:
-        """Seconds at work, seconds in all and tokens encoded since the last lap; and the encoder's parameters."""
+        """Return counts since the last call, for `Utilisation.note`: seconds at work, seconds in all, tokens encoded.
+
+        The encoder's number of parameters is returned too, as `parameters`.
+        """
         now, tokens, parameters = time.monotonic(), 0, 0
         if self._encoder is not None:
             tokens, parameters = self._encoder.seen - self._seen, self._encoder.parameters
@@ -34,23 +37,23 @@ class Clock:
 
 @dataclass
 class Utilisation:
-    """What all embedding actors did, summed: tokens, seconds of work, seconds passed, operations."""
+    """Work of all encoding processes, summed: tokens, seconds at work, seconds in all, operations."""
 
     tokens: float = 0
     worked: float = 0.0
     passed: float = 0.0
     operations: float = 0.0
-    """Floating-point operations: two per parameter and token."""
+    """Floating-point operations of the encoders: two for each parameter and token."""
 
     def note(self, lap: dict[str, float]) -> None:
-        """Add one actor's lap."""
+        """Add the counts that `Clock.lap` of a process returned."""
         self.tokens += lap["tokens"]
         self.worked += lap["worked"]
         self.passed += lap["passed"]
         self.operations += 2 * lap["parameters"] * lap["tokens"]
 
     def __str__(self) -> str:
-        """Line to print that reports the sum."""
+        """Return a line that reports the sums to the user."""
         worked = max(self.worked, 1e-9)
         return (
             f"  encoders: {self.tokens:,.0f} tokens, at work {self.worked / max(self.passed, 1e-9):.0%} of their time, "

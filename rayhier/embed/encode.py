@@ -1,4 +1,4 @@
-"""Texts -> vectors, in batches of texts of similar length."""
+"""Encode texts as vectors, in batches of texts of similar length."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +16,15 @@ from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec.encoder import Device, EncoderSpec
 
 CHUNK_TEXTS = 16_384
-"""Texts per chunk. A chunk is sorted by length; while it is encoded the next chunk is tokenised."""
+"""Number of texts in a chunk. A chunk is sorted by length; while it is encoded, the next chunk is tokenised."""
 
 
 CPU_TOKENS = 4_096
-"""Most tokens a CPU encodes at a time, padding included: larger batches outgrow its caches."""
+"""Most tokens, padding included, that a CPU encodes in one forward pass: larger batches outgrow its caches."""
 
 
 class TextEncoder:
-    """An encoder, loaded from its folder and ready to encode; `device` overrides the spec's."""
+    """An encoder loaded from its folder, ready to encode texts; `device` replaces the spec's device."""
 
     def __init__(self, folder: Path, spec: EncoderSpec, device: Device | None = None) -> None:
         self.device = resolve_device(device or spec.device)
@@ -40,31 +40,31 @@ class TextEncoder:
 
     @property
     def dimension(self) -> int:
-        """m, the size of a vector."""
+        """Size of a vector, m."""
         return self.encoder.dimension
 
     @property
     def parameters(self) -> int:
-        """Number of parameters, without embedding tables, which are only looked up."""
+        """Number of parameters of the encoder, without embedding tables, which are only looked up."""
         looked_up = sum(
             module.weight.numel() for module in self.encoder.modules() if isinstance(module, torch.nn.Embedding)
         )
         return sum(parameter.numel() for parameter in self.encoder.parameters()) - looked_up
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """Vectors [n, m], float32, in the order of the texts; unit vectors for cosine."""
+        """Encode n texts; returns vectors, float32 [n, m], in their order; unit vectors where similarity is cosine."""
         return self._filled(len(texts), self._tokenised(texts))
 
     def encode_for(self, reader: Reader | None, texts: Sequence[str]) -> Encoded:
-        """Encode texts for a router: vectors [n, m], and where it has a reader of tokens, its scores [n, w] too."""
+        """Encode n texts for a router: vectors [n, m], and scores [n, w] by its `reader` of token vectors, if any."""
         return Encoded.of(self.encode(texts)) if reader is None else self._read(reader, self.tokenise(texts))
 
     def tokens_for(self, reader: Reader | None, tokens: Tokens) -> Encoded:
-        """Encode, for a router, texts that were tokenised before, for example in another process."""
+        """Encode, for a router, n texts given as token ids: vectors [n, m], and scores [n, w] by a `reader`."""
         return Encoded.of(self.encode_tokens(tokens)) if reader is None else self._read(reader, tokens)
 
     def encode_tokens(self, tokens: Tokens) -> Floats:
-        """Vectors [n, m], float32, of texts that were tokenised before, for example in another process."""
+        """Encode n texts given as token ids, such as another process made; returns float32 [n, m] in their order."""
         return self._filled(
             len(tokens), (tokens[start : start + CHUNK_TEXTS] for start in range(0, len(tokens), CHUNK_TEXTS))
         )
@@ -103,7 +103,7 @@ class TextEncoder:
 
     @torch.inference_mode()
     def _read(self, reader: Reader, tokens: Tokens) -> Encoded:
-        """Vectors and a reader's scores; the reader works on each batch, whose token vectors are then dropped."""
+        """Vectors of texts, and a reader's scores; a batch's token vectors are dropped once the reader has them."""
         order = np.argsort([-len(ids) for ids in tokens], kind="stable")
         vectors, scores = [], []
         for batch in self._batches([tokens[row] for row in order]):
@@ -124,7 +124,7 @@ class TextEncoder:
             start += size
 
     def padded(self, batch: Tokens) -> tuple[Tensor, Tensor]:
-        """Token ids and mask [n, t] of texts, of which the first is the longest; padded on the right."""
+        """Return token ids and mask, both [n, t], of n texts, padded on the right; the first text must be longest."""
         ids_NT = np.full((len(batch), max(1, len(batch[0]))), self.padding, dtype=np.int64)
         mask_NT = np.zeros_like(ids_NT)
         for row, ids in enumerate(batch):

@@ -1,4 +1,4 @@
-"""One precision for all processes of a step, and for a run: the embed step measures it, later steps follow."""
+"""One number format (precision) for all processes of a run: the embed stage measures it, later stages follow."""
 
 from rayhier.model.precision import resolve, resolve_device
 from rayhier.spec import JobSpec
@@ -8,7 +8,10 @@ from rayhier.storage.ledger import Ledger
 
 
 def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
-    """Replace precision `auto` by what the first of the processes that share a ledger measures, also when resuming."""
+    """Replace precision `auto` by the number format that is fastest here, or that was chosen earlier.
+
+    All processes that share the ledger get the choice of the first, and so does a stage that resumes.
+    """
     if spec.precision != "auto":
         return spec
     dtype = ledger.agree("precision", lambda: str(resolve("auto", resolve_device(spec.device))))
@@ -16,10 +19,10 @@ def agreed(spec: EncoderSpec, ledger: Ledger) -> EncoderSpec:
 
 
 def as_embedded(spec: JobSpec, vectors: Artifact, gpus: float) -> JobSpec:
-    """Replace `precision: auto` by the precision that the embed step of the same run measured and recorded.
+    """Replace `precision: auto` by the number format that the embed stage of the same run measured and recorded.
 
-    The precision stays `auto`, for the step to measure, where embed's actors had GPUs and the step's processes, with
-    `gpus` each, have none, or the reverse; and where embed's machines differed.
+    The precision stays `auto`, for the stage to measure, where embed's processes had GPUs and the stage's processes,
+    with `gpus` each, have none, or the reverse; and where embed's machines measured different formats.
     """
     recorded = vectors.record.counts["precision"]
     alike = (spec.cluster.embed.gpus > 0) == (gpus > 0)

@@ -1,4 +1,4 @@
-"""The embed stage on Ray Data: a pool of encoders, one part of the corpus at a time."""
+"""The embed stage on Ray Data: a pool of encoding processes, which encode one part of the corpus at a time."""
 
 import os
 from pathlib import Path
@@ -33,11 +33,14 @@ from rayhier.storage.paths import Location, locate
 QUERIES = "queries.parquet"
 IDS_SHOWN = 5
 CHECKED = 1_000
-"""Documents at a time that are tokenised to see whether any has a pseudo-query."""
+"""Number of documents that are tokenised at a time to find out if any has a pseudo-query."""
 
 
 def read_texts(corpus: Location, name: str, generated: Location | None = None) -> tuple[pa.Table, list[str]]:
-    """Read the ids of a part of the corpus, or of the generated queries, and the text to encode of each row."""
+    """Read the ids and the texts to encode of a part of the corpus, of its queries, or of the generated queries.
+
+    `name` is the part's file; returns a table of the ids, and the texts.
+    """
     if name in (QUERIES, GENERATED):
         root = generated if generated is not None and name == GENERATED else corpus
         table = columns.read([root / QUERIES], ["query_id", "text"])
@@ -47,7 +50,7 @@ def read_texts(corpus: Location, name: str, generated: Location | None = None) -
 
 
 class TokenisePart:
-    """An actor that tokenises parts, so that the actors that encode need not."""
+    """A Ray actor that tokenises the texts of parts, so that the actors that encode need not."""
 
     def __init__(self, model: str, max_length: int, corpus: str, cpus: int, generated: str | None = None) -> None:
         _threads(cpus)
@@ -55,13 +58,13 @@ class TokenisePart:
         self.tokenise = Tokeniser.open(Path(model), max_length)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Tokenise the part `row["part"]`; returns its name and the packed token ids."""
+        """Tokenise the part `row["part"]`; returns its name and its token ids, packed as bytes."""
         name = str(row["part"])
         return {"part": name, **packed(self.tokenise(read_texts(self.corpus, name, self.generated)[1]))}
 
 
 class EmbedPart:
-    """An actor that encodes parts: reads texts of `corpus`, writes vectors below `root`."""
+    """A Ray actor that encodes parts: it reads texts of `corpus` and writes their vectors below `root`."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class EmbedPart:
         draws: dict[str, Any] | None = None,
         generated: str | None = None,
     ) -> None:
-        """Load the encoder; with `draws`, the settings of pseudo-queries, these are drawn and encoded too.
+        """Load the encoder; `draws` are the settings of pseudo-queries, which are then drawn and encoded too.
 
         `generated` is the folder of generated queries, where there are any.
         """
@@ -87,7 +90,7 @@ class EmbedPart:
         self.drawer = None if draws is None else SpanDrawer.of(self.encoder, PseudoQueries(**draws))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Encode the part `row["part"]`, by token ids where `row` has them; returns the number of texts and a lap."""
+        """Encode the part `row["part"]`, from token ids if `row` has them; returns counts and times."""
         name = str(row["part"])
         ids, texts = read_texts(self.corpus, name, self.generated)
         with self.clock.working():
@@ -120,7 +123,10 @@ class EmbedPart:
 def build(
     spec: JobSpec, model: ModelFolder, corpus: Artifact, attempt: Attempt, generated: Artifact | None = None
 ) -> Output:
-    """Encode every document and query of `corpus`, and generated queries, with the base encoder."""
+    """Encode all documents and queries of `corpus`, and generated queries, with the base encoder, as one stage.
+
+    InputError where the encoder cannot be loaded or trained, or no document has a pseudo-query that training needs.
+    """
     # Report a wrong folder here, not in an actor, and an encoder that cannot train before hours of encoding.
     encoder = Encoder(model.path, torch.float32)
     if (part := spec.encoder.transformer_part) is not None:
@@ -167,7 +173,7 @@ def build(
 
 
 def tokenisers(spec: JobSpec, folder: Path, corpus: Artifact, generated: Artifact | None = None) -> Pool | None:
-    """Pool of actors that tokenise ahead of the encoders; None where the spec has no `cluster.tokenise`."""
+    """Make the pool of actors that tokenise ahead of the encoders; None where the spec has no `cluster.tokenise`."""
     workers = spec.cluster.tokenise
     if workers is None:
         return None
@@ -187,7 +193,7 @@ def _threads(cpus: int) -> None:
 
 
 def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: Artifact) -> None:
-    """Raise InputError where no document has a pseudo-query, though the spec cannot train without, or has no dev."""
+    """Raise InputError where no document has a pseudo-query, though training or its dev measurement needs them."""
     drawing = SpanDrawer(encoder.tokenizer, min(spec.encoder.max_length, encoder.longest), draws)
     judged = {split: corpus.record.counts["splits"][split]["relevant"] for split in ("train", "dev")}
     spared = draws.source == "simcse" and judged["dev"]
@@ -210,7 +216,7 @@ def check_draws(draws: PseudoQueries, spec: JobSpec, encoder: Encoder, corpus: A
 
 
 def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
-    """Raise InputError where a vector of a part holds NaN or infinity, before training uses the vector."""
+    """Raise InputError where a vector of part `name` holds NaN or infinity; `ids` are the ids of its rows."""
     bad = np.flatnonzero(~np.isfinite(vector_NM).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
@@ -222,10 +228,10 @@ def check_numbers(name: str, ids: pa.ChunkedArray, vector_NM: Floats) -> None:
 
 
 def spans_of(name: str) -> str:
-    """Return the name of the file of pseudo-queries of a file of documents."""
+    """Return the name of the file that holds the pseudo-queries of a file of documents."""
     return FOLDER + name.removeprefix("documents/")
 
 
 def ledger_key(name: str) -> str:
-    """Return the name of a part's entry in the ledger."""
+    """Return the name of a part's entry in the ledger of finished parts."""
     return name.replace("/", "-")

@@ -1,6 +1,6 @@
-"""Pseudo-queries drawn from documents: the title, and random spans of tokens (inverse cloze, Lee et al., 2019).
+"""Pseudo-queries drawn from documents: titles, and random spans of tokens (inverse cloze, Lee et al., 2019).
 
-A draw depends on a key, the document's id and the number of the span alone: any process draws the same.
+A draw depends only on a key, the document's id and the number of the span, so that all processes draw the same spans.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ from rayhier.spec import InputError
 from rayhier.spec.train import PseudoQueries
 
 Offsets = Sequence[tuple[int, int]]
-"""Begin and end of each token in its text, in characters."""
+"""First character of each token in its text, and the character after its last."""
 
 
 @dataclass(frozen=True)
 class SpanDrawer:
-    """Draws pseudo-queries from the part of a document that an encoder reads, its first `max_length` tokens."""
+    """Draws pseudo-queries from the part of a document that the encoder reads: its first `max_length` tokens."""
 
     tokenizer: Any
     max_length: int
@@ -27,7 +27,7 @@ class SpanDrawer:
 
     @classmethod
     def of(cls, encoder: TextEncoder, spec: PseudoQueries) -> Self:
-        """Draw from the part of a document that an encoder reads."""
+        """Make the drawer of pseudo-queries for an encoder, whose tokens and limit it uses."""
         return cls(encoder.encoder.tokenizer, encoder.max_length, spec)
 
     def __post_init__(self) -> None:
@@ -40,7 +40,10 @@ class SpanDrawer:
     def draw(
         self, ids: Sequence[str], titles: Sequence[str], texts: Sequence[str], key: str = "0"
     ) -> tuple[list[int], list[str]]:
-        """Draw the pseudo-queries of documents: returns for each its document's row, ascending, and its text."""
+        """Draw the pseudo-queries of documents; returns the row of the document, and the text, of each pseudo-query.
+
+        Another `key` draws other spans.
+        """
         rows: list[int] = []
         drawn: list[str] = []
         for row, (name, title, text, offsets) in enumerate(
@@ -60,7 +63,7 @@ class SpanDrawer:
         return bool(self.draw([""] * len(titles), titles, texts)[0])
 
     def _offsets(self, titles: Sequence[str], texts: Sequence[str]) -> list[Offsets]:
-        """Where the tokens of each document's text lie that an encoder reads, those of its title left out."""
+        """Places of the tokens of each document's text that the encoder reads, without those of the title."""
         if not self.spec.has_spans or not len(texts):
             return [()] * len(texts)
         read: list[Offsets] = self.tokenizer(
@@ -80,7 +83,7 @@ class SpanDrawer:
 
 
 def chosen(key: str, count: int) -> int:
-    """Choose one of `count` whole numbers from 0 on by a hash of the key.
+    """Choose one of the numbers 0 to `count` - 1 by a hash of the key.
 
     >>> [chosen(f"0{number}", 10) for number in range(5)]
     [3, 9, 3, 9, 5]

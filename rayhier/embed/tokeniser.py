@@ -1,4 +1,4 @@
-"""Texts -> token ids, without loading weights, so that CPUs can tokenise while a GPU encodes."""
+"""Turn texts into token ids without loading an encoder's weights, so that CPUs can tokenise while a GPU encodes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +13,18 @@ from rayhier.storage.model_layout import read_layout
 
 Ids = Sequence[int] | npt.NDArray[np.int32]
 Tokens = Sequence[Ids]
-"""Token ids of several texts, one sequence each."""
+"""Token ids of several texts, a sequence for each text."""
 
 
 class Tokeniser:
-    """The tokenizer of an encoder folder, with its prompt."""
+    """The tokenizer of an encoder's folder, with the prompt that is put before every text."""
 
     def __init__(self, tokenizer: Any, prompt: str, max_length: int) -> None:
         self.tokenizer, self.prompt, self.max_length = tokenizer, prompt, max_length
 
     @classmethod
     def open(cls, folder: Path, max_length: int) -> Self:
-        """Open the tokenizer of a folder; texts are cut at `max_length` tokens, or at the transformer's own limit."""
+        """Open the tokenizer of a folder; texts are cut at `max_length` tokens, or at the transformer's limit."""
         from transformers import AutoConfig, AutoModel
 
         layout = read_layout(folder)
@@ -33,7 +33,7 @@ class Tokeniser:
         return cls(load_tokenizer(layout), layout.prompt, min(max_length, positions(transformer)))
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        """Token ids of each text, cut to `max_length`."""
+        """Return the token ids of each text, cut at `max_length` tokens."""
         tokens: Tokens = self.tokenizer(
             [self.prompt + text for text in texts],
             truncation=True,
@@ -46,14 +46,14 @@ class Tokeniser:
 
 
 def packed(tokens: Tokens) -> dict[str, bytes]:
-    """Pack token ids as bytes, to send them to another process."""
+    """Pack the token ids of texts as bytes, to send them to another process."""
     ids = np.fromiter((token for ids in tokens for token in ids), dtype=np.int32)
     ends = np.cumsum([len(ids) for ids in tokens], dtype=np.int64)
     return {"ids": ids.tobytes(), "ends": ends.tobytes()}
 
 
 def unpacked(row: dict[str, Any]) -> Tokens:
-    """Unpack token ids that `packed` has packed.
+    """Unpack the token ids of texts from the bytes of `packed`.
 
     >>> [ids.tolist() for ids in unpacked(packed([[5, 6], [], [7]]))]
     [[5, 6], [], [7]]

@@ -1,1 +1,1 @@
-"""Measure an index: curves of recall against documents visited, baselines, report."""
+"""Measure an index: curves of recall against documents visited, baselines, and a report."""

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from rayhier.search.searcher import Searcher
 
 TOGETHER = 64
-"""Queries that are searched together."""
+"""Number of queries that are searched in one call."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table of the index as it is searched, and of exact search with the same encoder."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: print("\n".join(_measure(given))))
+    """Print a table of measures: of the index as it is searched, and of exact search; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: print("\n".join(_measure(options))))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,23 +42,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(given: argparse.Namespace) -> list[str]:
-    """Lines to print."""
+def _measure(options: argparse.Namespace) -> list[str]:
+    """Measure the index and return the lines to print."""
     from rayhier.evaluate.files import judged, read_judgements, read_queries
 
-    texts, grades = read_queries(given.queries), read_judgements(given.judgements)
+    texts, grades = read_queries(options.queries), read_judgements(options.judgements)
     queries = judged(texts, grades)
-    say(f"loading index and encoder from {given.workdir}")
+    say(f"loading index and encoder from {options.workdir}")
     from rayhier.dataset.measures import Judge
     from rayhier.evaluate.output import trec
     from rayhier.evaluate.tables import aligned, cell
     from rayhier.search.searcher import Searcher
 
-    searcher = Searcher.open(locate(given.workdir))
+    searcher = Searcher.open(locate(options.workdir))
     spec = searcher.model.spec
     measures, judge = spec.evaluate.measures, Judge(queries, spec.evaluate.measures)
     k = max(spec.search.k, *(int(measure.partition("@")[2]) for measure in measures))
-    requests = {"as searched": searcher.rules.request(queries.texts, k, given.beam, mode=given.mode)}
+    requests = {"as searched": searcher.rules.request(queries.texts, k, options.beam, mode=options.mode)}
     requests |= _controls(searcher, queries.texts, k)
     searcher.retrieve(requests["as searched"].part(slice(0, TOGETHER)))  # opens files, which is not timed
     rows, runs = [], {}
@@ -79,15 +79,15 @@ def _measure(given: argparse.Namespace) -> list[str]:
     if unjudged := len(texts) - len(queries):
         lines.append(f"{unjudged:,} queries have no judgements and were left out")
     if unknown := len(grades.keys() - texts.keys()):
-        lines.append(f"{unknown:,} judged queries are not among those of {given.queries} and were left out")
-    if given.trec is not None:
-        given.trec.write_text(trec("rayhier", runs["as searched"]), "utf-8")
-        lines.append(f"TREC run: {given.trec}")
+        lines.append(f"{unknown:,} judged queries are not among those of {options.queries} and were left out")
+    if options.trec is not None:
+        options.trec.write_text(trec("rayhier", runs["as searched"]), "utf-8")
+        lines.append(f"TREC run: {options.trec}")
     return lines
 
 
 def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "Request"]:
-    """Exact search with the same encoder, and BM25 where the index has it."""
+    """Requests for exact search with the same encoder, and for BM25 where the index has it."""
     rules = searcher.rules
     controls = {}
     if rules.search.how == "leaves":
@@ -100,7 +100,7 @@ def _controls(searcher: "Searcher", texts: Sequence[str], k: int) -> dict[str, "
 def _ranked(
     searcher: "Searcher", request: "Request", judge: "Judge"
 ) -> tuple[dict[str, dict[str, float]], float, float]:
-    """A request's run, the documents that a query visited on average, and the seconds that all took."""
+    """A request's TREC run, the mean documents that a query visited, and the seconds for all queries."""
     if request.budget and searcher.reranker is None:
         raise InputError("search.rerank: the index has no cross-encoder")
     run: dict[str, dict[str, float]] = {}

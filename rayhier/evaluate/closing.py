@@ -1,4 +1,4 @@
-"""Closing lines of a run on the terminal: tables, sample queries with their answers, places, and a verdict."""
+"""The last lines of a run on the terminal: tables, sample queries with their results, file names, and a verdict."""
 
 from rayhier.evaluate import tables
 from rayhier.evaluate.output import PLOTS
@@ -15,7 +15,7 @@ STAR = "* a difference whose interval excludes 0"
 
 
 def closing(spec: JobSpec, workdir: Location, corpus: Artifact, judged: Artifact, root: Location) -> str:
-    """The closing lines for an evaluation of a corpus, published below `root`; the verdict comes last.
+    """Return the last lines of a run for the evaluation that is published below `root`; the verdict comes last.
 
     `judged` has the evaluated split: `corpus`, or the artifact of the test split.
     """

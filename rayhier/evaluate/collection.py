@@ -1,4 +1,4 @@
-"""A corpus under one encoder, in parts that several processes may hold."""
+"""A corpus under one encoder, in parts that one process or several processes hold."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,35 +17,35 @@ from rayhier.evaluate.workers import Parts
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents and their vectors, in this process or in several."""
+    """Documents and their vectors, in parts that this process or several processes hold."""
 
     parts: Parts[Part]
     counts: list[int] = field(default_factory=list)
-    """Documents of each part."""
+    """Number of documents in each part."""
     matching: int = 0
-    """Documents that are searched: all, or those that match the evaluation's filter."""
+    """Number of documents that are searched: all, or those that match the evaluation's filter."""
 
     @classmethod
     def of(cls, parts: Parts[Part]) -> "Collection":
-        """Make a collection of parts; counts the documents of each."""
+        """Make a collection of parts, and count the documents of each part."""
         return cls(parts, parts.call(Part.count), sum(parts.call(Part.count_matching)))
 
     @property
     def documents(self) -> int:
-        """Documents of all parts; passages where the corpus has them."""
+        """Number of documents in all parts; of passages where the corpus is cut into passages."""
         return sum(self.counts)
 
     def judged(self, names: Iterable[str]) -> set[str]:
-        """Those of some results' ids that are searched."""
+        """Return the ids, among `names`, of the results that are searched."""
         ids = self.parts.call(Part.judged, pa.array(sorted(names), pa.string()))
         return {name for part in ids for name in part.to_pylist()}
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m]; every document that is searched is scored."""
+        """Rank the best k results of each query [q, m] by scores of all documents that are searched."""
         return merge(self.parts.call(Part.exact, query_QM, k), k)
 
     def holdout(self) -> Holdout:
-        """A tenth of the documents, at most 1,000, by hash of the id."""
+        """Hold out documents to serve as dev queries: a tenth, at most 1,000, those first by a hash of the id."""
         most = holdout_size(self.documents)
         return Holdout.merge(self.parts.call(Part.holdout, most), most)
 
@@ -58,7 +58,11 @@ class Collection:
         probe: Callable[[int], Ints],
         routing: Callable[[int], float],
     ) -> System:
-        """Return a system that scans the parts' leaves; `probe` returns the leaves [q, β] that each query visits."""
+        """Make a system to measure, which scans the parts' leaves named `leaves` for queries [q, m].
+
+        `probe(beam)` returns the leaves [q, beam] that each query visits, `routing(beam)` the dot products of routing a
+        query.
+        """
         queries = self.parts.send(query_QM)
 
         def rank(beam: int) -> Ranking:
@@ -67,11 +71,11 @@ class Collection:
         return System(name, self.matching, beams(len(self.sizes(leaves))), rank, routing)
 
     def sizes(self, leaves: str) -> Ints:
-        """Count the rows of each leaf."""
+        """Count the rows of all parts in each leaf, [leaves]; `leaves` names the system that the leaves belong to."""
         return np.asarray(np.sum(self.parts.call(Part.sizes, leaves), axis=0))
 
     def sample(self, most: int, seed: int) -> Floats:
-        """Return at most `most` vectors: all, or a random sample that is the same however the corpus is split."""
+        """Return at most `most` vectors [n, m]: all, or a random sample that does not depend on the parts."""
         n = self.documents
         generator = np.random.default_rng(seed)
         rows = np.arange(n) if n <= most else np.sort(generator.choice(n, most, replace=False, shuffle=False))

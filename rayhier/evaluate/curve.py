@@ -1,4 +1,4 @@
-"""Recall against documents visited, measured at every beam."""
+"""Curves of a measure, such as recall, against documents visited: one point for each beam."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,21 +12,21 @@ from rayhier.dataset.ranking import Ranking
 
 @dataclass(frozen=True)
 class System:
-    """An index to measure, on a fixed set of queries."""
+    """An index or baseline to measure on a fixed set of queries."""
 
     name: str
     documents: int
     beams: Sequence[int]
-    """Widths to measure: leaves searched, or for HNSW efSearch."""
+    """Beams to measure, each the most leaves that a query visits; for HNSW values of efSearch."""
     rank: Callable[[int], Ranking]
-    """Beam -> results of every query and their cost."""
+    """Function from a beam to the results of all queries and their cost."""
     routing: Callable[[int], float]
-    """Beam -> dot products of routing a query."""
+    """Function from a beam to the mean dot products of routing a query."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measured point. Visited and cost are fractions of the corpus."""
+    """Measures and costs of a system at one beam; visited and cost are shares of the corpus."""
 
     beam: int
     visited_mean: float
@@ -35,10 +35,10 @@ class Point:
     leaves_mean: float
     measures: dict[str, float]
     values: Mapping[str, Values] = field(default_factory=dict, compare=False, repr=False)
-    """Each measure of every query [q]; `measures` has their means."""
+    """Name of a measure -> its values [q] for all queries; `measures` has the means."""
 
     def flat(self) -> dict[str, float]:
-        """Return the point as a mapping: a row of curve.csv."""
+        """Return the point as a mapping, a row of curve.csv."""
         return {
             "beam": self.beam,
             "visited_mean": self.visited_mean,
@@ -50,7 +50,7 @@ class Point:
 
 
 def beams(leaves: int) -> list[int]:
-    """Beams to measure: 1 to 16, then each 1.25 times the one before, up to all leaves.
+    """Return the beams to measure: 1 to 16, then each 1.25 times the one before, up to all leaves.
 
     >>> beams(40)
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 25, 31, 39, 40]
@@ -64,7 +64,7 @@ def beams(leaves: int) -> list[int]:
 
 
 def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]:
-    """Search every query with one beam."""
+    """Search all queries with one beam; returns measures and costs, and the results."""
     ranking = system.rank(beam)
     visited = ranking.visited_Q / system.documents
     values = judge.values(ranking)
@@ -81,14 +81,14 @@ def measure_at(system: System, judge: Judge, beam: int) -> tuple[Point, Ranking]
 
 
 def measure_curve(system: System, judge: Judge) -> Iterator[Point]:
-    """Yield the curve of a system; each point is measured when it is read."""
+    """Yield the points of a system's curve; each point is measured when it is asked for."""
     return (measure_at(system, judge, beam)[0] for beam in system.beams)
 
 
 def read(curve: Sequence[Point], visited: float, measure: str) -> float:
-    """A measure at a fraction visited, linear between measured points.
+    """Return a measure where a system visits a share `visited` of the documents, linear between measured points.
 
-    Beyond the last point it is flat, before the first point it is NaN.
+    Beyond the last point the value is the last point's, before the first point it is NaN.
     """
     place = between(curve, visited)
     if place is None:
@@ -98,7 +98,10 @@ def read(curve: Sequence[Point], visited: float, measure: str) -> float:
 
 
 def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values | None:
-    """A measure of every query [q] at a fraction visited, linear between points; None before the first point."""
+    """Return a measure for each query [q] where a system visits a share `visited`; None before the first point.
+
+    Values are linear between measured points.
+    """
     place = between(curve, visited)
     if place is None:
         return None
@@ -107,7 +110,7 @@ def read_values(curve: Sequence[Point], visited: float, measure: str) -> Values 
 
 
 def between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float] | None:
-    """The two points around a fraction visited, and its place between them from 0 to 1; None before the first point."""
+    """Return the points below and above a share visited, and the place between them, 0 to 1; None before the first."""
     # A taller tree's beams are not nested: a wider one may visit a little less.
     points = sorted(curve, key=lambda point: point.visited_mean)
     place = int(np.searchsorted([point.visited_mean for point in points], visited, side="right"))
@@ -120,12 +123,12 @@ def between(curve: Sequence[Point], visited: float) -> tuple[Point, Point, float
 
 
 def mean_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
-    """The mean of several seeds' curves, point by point."""
+    """Return the mean of the curves of several seeds, point by point."""
     return [mean_point(points) for points in zip(*curves, strict=True)]
 
 
 def mean_point(points: Sequence[Point]) -> Point:
-    """Return the mean of several seeds' points, for each query too."""
+    """Return the mean of points of several seeds, also for each query."""
     flat = [point.flat() for point in points]
     mean = {name: float(np.mean([row[name] for row in flat])) for name in flat[0]}
     return Point(
@@ -140,9 +143,9 @@ def mean_point(points: Sequence[Point]) -> Point:
 
 
 def reach(curve: Iterable[Point], measure: str, target: float, axis: str = "cost_mean") -> float:
-    """Least `visited_mean` or `cost_mean`, linear between points, at which a measure reaches a target; NaN if never.
+    """Return the least `axis` (cost, or documents visited) at which a measure reaches `target`; NaN if it never does.
 
-    Reads the curve no further than the point that reaches the target.
+    The value is linear between points. The curve is read only as far as the point that reaches the target.
     """
     before: Point | None = None
     for point in curve:

@@ -1,4 +1,4 @@
-"""The evaluate stage: every seed's index and its controls, on the same queries."""
+"""The evaluate stage: measure each seed's index and its baselines on the same queries."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,71 +36,72 @@ from rayhier.storage.pins import reading
 
 T = TypeVar("T")
 FEW_DEV = 200
-"""Dev queries below which a tuned number of lists is uncertain, which the report then mentions."""
+"""Number of dev queries below which a warning says that a tuned number of lists is uncertain."""
 LEAVES = {"faiss_ivf_spill": 2}
-"""Lists that a document lies in, for controls that place documents in several lists."""
+"""Name of a baseline -> number of lists that hold a document, where it is more than one."""
 
 
 @dataclass
 class SeedResult:
-    """Measurements of one seed's index and its controls."""
+    """Measurements of one seed's index and of its baselines, by the name of the system."""
 
     seed: int
     curves: dict[str, list[Point]] = field(default_factory=dict)
     exact: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Measures of systems without a curve, which score every document."""
+    """System -> measures, for systems without a curve, which score all documents."""
     values: dict[str, dict[str, Values]] = field(default_factory=dict)
-    """Measures of every query, for systems without a curve."""
+    """System -> measure -> value of each query [q], for systems without a curve."""
     points: dict[str, Point] = field(default_factory=dict)
-    """Reported point of each system with a curve: the router's as `search` says, a control's first to visit as much."""
+    """System -> its point in the report: the router's with the spec's beam, a baseline's first that visits as much."""
     runs: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     balance: dict[str, float] = field(default_factory=dict)
     sizes: list[int] = field(default_factory=list)
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    """Metrics that each phase of the training recorded."""
+    """Phase of training -> metrics that it recorded, epoch by epoch."""
     seconds: dict[str, float] = field(default_factory=dict)
     served_path: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Measures and costs of the index with BM25, and re-ranked, as they are served: visited, leaves, calls, ms."""
+    """System -> measures and costs (visited, leaves, calls, ms) of the index with BM25 or re-ranked, as it is
+    served."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measurements of all seeds."""
+    """Measurements of all seeds, and counts that they share."""
 
     documents: int
-    """Documents that were searched: all, or those that match the filter."""
+    """Number of documents that were searched: all, or those that match the filter."""
     queries: int
     lists: dict[str, int]
-    """Number of lists, for each control that has lists."""
+    """Name of a baseline with lists -> its number of lists."""
     seeds: list[SeedResult]
     new_Q: Bools
-    """True [q] where a query's answers are answers of no train query."""
+    """True [q] where none of a query's answers is the answer of a train query."""
     level: int | None = None
-    """Level of the tree that the index is searched by; None where a query visits leaves."""
+    """Level of the tree by which the index is searched; None where a query visits leaves."""
     corpus: int | None = None
-    """Documents of the corpus where a filter chose some; else None."""
+    """Number of documents of the corpus, where a filter chose some; else None."""
     left_out: int | None = None
-    """Judged queries none of whose answers matches the filter, which are not measured; None without a filter."""
+    """Number of judged queries that are not measured because no answer matches the filter; None without a filter."""
 
 
 @dataclass(frozen=True)
 class SeedIndex:
-    """One seed's published model, and its index in parts."""
+    """The published model of a seed, and its index, opened in parts."""
 
     model: Model
     index: Artifact
     collection: Collection
-    """Documents of the leaf map, each once."""
+    """Documents of the index with their trained vectors, each document once."""
     history: dict[str, list[dict[str, float]]]
-    """Metrics that each phase of the training recorded."""
+    """Phase of training -> metrics that it recorded, epoch by epoch."""
 
     def encode(self, queries: Queries) -> Encoded:
-        """Encode queries for the seed's router."""
+        """Encode queries for the router of the seed."""
         return self.model.encode_stored(queries.vector_QM, lambda: queries.texts)
 
 
 def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers) -> SeedIndex:
-    """Open a published model and its index; each worker reads the shards that it holds."""
+    """Open a published model and its index; each worker reads a share of the index's shards."""
     shards, trained = LeafMap.open(index.root, BUILT).manifest.shards, Model.open(model, spec)
     similarity = trained.level_similarity
     arguments = [(str(index.folder), numbers, similarity, spec.measured) for numbers in shares(shards, workers.count)]
@@ -109,7 +110,7 @@ def load_index(spec: JobSpec, model: Artifact, index: Artifact, workers: Workers
 
 
 def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filter | None = None) -> Collection:
-    """Load the corpus with its base encoder's vectors; with a filter, only documents that match are searched."""
+    """Load the corpus with the base encoder's vectors; with a filter, only documents that match are searched."""
     names = vectors.names("documents/")
     folders = str(corpus.folder), str(vectors.folder)
     arguments = [(*folders, [names[number] for number in numbers], where) for numbers in shares(names, workers.count)]
@@ -117,7 +118,7 @@ def load_base(corpus: Artifact, vectors: Artifact, workers: Workers, where: Filt
 
 
 def shares(things: Sequence[object], workers: int) -> list[list[int]]:
-    """Split the positions of a sequence's items, in order, among at most `workers` workers, an item or more for each.
+    """Split the positions of a sequence's items, in order, among at most `workers` workers, each with one or more.
 
     >>> shares("abcde", 2)
     [[0, 1, 2], [3, 4]]
@@ -137,8 +138,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure the index of every seed (seed -> model, index) and the spec's baselines.
 
-    `read` are the artifacts, by kind and seed, that re-ranking reads; `test` has the test split, which is in `corpus`
-    where it is None.
+    `read` are the artifacts that re-ranking reads, by kind and seed (None: all seeds). `test` has the test split; where
+    it is None, `corpus` has it. InputError where the split has no judgements, or the filter leaves no query.
     """
     workers, split = workers or LocalWorkers(), spec.evaluate.split
     queries = load_queries(holds_split(split, corpus, test), holds_split(split, vectors, test), split)
@@ -149,7 +150,7 @@ def evaluate(
     base = load_base(corpus, vectors, workers, spec.measured)
     dev, all_judged = load_dev(corpus, vectors, base.holdout, base.exact), len(queries)
     if spec.measured is not None:
-        queries, dev = (about_matching(some, base) for some in (queries, dev))
+        queries, dev = (about_matching(chosen, base) for chosen in (queries, dev))
         if not queries:
             raise InputError(
                 f"evaluate.filter: no answer of the {all_judged:,} {spec.evaluate.split} queries matches; "
@@ -175,18 +176,18 @@ def evaluate(
 
 
 def about_matching(queries: Queries, base: Collection) -> Queries:
-    """The queries with an answer among the documents that are searched, and their judgements of these."""
+    """Select the queries with an answer among the documents that are searched, and only judgements of these."""
     return queries.about(base.judged({name for grades in queries.grades.values() for name in grades}))
 
 
 def baselines(spec: JobSpec) -> tuple[str, ...]:
-    """Baselines that the spec names, and `faiss_ivf_spill` where the index's documents lie in two leaves."""
+    """Return the baselines that the spec names, and `faiss_ivf_spill` where documents of the index have two leaves."""
     two = ("faiss_ivf_spill",) if spec.leaves_per_document > 1 else ()
     return tuple(dict.fromkeys((*spec.evaluate.baselines, *two)))
 
 
 class _Work:
-    """An evaluation in progress; systems that do not depend on the seed are measured once."""
+    """An evaluation in progress. Systems that do not depend on the seed are measured only once."""
 
     def __init__(
         self,
@@ -207,7 +208,7 @@ class _Work:
         self.results: list[SeedResult] = []
 
     def add(self, seed: int, seed_index: SeedIndex) -> None:
-        """Measure one seed: its router first, since controls are reported where they visit as much as it does."""
+        """Measure one seed: the router first, because a baseline is reported where it visits as much as the router."""
         result = SeedResult(seed, history=seed_index.history)
         encoded, collection = seed_index.encode(self.queries), seed_index.collection
         sizes = collection.sizes(ROUTER)
@@ -244,21 +245,22 @@ class _Work:
 
     def served_path(
         self,
-        what: str,
+        suffix: str,
         model: Artifact,
         index: Artifact,
-        found: Mapping[str, str],
+        folders: Mapping[str, str],
         mode: str | None = None,
         budget: int | None = None,
     ) -> None:
         """Measure the last seed's index on the search path that serving uses, with BM25 or re-ranked.
 
-        Queries are split among workers; `found` are folders of the artifacts by kind that re-ranking reads.
+        Queries are split among workers; `suffix` ends the system's name; `folders` hold the artifacts that
+        re-ranking reads, by kind.
         """
         result, spec = self.results[-1], self.spec
-        name = f"{spec.router.type}+{what}"
+        name = f"{spec.router.type}+{suffix}"
         began = time.perf_counter()
-        opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), found
+        opened = spec.model_dump(mode="json"), str(model.folder), str(index.folder), folders
         groups = shares(self.queries.texts, self.workers.count)
         parts = self.workers.start(ServedPath.open, [opened] * len(groups))
         arguments = [([self.queries.texts[row] for row in rows], self.k, mode, budget) for rows in groups]
@@ -276,7 +278,7 @@ class _Work:
         result.runs[name], result.seconds[name] = self.judge.run(ranking), time.perf_counter() - began
 
     def _as_searched(self, name: str, seed_index: SeedIndex, encoded: Encoded) -> System:
-        """The router as the spec searches: where queries have beams of their own by these, with a filter widened."""
+        """The router as the spec searches: with a beam for each query if calibrated, with the spec's filter if any."""
         collection, model = seed_index.collection, seed_index.model
         if self.spec.measured is None:
             return router_system(name, collection, model.search_router, encoded, self.k)
@@ -289,11 +291,11 @@ class _Work:
         self._curve(result, name, lambda: faiss_ivf(name, collection, query_QM, self.k, lists, result.seed, leaves))
 
     def _list_count(self, name: str, seed_index: SeedIndex, seed: int) -> int:
-        """Lists of a k-means control: as many as the spec says, or tuned on dev with the first seed."""
-        base, given = name == "faiss_ivf", self.spec.evaluate.lists
+        """Number of lists of a k-means baseline: the spec's, or tuned on dev with the first seed."""
+        base, setting = name == "faiss_ivf", self.spec.evaluate.lists
         collection = self.base if base else seed_index.collection
-        if given != "auto":
-            return min(given, collection.documents)
+        if setting != "auto":
+            return min(setting, collection.documents)
         if name not in self._tuned:
             if not self.dev:
                 raise InputError(
@@ -372,7 +374,7 @@ class _Work:
     def _curve(
         self, result: SeedResult, name: str, make: Callable[[], System], as_searched: System | None = None
     ) -> None:
-        """Measure a system's curve and its reported point; the router's point is that of `as_searched`."""
+        """Measure a system's curve and its point in the report; the router's point is measured on `as_searched`."""
         began = time.perf_counter()
         system = make()
         curve = list(measure_curve(system, self.judge))

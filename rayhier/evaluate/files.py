@@ -1,4 +1,4 @@
-"""Queries and judgements from a user's files, for `rayhier eval`: each row must be right, else the line is named."""
+"""Read queries and judgements from a user's files, for `rayhier eval`; an error names the line of a wrong row."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,23 +15,25 @@ from rayhier.spec import InputError
 from rayhier.spec.corpus import Columns, Limits
 
 IDS = ("_id", "id", "query_id")
-"""Keys of a JSON line that may hold a query's id."""
+"""Keys of a JSON line in which a query's id is looked for, in order."""
 TREC_COLUMNS = 4
 T = TypeVar("T")
 
 
 def read_queries(path: Path) -> dict[str, str]:
-    """Texts of queries by id: JSON lines with `_id` or `id` and `text`, or lines of an id, a tab and a text.
+    """Read queries from a file: id -> text.
 
-    InputError where a line is neither, or an id stands twice.
+    A line is a JSON object with `_id`, `id` or `query_id`, and `text`; or an id, a tab and a text. InputError where a
+    line is neither, or an id occurs twice.
     """
     return {entry.key: entry.text for entry in _all(path, distinct(_rows(path, _query), set()))}
 
 
 def read_judgements(path: Path) -> dict[str, dict[str, int]]:
-    """Grades by query and document: BEIR's three columns split by tabs, or TREC's four columns (qrels).
+    """Read judgements from a file: query id -> document id -> grade.
 
-    InputError where a line is neither.
+    A line has BEIR's three columns separated by tabs, or TREC's four columns (qrels). InputError where a line has
+    neither.
     """
     grades: dict[str, dict[str, int]] = {}
     for judgement in _all(path, _rows(path, _judgement, HEADER)):
@@ -40,17 +42,17 @@ def read_judgements(path: Path) -> dict[str, dict[str, int]]:
 
 
 def judged(texts: dict[str, str], grades: dict[str, dict[str, int]]) -> Queries:
-    """The queries that have judgements, without vectors; InputError where none has."""
+    """Select the queries that have judgements, without vectors; InputError where no query has judgements or answers."""
     ids = [name for name in texts if name in grades]
     if not ids:
         raise InputError(
             f"--judgements: none of {len(grades):,} judged queries is one of the {len(texts):,} of --queries; allowed: "
             "judgements of the same queries, by their ids"
         )
-    kept = {name: grades[name] for name in ids}
-    if not any(grade > 0 for judged_documents in kept.values() for grade in judged_documents.values()):
+    judged_grades = {name: grades[name] for name in ids}
+    if not any(grade > 0 for judged_documents in judged_grades.values() for grade in judged_documents.values()):
         raise InputError("--judgements: no grade is above 0; allowed: judgements that name answers")
-    return Queries(ids, np.zeros((len(ids), 0), np.float32), kept, [texts[name] for name in ids])
+    return Queries(ids, np.zeros((len(ids), 0), np.float32), judged_grades, [texts[name] for name in ids])
 
 
 def _query(line: bytes) -> Entry:
@@ -85,7 +87,7 @@ def _rows(path: Path, parse: Callable[[bytes], T], header: tuple[str, ...] = ())
 
 
 def _all(path: Path, rows: Rows[T]) -> Iterable[T]:
-    """Return every row of a file; InputError where there is none, or for the first row that is wrong."""
+    """Return all rows of a file; InputError where there is none, or for the first row that is wrong."""
     parsed = collect(rows)
     if parsed.rejected:
         line, wrong = parsed.rejected[0]

@@ -41,7 +41,7 @@ NEW_ANSWERS = (
 
 
 def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
-    """Write every file of the evaluation below `root`; returns the report."""
+    """Write all files of an evaluation below `root`: report, curves, TREC runs, plots; returns the report."""
     report = Report.of(spec, evaluation)
     report.write(root / NAME)
     files.replace(root / "curve.csv", _csv(evaluation).encode())
@@ -54,7 +54,7 @@ def write(spec: JobSpec, evaluation: Evaluation, root: Location) -> Report:
 
 
 def as_markdown(spec: JobSpec, report: Report) -> str:
-    """Format the report as a page of markdown."""
+    """Format the report of an evaluation as a page of markdown."""
     header = ["system", *spec.evaluate.measures, "visited"]
     rows = [
         [
@@ -113,7 +113,7 @@ def _measured(spec: JobSpec, report: Report) -> str:
 
 
 def _searched(spec: JobSpec, report: Report) -> str:
-    """How the router's system was searched: its beam, or level and shortlist."""
+    """Settings with which the router's system was searched: its beam, or level and shortlist."""
     beam = report.systems[report.router].beam
     if report.level is None:
         return f"beam {beam:g}"
@@ -149,7 +149,10 @@ def _csv_rows(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
 
 
 def trec(system: str, run: dict[str, dict[str, float]]) -> str:
-    """A TREC run file, scores to the last bit of a float32; blanks and % inside an id are percent-encoded."""
+    """Format a run (query -> document -> score) as a TREC run file; blanks and % in an id are percent-encoded.
+
+    Scores are written to the last bit of a float32.
+    """
     lines = []
     for query, scores in run.items():
         ranked = sorted(scores.items(), key=lambda item: -item[1])

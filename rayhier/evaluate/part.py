@@ -1,4 +1,4 @@
-"""One process's share of a corpus: its documents' vectors, and the leaves that an index or a control puts them into.
+"""One process's share of a corpus: vectors of documents, and the leaves that an index or baseline puts them into.
 
 Needs no Ray: parts are used alike in one process and in many, and `ranking.merge` joins their rankings.
 """
@@ -35,23 +35,23 @@ from rayhier.storage.schemas import NODES
 
 @dataclass(frozen=True)
 class Measured:
-    """A filter of the documents that are measured, and its fields of all documents, row for row."""
+    """A filter that chooses the documents to search, and the fields of all documents that it reads, row by row."""
 
     where: Filter
     fields: pa.Table
 
 
 ROUTER = "router"
-"""Name of the leaves that the leaf map itself has."""
+"""Name of the leaves of the index itself, among the leaves of baselines."""
 
 
 class Part:
-    """Some documents (passages, where the corpus has them): ids and vectors [n, m], and leaves by name."""
+    """Some documents (or passages) of a corpus: ids, vectors [n, m], and for each system the leaves that hold them."""
 
     def __init__(
         self, doc_ids: pa.Array, result_ids: pa.Array, vector_NM: Floats, measured: Measured | None = None
     ) -> None:
-        """Take documents, of which only those that match a filter are searched, where there is one."""
+        """Take documents; with `measured`, only documents that match its filter are searched."""
         self.doc_ids, self.result_ids, self.vector_NM = doc_ids, result_ids, vector_NM
         self._where = None if measured is None else measured.where
         self._fields = None if measured is None else measured.fields
@@ -61,29 +61,29 @@ class Part:
 
     @classmethod
     def of_vectors(cls, corpus: str, vectors: str, names: Sequence[str], where: Filter | None = None) -> Self:
-        """Load base vectors from some files of a vectors artifact, and ids from the corpus's files of those names.
+        """Load base vectors from files `names` of the vectors artifact, and ids from the corpus's files of these names.
 
-        With a filter, its fields too: those of the corpus's files are in the same order.
+        With a filter `where`, load the fields that it reads too. ValueError where the files have other documents.
         """
         texts, base = Artifact.open(locate(corpus)), Artifact.open(locate(vectors))
         table = pa.concat_tables([read_vectors(texts, base, name) for name in names])
         ids, results = (table[name].combine_chunks() for name in ("doc_id", "result_id"))
         measured = None
         if where is not None:
-            held = columns.read([texts.path(name) for name in names], ["doc_id", *fields_of(where)])
-            if not held["doc_id"].equals(table["doc_id"]):
+            fields = columns.read([texts.path(name) for name in names], ["doc_id", *fields_of(where)])
+            if not fields["doc_id"].equals(table["doc_id"]):
                 raise ValueError(f"{corpus}: not the documents of the vectors artifact in the same order")
-            measured = Measured(where, held.drop_columns(["doc_id"]))
+            measured = Measured(where, fields.drop_columns(["doc_id"]))
         return cls(ids, results, columns.matrix(table["vector"]), measured)
 
     @classmethod
     def of_shards(
         cls, index: str, shards: Sequence[int], similarity: LevelSimilarity | None = None, where: Filter | None = None
     ) -> Self:
-        """Load the documents and leaves of some shards of a published leaf map, by number; with a filter, its fields.
+        """Load the documents and leaves of some shards of a published index, by number; with a filter, its fields too.
 
-        Where they are to be compared by a level of a tree, its numbers too; InputError where a shard has none that this
-        model made.
+        With `similarity`, load the numbers by which a level of a tree compares documents; InputError where a shard has
+        no such numbers made by this model.
         """
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         held_shards = [leaf_map.manifest.shards[number] for number in shards]
@@ -99,21 +99,21 @@ class Part:
         part._segments[ROUTER] = segment
         if similarity is not None:
             nodes = pa.concat_tables([leaf_map.read(shard, [NODES]) for shard in held_shards])
-            held = nodes[NODES].take(pa.array(first))
-            level = stored_part(similarity, columns.as_stored(held), part.vector_NM, first)
+            stored_nodes = nodes[NODES].take(pa.array(first))
+            level = stored_part(similarity, columns.as_stored(stored_nodes), part.vector_NM, first)
             part._levels = LevelScan(similarity, {0: level}, LeafScan.memory(segment))
         return part
 
     def count(self) -> int:
-        """Number of documents in this part."""
+        """Count the documents in this part."""
         return len(self.doc_ids)
 
     def count_matching(self) -> int:
-        """Number of documents in this part that are searched."""
+        """Count the documents in this part that are searched: all, or those that match the filter."""
         return self.count() if self._match_N is None else int(self._match_N.sum())
 
     def judged(self, names: pa.Array) -> pa.Array:
-        """Return the ids, of some results, that this part searches."""
+        """Return the ids, among `names`, of the results that this part searches."""
         return names.filter(pc.is_in(names, self._searched[1]))
 
     @cached_property
@@ -121,19 +121,22 @@ class Part:
         """Ids, ids of results, and vectors [n, m] of the documents that are searched."""
         if self._match_N is None:
             return self.doc_ids, self.result_ids, self.vector_NM
-        kept = pa.array(self._match_N)
-        return self.doc_ids.filter(kept), self.result_ids.filter(kept), self.vector_NM[self._match_N]
+        is_searched = pa.array(self._match_N)
+        return self.doc_ids.filter(is_searched), self.result_ids.filter(is_searched), self.vector_NM[self._match_N]
 
     def sample(self, rows: Ints) -> Floats:
-        """Vectors of some rows."""
+        """Return the vectors [r, m] of some rows [r]."""
         return self.vector_NM[rows]
 
     def sizes(self, name: str) -> Ints:
-        """Count the rows of each leaf in this part."""
+        """Count this part's rows in each leaf, [leaves]; `name` is the system that the leaves belong to."""
         return self._segments[name].lists.sizes
 
     def partition(self, name: str, centroids_LM: Floats, leaves: int) -> None:
-        """Put every document into its nearest centroid's leaf; with two leaves, also into one that SOAR chooses."""
+        """Put each document into the leaf with the nearest centroid, and keep these leaves under `name`.
+
+        With two `leaves`, a document also lies in a second one, which SOAR chooses.
+        """
         near_NC = nearest(self.vector_NM, centroids_LM, 1 if leaves == 1 else min(CANDIDATES, len(centroids_LM)))[0]
         result_N = result_numbers(self.doc_ids, self.result_ids)
         ids, vector_NM, leaf_N, fields = self.result_ids, self.vector_NM, near_NC[:, 0], self._fields
@@ -149,20 +152,26 @@ class Part:
         self._segments[name] = MemorySegment.of(ids, vector_NM, leaf_N, len(centroids_LM), copies, fields)
 
     def scan(self, name: str, query_QM: Floats, leaves_QB: Ints, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] among this part's rows in the query's leaves [q, β]."""
+        """Rank the best k results of each query [q, m] among this part's rows in the leaves [q, β] that it visits.
+
+        `name` is the system that the leaves belong to.
+        """
         return LeafScan.memory(self._segments[name]).scan(query_QM, leaves_QB, k, self._where)
 
     def level(self, query: LevelQuery, results: int) -> Shortlist:
-        """Return each query's best rows by the level, as many as hold `results` results, with scores that rank them."""
+        """Return each query's best rows by a level of the tree, as many as hold `results` results, with their scores.
+
+        ValueError where the part was loaded without the numbers of a level.
+        """
         if self._levels is None:
             raise ValueError("level: got a part without a tree's numbers; allowed: one loaded to be compared by them")
         return self._levels.shortlist(query, results, self._where)
 
     def exact(self, query_QM: Floats, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] among this part's searched documents; there may be none."""
+        """Rank the best k results of each query [q, m] by scores of all documents of this part that are searched."""
         doc_ids, result_ids, vector_NM = self._searched
         return exact(query_QM, vector_NM, doc_ids, result_ids, k)
 
     def holdout(self, most: int) -> Holdout:
-        """Return this part's first documents by hash of the id, at most `most`."""
+        """Hold out at most `most` documents of this part: those first by a hash of the id."""
         return Holdout.of(self.doc_ids, self.result_ids, self.vector_NM, most)

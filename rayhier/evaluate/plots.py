@@ -1,4 +1,4 @@
-"""Three plots of an evaluation, as SVG and PNG."""
+"""Draw the three plots of an evaluation, as SVG and PNG."""
 
 import io
 from collections.abc import Callable
@@ -22,12 +22,12 @@ TITLES = {
 WIDTH, HEIGHT, DPI = 7.0, 4.2, 130
 STYLES = ("-o", "--s", ":^", "-.d", "-x", "--v")
 PHASES = ("-", "--", "-.")
-"""Line styles of a training's phases, in order."""
+"""Line styles of the phases of a training, in order."""
 LEVELS = (":", "-", "--")
 
 
 def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
-    """Write `recall_visited`, `leaf_sizes` and `training` below `folder`."""
+    """Write the plots `recall_visited`, `leaf_sizes` and `training` below `folder`, as SVG and PNG."""
     draw: dict[str, Callable[[Axes], None]] = {
         "recall_visited": lambda axes: recall_visited(axes, evaluation, spec.evaluate.deepest_recall, spec.router.type),
         "leaf_sizes": lambda axes: leaf_sizes(axes, evaluation),
@@ -46,7 +46,7 @@ def write(spec: JobSpec, evaluation: Evaluation, folder: Location) -> None:
 
 
 def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str) -> None:
-    """Draw a curve for each system, the mean over seeds; systems without a curve are level lines."""
+    """Draw a curve for each system, the mean over seeds; a system without a curve is a horizontal line."""
     for number, name in enumerate(evaluation.seeds[0].curves):
         curves = [result.curves[name] for result in evaluation.seeds]
         x = np.mean([[point.visited_mean for point in curve] for curve in curves], axis=0)
@@ -63,14 +63,14 @@ def recall_visited(axes: Axes, evaluation: Evaluation, measure: str, router: str
 
 
 def label(evaluation: Evaluation, name: str, router: str) -> str:
-    """Return a system's name with its number of leaves or lists."""
+    """Return a system's name with its number of leaves or lists, for the legend of a plot."""
     if name == router:
         return f"{name} ({len(evaluation.seeds[0].sizes)} leaves)"
     return f"{name} ({evaluation.lists[name]} lists)" if name in evaluation.lists else name
 
 
 def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
-    """Draw the documents of each leaf, largest first, a line for each seed."""
+    """Draw the number of documents in each leaf, largest first, as a line for each seed."""
     for result in evaluation.seeds:
         sizes = sorted(result.sizes, reverse=True)
         axes.plot(
@@ -86,7 +86,7 @@ def leaf_sizes(axes: Axes, evaluation: Evaluation) -> None:
 
 
 def training(axes: Axes, evaluation: Evaluation) -> None:
-    """Draw dev measure and loss over the epochs of every phase, a pair of lines for each seed."""
+    """Draw the dev measure and the loss over the epochs of all phases of training, as two lines for each seed."""
     losses = axes.twinx()
     for number, result in enumerate(evaluation.seeds):
         color, begin = f"C{number % 10}", 0.0

@@ -1,4 +1,4 @@
-"""The evaluate stage on Ray: actors hold the parts of the corpus, the driver routes queries, merges and judges."""
+"""The evaluate stage on Ray: actors hold parts of the corpus; the driver process routes queries and merges results."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +29,9 @@ def build(
     read: Mapping[tuple[str, int | None], Artifact] | None = None,
     test: Artifact | None = None,
 ) -> Output:
-    """Measure every seed's (model, index) and write the report below the attempt.
+    """Measure each seed's (model, index) and write the report below the attempt, as one stage.
 
-    `read` are the artifacts, by kind and seed, that re-ranking reads; `test` has the test split.
+    `read` are the artifacts that re-ranking reads, by kind and seed (None: all seeds); `test` has the test split.
     """
     spec = as_embedded(spec, vectors, spec.cluster.evaluate.gpus)
     with Actors(spec.cluster.evaluate) as actors:
@@ -50,7 +50,7 @@ def build_test(spec: JobSpec, model: ModelFolder, corpus: Artifact, vectors: Art
 
 
 class Actors:
-    """Workers that are Ray actors, started once for an evaluation."""
+    """Workers of an evaluation that are Ray actors; use as a context manager, which kills them at its end."""
 
     def __init__(self, workers: GpuWorkers) -> None:
         self.count = workers.workers
@@ -70,15 +70,15 @@ class Actors:
             ray.kill(actor)
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> "ActorParts[T]":
-        """Make one object in each of the first actors."""
+        """Make an object, `make(*tuple)`, in an actor for each tuple of arguments; at most `count` tuples."""
         number, actors = next(self._numbers), self._pool[: len(arguments)]
-        _get([actor.make.remote(number, make, given, {}) for actor, given in zip(actors, arguments, strict=True)])
+        _get([actor.make.remote(number, make, values, {}) for actor, values in zip(actors, arguments, strict=True)])
         return ActorParts(actors, number)
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> "ActorParts[T]":
         """Make an object in a new actor, which is killed when the object is closed.
 
-        This actor asks for no CPU: the pool is idle while it works, and a small cluster has none to spare.
+        The actor reserves no CPU: the pool is idle while it works, and a small cluster has no CPU to spare.
         """
         number, actor = next(self._numbers), self._kind.options(num_cpus=0).remote(self._cpus)
         _get([actor.make.remote(number, make, arguments, named)])
@@ -86,26 +86,26 @@ class Actors:
 
 
 class ActorParts(Generic[T]):
-    """Objects that share a number, one in each of several actors."""
+    """Objects of one kind, one in each of several actors, kept there under the same number."""
 
     def __init__(self, actors: Sequence[Any], number: int, *, own: bool = False) -> None:
         self.actors, self.number, self.own = list(actors), number, own
 
     def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """Call a method of the object in each actor, side by side; returns the answers in the order of the actors."""
+        """Call a method of the object in each actor at the same time; returns the results, actor by actor."""
         return _get([actor.call.remote(self.number, method, *arguments, **named) for actor in self.actors])
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of every object at once, with a tuple of arguments for each; returns their answers."""
+        """Call a method of all objects at the same time, each with its own tuple of arguments; returns the results."""
         calls = zip(self.actors, arguments, strict=True)
-        return _get([actor.call.remote(self.number, method, *given) for actor, given in calls])
+        return _get([actor.call.remote(self.number, method, *values) for actor, values in calls])
 
     def send(self, value: V) -> V:
-        """Put a value into the object store; returns the reference that actors read it by."""
+        """Put a value into Ray's object store; returns a reference, which actors take in place of the value."""
         return cast("V", ray.put(value))
 
     def close(self) -> None:
-        """Drop the objects, and kill the actors that were started for them alone."""
+        """Drop the objects, and kill actors that were started only for them."""
         for actor in self.actors:
             if self.own:
                 ray.kill(actor)

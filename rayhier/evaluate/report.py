@@ -1,4 +1,4 @@
-"""report.json: the results of an evaluation, as means over seeds and for each seed."""
+"""report.json: results of an evaluation, as means over seeds and for each seed."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -18,70 +18,70 @@ from rayhier.storage.paths import Location
 NAME = "report.json"
 DIGITS = 6
 TRAINED = {"encoder", "joint"}
-"""Phases of training that change the encoder."""
+"""Names of the phases of training that change the encoder."""
 ENCODERS = ("exact", "exact_same_encoder")
-"""Systems that show an encoder alone: exact search, base and trained."""
+"""Systems that show only the encoder's quality: exact search by the base encoder, and by the trained one."""
 
 
 class _Row(BaseModel):
-    """A row whose further keys are measures (`nDCG@10`, …)."""
+    """A row whose further keys are measures, such as `nDCG@10`."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, float]
 
     @property
     def measures(self) -> dict[str, float]:
-        """Value of each measure."""
+        """Name -> value of each measure of the row."""
         return self.__pydantic_extra__
 
 
 class SystemRow(_Row):
-    """Measures of one system: the router as the spec searches, a control at its first point that visits as much."""
+    """Measures of a system: the router with the spec's beam, a baseline at its first point that visits as many."""
 
     visited: float
-    """Distinct documents scored, as a fraction of the corpus."""
+    """Mean number of distinct documents scored for a query, as a share of the corpus."""
     beam: float | None = None
-    """Most leaves visited, for HNSW efSearch; in a search by a level the results on the shortlist."""
+    """Most leaves that a query visits; for HNSW efSearch; in a search by a level the size of the shortlist."""
     leaves: float | None = None
-    """Mean number of leaves searched for a query; absent, like `beam`, for a system without a curve."""
+    """Mean number of leaves that a query visits; absent, like `beam`, for a system without a curve."""
     calls: float | None = None
-    """Mean number of documents that a cross-encoder read for a query; absent where nothing is re-ranked."""
+    """Mean number of documents that the cross-encoder reads for a query; only for the index as it is served."""
     ms: float | None = None
-    """Milliseconds of one process for a query, re-ranking included; absent where nothing is re-ranked."""
+    """Milliseconds of one process for a query; only for the index as it is served."""
 
 
 class CurveRow(_Row):
-    """One measured point of a curve; visited and cost are fractions of the corpus."""
+    """One measured point of a curve; visited and cost are shares of the corpus."""
 
     beam: float
     visited_mean: float
     visited_p95: float
     cost_mean: float
-    """Rows scanned plus dot products of routing."""
+    """Mean number of rows scanned plus dot products of routing, as a share of the corpus."""
     leaves_mean: float
 
     @property
     def point(self) -> Point:
-        """Return the point without the measures of each query."""
+        """The point without the values of each query."""
         return Point(
             int(self.beam), self.visited_mean, self.visited_p95, self.cost_mean, self.leaves_mean, self.measures
         )
 
 
 class SeedRow(CurveRow):
-    """A point of one seed's curve."""
+    """A measured point of one seed's curve."""
 
     seed: int
 
 
 class MeanRow(CurveRow):
-    """A point of a curve: means over seeds, and the point of each seed."""
+    """A point of a curve as means over seeds, and the point of each seed."""
 
     per_seed: list[SeedRow]
 
 
 class Balance(BaseModel):
-    """How evenly documents lie in leaves."""
+    """Number of leaves and of empty leaves, and imbalance of leaf sizes (1: all sizes are equal)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     leaves: float
@@ -90,61 +90,61 @@ class Balance(BaseModel):
 
 
 class SeedBalance(Balance):
-    """How evenly the documents lie in the leaves of the index of one seed."""
+    """Balance of leaf sizes in the index of one seed."""
 
     seed: int
 
 
 class MeanBalance(Balance):
-    """Balance of leaves: means over seeds, and the balance of each seed."""
+    """Balance of leaf sizes as means over seeds, and the balance of each seed."""
 
     per_seed: list[SeedBalance]
 
 
 class GroupRow(BaseModel):
-    """Exact search with each encoder, over one group of queries."""
+    """Measures of exact search by base encoder and by trained encoder, over one group of queries."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     queries: int
-    """Number of queries."""
+    """Number of queries in the group."""
     systems: dict[str, dict[str, float]]
-    """Measures of `exact` (base encoder) and `exact_same_encoder` (trained), means over queries and seeds."""
+    """`exact` (base encoder) or `exact_same_encoder` (trained) -> measures, means over queries and seeds."""
 
 
 class Report(BaseModel):
-    """Results of an evaluation, as report.json holds them."""
+    """Results of an evaluation, as report.json contains them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     router: str
-    """Name of the router's system, which the controls are compared with."""
+    """Name of the router's system, which the baselines are compared with."""
     documents: int
-    """Documents that were searched: all, or those that match the filter."""
+    """Number of documents that were searched: all, or those that match the filter."""
     queries: int
     filter: dict[str, Any] | None = None
-    """Filter of the documents that were searched; absent where all were, like the next two."""
+    """Filter that chose the documents to search; absent where all were searched, as are `corpus` and `left_out`."""
     corpus: int | None = None
-    """Documents of the corpus, those too that no filter lets through."""
+    """Number of documents of the corpus, also those that the filter leaves out."""
     left_out: int | None = None
-    """Judged queries none of whose answers matches the filter, which were not measured."""
+    """Number of judged queries that were not measured because no answer matches the filter."""
     systems: dict[str, SystemRow]
     encoders: dict[QueryGroup, GroupRow]
-    """Exact search with both encoders, over all queries and over those with new answers, where these are some of them.
+    """Group of queries (all, or those with new answers if some are) -> measures of exact search with both encoders.
 
-    Empty where one of the two was not measured."""
+    Empty where either encoder was not measured."""
     curves: dict[str, list[MeanRow]]
     balance: MeanBalance
     significance: list[Difference]
     lists: dict[str, int]
-    """Number of lists, for each control that has lists."""
+    """Name of a baseline with lists -> its number of lists."""
     level: int | None = None
-    """Level of the tree that the router's system compares all documents by; absent where it visits leaves."""
+    """Level of the tree by which the index is searched; absent where a query visits leaves."""
     seconds: dict[str, float]
     seeds: list[int]
 
     @classmethod
     def of(cls, spec: JobSpec, evaluation: Evaluation) -> Self:
-        """The report of an evaluation."""
+        """Make the report of an evaluation."""
         seeds = evaluation.seeds
         balances = [SeedBalance.model_validate({"seed": result.seed, **result.balance}) for result in seeds]
         return cls(
@@ -176,21 +176,21 @@ class Report(BaseModel):
         files.write_json(path, self.model_dump(mode="json", exclude_none=True))
 
     def between(self, system: str, baseline: str, measure: str, queries: QueryGroup = "all") -> list[Difference]:
-        """Differences of two systems by a measure, over a group of queries, at every share visited."""
+        """List the differences of two systems by a measure, over a group of queries, at each share visited."""
         wanted = (system, baseline, measure, queries)
         return [row for row in self.significance if (row.system, row.baseline, row.measure, row.queries) == wanted]
 
     def learned(self, measure: str, queries: QueryGroup) -> Difference:
-        """Return the change of exact search by training over a group of queries: trained minus base encoder."""
+        """Return the change of exact search by training, over a group of queries: trained minus base encoder."""
         (difference,) = self.between("exact_same_encoder", "exact", measure, queries)
         return difference
 
     def points(self, system: str) -> list[Point]:
-        """A system's curve."""
+        """Return the points of a system's curve, means over seeds."""
         return [row.point for row in self.curves[system]]
 
     def label(self, system: str) -> str:
-        """Return a system's name with its number of leaves or lists."""
+        """Return a system's name with its number of leaves or lists, for tables and plots."""
         if system == self.router:
             return f"{system} ({self.balance.leaves:.0f} leaves)"
         return f"{system} ({self.lists[system]} lists)" if system in self.lists else system

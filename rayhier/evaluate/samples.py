@@ -1,4 +1,4 @@
-"""Five queries of an evaluation with their best results, from the evaluation's run files."""
+"""Five queries of an evaluation with their best results, read from the evaluation's TREC runs."""
 
 from collections.abc import Mapping
 from urllib.parse import unquote
@@ -14,11 +14,11 @@ from rayhier.storage.paths import Location
 
 QUERIES, ANSWERS = 5, 3
 WIDTH = 100
-"""Characters of a line."""
+"""Most characters of a line."""
 
 
 def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -> list[str]:
-    """Return lines with queries of the evaluated split, evenly spaced by id, and their best results by the router.
+    """Return lines that show queries of the evaluated split, evenly spaced by id, and the router's best results.
 
     `judged` has the split's queries and judgements; `corpus` has the documents.
     """
@@ -41,7 +41,7 @@ def samples(spec: JobSpec, corpus: Artifact, judged: Artifact, root: Location) -
 
 
 def _best(path: Location) -> dict[str, dict[str, float]]:
-    """Read the best results of each query of a TREC run, and their scores."""
+    """Read the best results of each query from a TREC run, with their scores."""
     run: dict[str, dict[str, float]] = {}
     for line in path.read_text().splitlines():
         query, _, document, _, score, _ = line.split(" ")
@@ -52,7 +52,7 @@ def _best(path: Location) -> dict[str, dict[str, float]]:
 
 
 def _titles(corpus: Artifact, wanted: set[str]) -> Mapping[str, str]:
-    """Title and text of some results; of a document that is cut into passages, of its first."""
+    """Title and text of some results; for a document that is cut into passages, of its first passage."""
     names = pa.array(sorted(wanted), pa.string())
     shown: dict[str, str] = {}
     for name in corpus.names("documents/"):

@@ -1,4 +1,4 @@
-"""Is a difference more than chance? Paired bootstrap over queries (Efron; Sakai 2006 for retrieval)."""
+"""Test if a difference is more than chance, by a paired bootstrap over queries (Efron; Sakai 2006 for retrieval)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,45 +15,45 @@ from rayhier.spec import JobSpec
 
 RESAMPLES = 10_000
 DRAWS = 4_000_000
-"""Numbers drawn at once."""
+"""Most random numbers that are drawn at a time, for memory."""
 SEED = 0
 INTERVAL = (0.025, 0.975)
 QueryGroup = Literal["all", "new answers"]
-"""QueryGroup of queries: all, or those none of whose answers is an answer of a train query."""
+"""Group of queries: all, or those none of whose answers is the answer of a train query."""
 
 
 class Difference(BaseModel):
-    """Difference of two systems at a share visited, `system` minus `baseline`: mean over queries, 95% interval."""
+    """Difference of two systems (`system` minus `baseline`) in a measure: mean over queries, and 95% interval."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     system: str
     baseline: str
     measure: str
     visited: float
-    """Share of the documents visited."""
+    """Share of the documents that both systems visit."""
     queries: QueryGroup = "all"
-    """Queries that are compared."""
+    """Group of queries that are compared."""
     difference: float
     low: float
     high: float
     wins: float
-    """Share of the resamples in which the difference is above 0."""
+    """Share of the bootstrap's resamples in which the difference is above 0."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean difference over queries with its 95% interval."""
+    """A mean difference over queries, and its 95% interval from `low` to `high`."""
 
     difference: float
     low: float
     high: float
     wins: float
-    """Share of the resamples in which the difference is above 0."""
+    """Share of the bootstrap's resamples in which the difference is above 0."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two systems that the report compares: `system` minus `baseline`, query by query."""
+    """Two systems to compare in a measure: `system` minus `baseline` for each query, `difference_Q` [q]."""
 
     system: str
     baseline: str
@@ -64,14 +64,14 @@ class Pair:
 
 
 def groups(evaluation: Evaluation) -> dict[QueryGroup, Bools]:
-    """Mark the queries [q] of each group; `new answers` only where some queries are in it and others are not."""
+    """Mark the queries [q] of each group; the group `new answers` is left out where it has no query or all queries."""
     new_Q = evaluation.new_Q
-    every: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
-    return every | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
+    marked: dict[QueryGroup, Bools] = {"all": np.ones(len(new_Q), dtype=bool)}
+    return marked | ({"new answers": new_Q} if new_Q.any() and not new_Q.all() else {})
 
 
 def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
-    """Every difference that the report shows; queries' values are means over seeds."""
+    """Compute all differences that the report shows; the value of a query is the mean over seeds."""
     compared = list(pairs(spec, evaluation))
     return [
         row for group in groups(evaluation) for row in _tested([pair for pair in compared if pair.queries == group])
@@ -79,7 +79,7 @@ def differences(spec: JobSpec, evaluation: Evaluation) -> list[Difference]:
 
 
 def _tested(compared: Sequence[Pair]) -> list[Difference]:
-    """Differences of pairs over the same queries, which are drawn together."""
+    """Differences of pairs over the same queries, from the same resamples."""
     if not compared:
         return []
     intervals = bootstrap(np.stack([pair.difference_Q for pair in compared], axis=1))
@@ -97,7 +97,11 @@ def _tested(compared: Sequence[Pair]) -> list[Difference]:
 
 
 def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
-    """The router and each baseline with a curve at equal shares visited; exact search with both encoders, by group."""
+    """Yield the pairs of systems that the report compares, with their differences query by query.
+
+    They are the router and each baseline with a curve, at equal shares visited; and exact search by both encoders, for
+    each group of queries.
+    """
     seeds, router, measure = evaluation.seeds, spec.router.type, spec.evaluate.deepest_recall
     curves = {name: mean_curve([result.curves[name] for result in seeds]) for name in seeds[0].curves}
     for name, curve in curves.items():
@@ -116,7 +120,7 @@ def pairs(spec: JobSpec, evaluation: Evaluation) -> Iterator[Pair]:
 
 
 def bootstrap(difference_QP: npt.NDArray[np.float64], seed: int = SEED) -> Sequence[Interval]:
-    """Percentile intervals of the means of paired differences [q, p], from resamples of the queries.
+    """Compute means of paired differences [q, p] and percentile intervals of the means, from resamples of the queries.
 
     >>> bootstrap(np.array([[0.5], [0.5]]))
     [Interval(difference=0.5, low=0.5, high=0.5, wins=1.0)]

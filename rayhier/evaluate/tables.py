@@ -1,4 +1,4 @@
-"""Tables of a report: recall at shares visited with differences and intervals, and the price of recall."""
+"""Tables of a report: a measure at shares visited with differences and intervals, and the cost of recall."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,15 @@ from rayhier.evaluate.significance import Difference
 
 DIGITS = 3
 REACHED = (0.9, 0.95, 0.98)
-"""Shares of an exact search's measure that the table of costs is made for."""
+"""Shares of exact search's measure for which the table of costs has columns."""
 EXACT = {"faiss_ivf": "exact"}
-"""Exact search that a system is compared with, where it is not the one with the trained encoder."""
+"""Name of a baseline -> the exact search it is compared with, where that is not the trained encoder's."""
 
 
 def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: a measure of each system at fractions of the documents visited, interpolated.
+    """Return header and rows: a measure of each system at shares of the documents visited, interpolated.
 
-    Below each baseline the router's difference from it and that difference's interval; * where it excludes 0.
+    Below each baseline: the router minus the baseline, and the interval of that difference; * where it excludes 0.
     """
     header = [measure, *(f"{share:.0%} visited" for share in visited)]
     rows = []
@@ -38,9 +38,9 @@ def table(report: Report, visited: Sequence[float], measure: str) -> tuple[list[
 
 
 def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: the index alone, with BM25, and re-ranked: measures, calls and milliseconds a query.
+    """Return header and rows: measures, calls and milliseconds a query of the index as it is served.
 
-    No rows where it is searched by its vectors alone.
+    Rows are the index by vectors alone, with BM25, and re-ranked; no rows where it is served by vectors alone.
     """
     header = ["as it is served", *measures, "visited", "calls", "ms a query"]
     named = [name for name, values in report.systems.items() if values.calls is not None]
@@ -55,7 +55,7 @@ def served_path(report: Report, measures: Sequence[str]) -> tuple[list[str], lis
 
 
 def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: exact search with base and trained encoder by group of queries, and their difference.
+    """Return header and rows: exact search by base and trained encoder for each group of queries, and the difference.
 
     No rows where either encoder was not measured.
     """
@@ -70,7 +70,7 @@ def encoders(report: Report, measures: Sequence[str]) -> tuple[list[str], list[l
 
 
 def said(row: Difference) -> str:
-    """Format a difference on one line."""
+    """Format a difference and its interval as text in one line."""
     return f"{_difference(row)} (95% interval {_interval(row)})"
 
 
@@ -83,7 +83,7 @@ def _interval(row: Difference) -> str:
 
 
 def reached(report: Report, measure: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: what each system must visit for 90, 95 and 98% of an exact search's measure; cost in brackets.
+    """Return header and rows: documents visited, and cost in brackets, for 90, 95 and 98% of exact search's measure.
 
     Both are shares of the corpus. No rows where no exact search was measured.
     """
@@ -104,12 +104,12 @@ def _price(points: Sequence[Point], measure: str, goal: float) -> str:
 
 
 def cell(value: float) -> str:
-    """A value as text, empty for NaN."""
+    """Format a value for a table; empty for NaN."""
     return "" if np.isnan(value) else f"{value:.{DIGITS}f}"
 
 
 def aligned(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a table, its columns aligned: the first to the left, the others to the right."""
+    """Format a table as lines of aligned columns: the first to the left, the others to the right."""
     widths = [max(len(row[place]) for row in (header, *rows)) for place in range(len(header))]
     return [
         "  ".join(

@@ -1,4 +1,4 @@
-"""The verdict of an evaluation in a few lines: the gain of training, the savings of the index, better alternatives."""
+"""The verdict on an evaluation in a few lines: gain of training, savings of the index, better alternatives."""
 
 from rayhier.evaluate import tables
 from rayhier.evaluate.curve import Point
@@ -6,24 +6,24 @@ from rayhier.evaluate.report import ENCODERS, Report
 from rayhier.spec import JobSpec
 
 EQUAL = 0.001
-"""Loss of a measure below which an index counts as equal to exact search."""
+"""Most that a measure may lose for an index to count as equal to exact search."""
 SMALL = 5_000
-"""Documents that a query compares within a millisecond on one core (faiss, 384 numbers a vector)."""
+"""Number of documents that exact search compares within a millisecond on one core (faiss, 384 numbers a vector)."""
 DEAR = 0.5
-"""Cost, as a share of exact search's, from which an index saves too little to be kept in step with a corpus."""
+"""Cost, as a share of exact search's cost, above which an index saves too little to be worth its upkeep."""
 NEVER = float("inf")
-"""Cost of a curve that does not reach a goal."""
+"""Cost of a system that never reaches a goal."""
 SHARE = 0.95
-"""Share of exact search's measure by which indexes are compared."""
+"""Share of exact search's measure at which costs of systems are compared."""
 
 
 def verdict(spec: JobSpec, report: Report) -> list[str]:
-    """Return lines on gain of training, the beam at which the index equals exact search, and better alternatives."""
+    """Return lines on the gain of training, the beam at which the index equals exact search, better alternatives."""
     return [*_training(spec, report), *_index(spec, report), *_instead(spec, report)]
 
 
 def _training(spec: JobSpec, report: Report) -> list[str]:
-    """How training changed exact search; one line where nothing was trained."""
+    """Lines on the change of exact search by training; one line where nothing was trained."""
     measure = spec.evaluate.measures[0]
     if not report.encoders:
         untrained = set(ENCODERS) <= report.systems.keys()
@@ -72,7 +72,7 @@ def _index(spec: JobSpec, report: Report) -> list[str]:
 
 
 def _instead(spec: JobSpec, report: Report) -> list[str]:
-    """What to use instead where the index loses."""
+    """Lines on a better choice than the index, where there is one."""
     if report.documents <= SMALL:
         return [
             (
@@ -107,5 +107,5 @@ def _instead(spec: JobSpec, report: Report) -> list[str]:
 
 
 def _cost(points: list[Point], measure: str, goal: float) -> float:
-    """Least cost of a curve's points that reach a goal; infinite where none does."""
+    """Least cost of the points that reach a goal; infinite where no point does."""
     return min((point.cost_mean for point in points if point.measures[measure] >= goal), default=NEVER)

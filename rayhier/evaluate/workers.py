@@ -1,4 +1,4 @@
-"""Where the parts of an evaluation live: in this process, or, in ray.py, in many."""
+"""Interfaces for the processes that hold the parts of an evaluation: this process, or Ray actors (ray.py)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
@@ -13,44 +13,44 @@ P = ParamSpec("P")
 
 
 class Parts(Protocol[T_co]):
-    """Objects of one kind, each in some process."""
+    """Interface of objects of one kind, which one process or several processes hold."""
 
     def call(self, method: Callable[Concatenate[T_co, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """Call a method of every object with the same arguments; returns their answers."""
+        """Call a method of all objects with the same arguments; returns their results."""
         ...
 
     def each(self, method: Callable[Concatenate[T_co, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of every object, with a tuple of arguments for each; returns their answers."""
+        """Call a method of all objects, each with its own tuple of arguments; returns their results."""
         ...
 
     def send(self, value: V) -> V:
-        """Make a stand-in for a value that several calls take, so that it is sent only once."""
+        """Make a stand-in for a value that several calls take, so that it is sent to a process only once."""
         ...
 
     def close(self) -> None:
-        """Drop the objects."""
+        """Drop the objects from memory."""
         ...
 
 
 class Workers(Protocol):
-    """Processes that hold parts."""
+    """Interface of the processes in which objects are made and kept."""
 
     count: int
-    """Most processes at once."""
+    """Most objects that `start` makes at once."""
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> Parts[T]:
-        """Make one object, `make(*tuple)`, for each tuple of arguments; at most `count` tuples."""
+        """Make an object, `make(*tuple)`, for each tuple of arguments; at most `count` tuples."""
         ...
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Parts[T]:
-        """Make an object in a separate process."""
+        """Make one object, in a process that holds nothing else."""
         ...
 
 
 class Holder:
-    """Holds objects by number, in one of several processes, and calls their methods.
+    """Holds objects by number in one of several processes, and calls their methods.
 
-    An actor imports the module of its class; this module has the class because it imports little else.
+    A Ray actor imports the module of its class; the class is in this module because it imports little else.
     """
 
     def __init__(self, cpus: int) -> None:
@@ -58,51 +58,51 @@ class Holder:
         self.objects: dict[int, Any] = {}
 
     def make(self, number: int, make: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Make an object, `make(*arguments, **named)`, and keep it under its number."""
+        """Make an object, `make(*arguments, **named)`, and keep it under a number."""
         self.objects[number] = make(*arguments, **named)
 
     def call(self, number: int, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a method on an object."""
+        """Call a method of the object with this number; returns its result."""
         return method(self.objects[number], *arguments, **named)
 
     def drop(self, number: int) -> None:
-        """Drop an object."""
+        """Drop the object with this number."""
         self.objects.pop(number, None)
 
 
 class LocalParts(Generic[T]):
-    """Objects in this process."""
+    """Objects of one kind that this process holds."""
 
     def __init__(self, objects: Sequence[T]) -> None:
         self.objects = list(objects)
 
     def call(self, method: Callable[Concatenate[T, P], R], *arguments: P.args, **named: P.kwargs) -> list[R]:
-        """Call a method of every object, one after the other; returns their answers."""
+        """Call a method of all objects, one after the other, with the same arguments; returns their results."""
         return [method(item, *arguments, **named) for item in self.objects]
 
     def each(self, method: Callable[Concatenate[T, ...], R], arguments: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call a method of every object in turn, with a tuple of arguments for each; returns their answers."""
-        return [method(item, *given) for item, given in zip(self.objects, arguments, strict=True)]
+        """Call a method of all objects in turn, each with its own tuple of arguments; returns their results."""
+        return [method(item, *values) for item, values in zip(self.objects, arguments, strict=True)]
 
     def send(self, value: V) -> V:
-        """The value itself."""
+        """Return the value itself: in one process it needs no stand-in."""
         return value
 
     def close(self) -> None:
-        """Drop the objects."""
+        """Drop the objects from memory."""
         self.objects.clear()
 
 
 class LocalWorkers:
-    """Workers that keep up to `count` objects, all in this process."""
+    """Workers that make up to `count` objects at once, all in this process."""
 
     def __init__(self, count: int = 1) -> None:
         self.count = count
 
     def start(self, make: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> LocalParts[T]:
-        """Make one object, `make(*tuple)`, for each tuple of arguments."""
-        return LocalParts([make(*given) for given in arguments])
+        """Make an object, `make(*tuple)`, for each tuple of arguments."""
+        return LocalParts([make(*values) for values in arguments])
 
     def alone(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> LocalParts[T]:
-        """Make one object."""
+        """Make one object, in this process."""
         return LocalParts([make(*arguments, **named)])

@@ -1,1 +1,1 @@
-"""The generate stage: pairs of a query that a model has written and its document, from a file or written here."""
+"""The generate stage: pairs of a document and a query for it, read from a file or written by a model."""

@@ -1,4 +1,4 @@
-"""Draw the documents that queries are written for: the first by a hash of seed and id, wherever they lie."""
+"""Draw the documents that queries are written for: the first by a hash of seed and id, whatever the corpus's order."""
 
 from collections.abc import Sequence
 
@@ -13,12 +13,12 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hashes(ids: Sequence[str], seed: int) -> Hashes:
-    """Hash seed and id of each row, unlike the hash that holds documents out: [n]."""
+    """Hash the seed and the id of each row, [n]; the hash differs from the one that holds documents out."""
     return hash_ids([f"{seed}\0{name}" for name in ids])
 
 
 def last_hash(corpus: Artifact, most: int, seed: int) -> int | None:
-    """Find the largest hash of the `most` drawn rows; None where the corpus has no more rows than `most`."""
+    """Return the largest hash of the `most` rows that are drawn; None where all rows are drawn."""
     if int(corpus.record.counts["rows"]) <= most:
         return None
     first = np.empty(0, np.uint64)

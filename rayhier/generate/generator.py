@@ -1,6 +1,6 @@
 """A model with encoder and decoder that writes queries for documents (Nogueira et al., doc2query).
 
-A drawn query depends on the seed, the document's id and the number of the query alone.
+A query depends only on the seed, the document's id and the number of the query, not on the batch.
 """
 
 import copy
@@ -20,22 +20,22 @@ from rayhier.spec.train import QueryModel
 from rayhier.storage.pair_source import MODEL
 
 UNUSED = ("top_k", "top_p", "temperature", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "penalty_alpha")
-"""Settings of generation in a model's folder that are not used: the spec's replace them."""
+"""Settings of generation in a model's folder that are ignored: the spec's settings replace them."""
 
 
 class Drawing:
-    """A step of decoding that lets the likeliest next token win by chance: softmax sampling by Gumbel's noise.
+    """A logits processor that draws the next token at random by adding Gumbel noise to scores: softmax sampling.
 
-    argmax(score + noise) is distributed as softmax(score); noise that is drawn beforehand makes a query independent of
-    the others in its batch.
+    argmax(score + noise) is distributed as softmax(score). The noise is drawn beforehand, so that a query does not
+    depend on the other queries of its batch.
     """
 
     def __init__(self, noise_RTK: Tensor) -> None:
-        """Take the noise of each row [r, t, k], for each new token and each of its k likeliest candidates."""
+        """Take the noise [r, t, k] of r queries: for each of t new tokens, for each of its k likeliest candidates."""
         self.noise_RTK, self.step = noise_RTK, 0
 
     def __call__(self, ids_RT: Tensor, score_RV: Tensor) -> Tensor:  # noqa: ARG002  as transformers calls it
-        """Return scores [r, v] of the next token: the k likeliest with noise added, -inf for all others."""
+        """Return scores [r, v] of the next token: noise is added to the k likeliest; all others are -inf."""
         best = score_RV.topk(min(self.noise_RTK.shape[2], score_RV.shape[1]), dim=1)
         noise_RK = self.noise_RTK[:, self.step, : best.values.shape[1]]
         self.step += 1
@@ -44,7 +44,7 @@ class Drawing:
 
 
 class Generator:
-    """A model and its tokenizer, loaded from their folder and ready to write queries."""
+    """A model that writes queries, and its tokenizer, loaded from their folder."""
 
     def __init__(self, folder: Path, spec: QueryModel, device: torch.device) -> None:
         from transformers import AutoTokenizer
@@ -53,15 +53,17 @@ class Generator:
         self.model = load(folder).to(device)
         self.tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         self.config = copy.deepcopy(self.model.generation_config)
-        positions = getattr(self.model.config, "max_position_embeddings", None)  # none: T5's are relative
+        positions = getattr(
+            self.model.config, "max_position_embeddings", None
+        )  # missing in T5: its positions are relative
         self.max_length = min(spec.max_length, positions or spec.max_length)
-        self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # one is the decoder's start
+        self.new_tokens = min(spec.new_tokens, (positions or 1 + spec.new_tokens) - 1)  # less the start token
         settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": self.new_tokens, "max_length": None}
         for name, value in (dict.fromkeys(UNUSED) | settings).items():
             setattr(self.config, name, value)
 
     def __call__(self, ids: Sequence[str], texts: Sequence[str]) -> list[list[str]]:
-        """Write `per_document` queries for each document, by its id and text."""
+        """Write `per_document` queries for each document, from its text; its id seeds the draws."""
         tokens = [torch.tensor(ids) for ids in self._tokens(texts)]
         order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row]))
         queries: list[list[str]] = [[] for _ in ids]
@@ -81,7 +83,7 @@ class Generator:
 
     @torch.inference_mode()
     def _write(self, ids: Sequence[str], tokens: Sequence[Tensor]) -> list[str]:
-        """Write the queries of one batch of documents, those of a document one after another."""
+        """Write the queries of one batch of documents, the queries of a document one after another."""
         from transformers import LogitsProcessorList
 
         padded_NT = pad_sequence(list(tokens), batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
@@ -105,13 +107,13 @@ class Generator:
 
 
 def noise(seed: int, name: str, number: int, shape: tuple[int, int]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Gumbel noise that follows from a seed, a document's id and the number of its query."""
+    """Draw Gumbel noise of a shape, seeded by a seed, a document's id and the number of its query."""
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
     return np.random.default_rng([seed, number, key]).gumbel(size=shape).astype(np.float32)
 
 
 def load(folder: Path) -> Any:
-    """Load a model in float32; InputError where its kind writes no text, or weights are missing."""
+    """Load a model in float32; InputError where its kind does not write text, or weights are missing."""
     from transformers import AutoModelForSeq2SeqLM
     from transformers.utils import logging
 

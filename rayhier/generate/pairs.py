@@ -1,4 +1,4 @@
-"""Generated pairs of a query and its document: accepted pairs, and rejected ones with reasons."""
+"""Generated pairs of a query and its document: accepted pairs, and rejected pairs with reasons."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,11 +22,11 @@ from rayhier.storage.pair_source import ALLOWED, FILE
 from rayhier.storage.paths import Location
 
 Source = tuple[str, ParsedRows[Pair]]
-"""Pairs of one source, and its name in rejected.parquet."""
+"""Name of a source of pairs in rejected.parquet, and its accepted and rejected pairs."""
 
 
 def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
-    """Read a file of pairs; InputError where no pair names a document of the corpus."""
+    """Read a file of pairs; InputError where it has pairs, but none names a document of the corpus."""
     form = lines.Format(lambda line: check.pair(check.json_row(line), limits), ALLOWED)
     rows = lines.whole(NamedFile(path.name, path), form).rows
     parsed = collect(distinct(known(rows, document_ids(corpus)), set()))
@@ -40,7 +40,7 @@ def read_file(path: Path, corpus: Artifact, limits: Limits) -> Source:
 
 
 def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> list[Source]:
-    """Check queries that a model wrote: for each part of the corpus its name, and a table of `query` and `doc_id`."""
+    """Check queries that a model wrote: a table of `query` and `doc_id` for each part of the corpus, with its name."""
     earlier: set[bytes] = set()
     return [
         (name, collect(distinct(checked(table.to_pylist(), lambda row: check.pair(row, limits)), earlier)))
@@ -49,7 +49,7 @@ def check_written(written: Iterable[tuple[str, pa.Table]], limits: Limits) -> li
 
 
 def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
-    """Reject pairs of unknown documents."""
+    """Reject pairs whose document is not in `documents`."""
     for row in rows:
         if isinstance(row, Pair) and row.doc_id not in documents:
             yield Rejection(Reason.UNKNOWN_DOCUMENT, beginning(row.doc_id))
@@ -58,7 +58,7 @@ def known(rows: Rows[Pair], documents: Container[str]) -> Rows[Pair]:
 
 
 def distinct(rows: Rows[Pair], earlier: set[bytes]) -> Rows[Pair]:
-    """Reject pairs whose digest is in `earlier`; the digests of the others are added to `earlier`."""
+    """Reject pairs that occurred before: their digest is in `earlier`, to which digests of accepted pairs are added."""
     for row in rows:
         if not isinstance(row, Pair):
             yield row
@@ -70,7 +70,7 @@ def distinct(rows: Rows[Pair], earlier: set[bytes]) -> Rows[Pair]:
 
 
 def write(root: Location, sources: Sequence[Source]) -> Output:
-    """Write the accepted pairs and the rejected rows; equal queries of several documents become one query."""
+    """Write accepted pairs and rejected rows; equal queries for several documents become one query."""
     pairs = [pair for _, parsed in sources for _, pair in parsed.accepted]
     ids = {query: f"g{number}" for number, query in enumerate(dict.fromkeys(pair.query for pair in pairs))}
     queries = pa.table([list(ids.values()), list(ids)], schema=schemas.QUERIES)
@@ -92,7 +92,7 @@ def _counts(sources: Sequence[Source], pairs: Sequence[Pair]) -> dict[str, Any]:
 
 
 def document_ids(corpus: Artifact) -> IdSet:
-    """Return the ids that a pair may name: of documents, not of passages."""
+    """Return the ids that a pair may name: of documents, also where the corpus is cut into passages."""
     digests = [np.array([digest(name) for name in names], NO_DIGESTS.dtype) for names in _ids(corpus)]
     return IdSet(np.concatenate([NO_DIGESTS, *digests]))
 
@@ -109,6 +109,6 @@ def _ids(corpus: Artifact) -> Iterator[list[str]]:
 
 
 def named_by(path: Location) -> str:
-    """Return the column with the id of the document, not of the passage, in a file of documents."""
+    """Return the name of the column with a document's id, also where rows are passages, in a file of documents."""
     columns_there = files.read_metadata(path).schema.to_arrow_schema().names
     return schemas.PARENT.name if schemas.PARENT.name in columns_there else "doc_id"

@@ -1,4 +1,4 @@
-"""The generate stage: read a file of pairs in this process, or write queries part by part by models on Ray Data."""
+"""The generate stage: reads a file of pairs in this process, or lets models on Ray write queries part by part."""
 
 import os
 from pathlib import Path
@@ -26,11 +26,11 @@ from rayhier.storage.pair_source import ALLOWED, FILE, MODEL, PairSource
 from rayhier.storage.paths import locate
 
 WRITTEN = pa.schema([("doc_id", pa.string()), ("query", pa.string())])
-"""Columns of the queries that a model wrote for a part of the corpus; `doc_id` is a passage's parent."""
+"""Columns of the queries that a model wrote for a part of the corpus; of a passage, `doc_id` is its document's id."""
 
 
 class GeneratePart:
-    """An actor that writes queries for parts: reads documents of `corpus`, writes below `root`."""
+    """A Ray actor that writes queries for parts: it reads documents of `corpus` and writes files below `root`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class GeneratePart:
         cpus: int,
         last: int | None,
     ) -> None:
-        """Load the model; `last` is the largest hash of the documents that are drawn, None where all are."""
+        """Load the model; `last` is the largest hash of the documents to write queries for, None for all documents."""
         torch.set_num_threads(cpus)
         os.environ["RAYON_NUM_THREADS"] = str(cpus)  # the tokenizer's threads, read when it first runs
         self.corpus, self.root = locate(corpus), locate(root)
@@ -52,7 +52,7 @@ class GeneratePart:
         self.generator = Generator(Path(model), self.spec, resolve_device(device))
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the queries of the part `row["part"]`; returns the number of its documents."""
+        """Write the queries for the part `row["part"]`; returns the number of documents in the part."""
         name = str(row["part"])
         path = self.corpus / name
         key = named_by(path)
@@ -70,7 +70,7 @@ class GeneratePart:
 
 
 def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt) -> Output:
-    """Read or write pairs for the documents of `corpus`; InputError where none is accepted."""
+    """Read a file of pairs, or write queries for documents of `corpus`; InputError where no pair is accepted."""
     match spec.train.generation:
         case PairFile():
             sources = [read_file(source.path, corpus, spec.corpus.limits)]
@@ -93,7 +93,7 @@ def build(spec: JobSpec, source: PairSource, corpus: Artifact, attempt: Attempt)
 
 
 def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artifact, attempt: Attempt) -> list[Source]:
-    """Let the missing parts be written; returns the queries of all parts, those of an earlier run included."""
+    """Let actors write the missing parts; returns the pairs of all parts, also those of an earlier run."""
     Generator(source.path, model, torch.device("cpu"))  # report a wrong folder here, not in an actor
     names = corpus.names("documents/")
     ledger = Ledger(attempt.scratch / "ledger", attempt.root)
@@ -118,10 +118,10 @@ def _written(spec: JobSpec, model: QueryModel, source: PairSource, corpus: Artif
 
 
 def written(name: str) -> str:
-    """Return the name of the file of queries for a file of documents."""
+    """Return the name of the file with the queries that were written for a file of documents."""
     return f"{SCRATCH}/written/{name.removeprefix('documents/')}"
 
 
 def ledger_key(name: str) -> str:
-    """Return the name of a part's entry in the ledger."""
+    """Return the name of a part's entry in the ledger of finished parts."""
     return name.replace("/", "-")

@@ -1,1 +1,1 @@
-"""Build and change the leaf map: vectors -> leaves -> files on storage."""
+"""Build and change the leaf map, the index on storage: documents are routed to leaves and written as files."""

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; exit code 2 for a user's mistake or a file that cannot be read or written, else 0."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: print("\n".join(_run(given))), unfinished="; no version was published")
+    """Run a command; returns exit code 2 after a user's mistake or a file that cannot be read or written, else 0."""
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: print("\n".join(_run(options))), unfinished="; no version was published")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,51 +83,51 @@ def _local(text: str) -> Path:
     return Path(text)
 
 
-def _run(given: argparse.Namespace) -> list[str]:
+def _run(options: argparse.Namespace) -> list[str]:
     """Run the command; returns the lines to print."""
     from rayhier.index import change
     from rayhier.index.verify import verify
     from rayhier.search.index import index_root, open_leaf_map, reading_leaf_map
     from rayhier.storage import current
 
-    workdir = locate(given.workdir)
+    workdir = locate(options.workdir)
     now = current.read(workdir)
-    if given.command in REPAIRS:
-        return REPAIRS[given.command](index_root(workdir, now), given)
+    if options.command in REPAIRS:
+        return REPAIRS[options.command](index_root(workdir, now), options)
     opened = open_leaf_map(workdir, now)
-    match given.command:
+    match options.command:
         case "add":
-            return _add(given, workdir, opened)
+            return _add(options, workdir, opened)
         case "delete":
-            return _changed(opened.manifest, change.delete(opened.root, _ids(given)).manifest)
+            return _changed(opened.manifest, change.delete(opened.root, _ids(options)).manifest)
         case "compact":
             return _compact(now.spec, opened)
         case "stats":
             return _stats(opened.manifest)
         case "verify":
             began = time.monotonic()
-            read = verify(opened.root, given.version)
+            read = verify(opened.root, options.version)
             return [f"whole: versions {', '.join(map(str, read))} ({time.monotonic() - began:.1f} s)"]
         case _:
             from rayhier.index.export import ROWS, export
 
             manifest = opened.manifest
             probes = now.spec.search.leaves_visited(len(manifest.counts), manifest.rows)
-            with reading_leaf_map(workdir, now, manifest.version) as kept:
-                exported = export(kept, given.file, probes)
+            with reading_leaf_map(workdir, now, manifest.version) as pinned:
+                exported = export(pinned, options.file, probes)
             recall = exported.recall
             return [
-                f"{given.file}: {exported.rows:,} rows in {exported.lists:,} lists, {exported.bytes / 1e6:,.1f} MB",
-                f"{given.file}{ROWS}: the document of each row",
+                f"{options.file}: {exported.rows:,} rows in {exported.lists:,} lists, {exported.bytes / 1e6:,.1f} MB",
+                f"{options.file}{ROWS}: the document of each row",
                 f"plain faiss with nprobe = {probes}, the spec's beam, finds {recall:.1%} of what a scan finds",
             ]
 
 
-def _add(given: argparse.Namespace, workdir: Location, opened: "LeafMap") -> list[str]:
-    say(f"loading index and encoder from {given.workdir}")
+def _add(options: argparse.Namespace, workdir: Location, opened: "LeafMap") -> list[str]:
+    say(f"loading index and encoder from {options.workdir}")
     from rayhier.index.add_file import add_file
 
-    changed = add_file(workdir, given.file, upsert=given.upsert, id_column=given.id)
+    changed = add_file(workdir, options.file, upsert=options.upsert, id_column=options.id)
     return _changed(opened.manifest, changed.manifest)
 
 
@@ -140,25 +140,25 @@ def _compact(spec: JobSpec, opened: "LeafMap") -> list[str]:
     return _changed(opened.manifest, compact(spec, opened.root).manifest)
 
 
-def _ids(given: argparse.Namespace) -> list[str]:
+def _ids(options: argparse.Namespace) -> list[str]:
     """Ids from the command line and from `--file`."""
     from rayhier.corpus.check import encodes
 
-    if not all(map(encodes, given.ids)):
+    if not all(map(encodes, options.ids)):
         raise InputError("ids: one is not UTF-8; allowed: ids of documents in the index")
-    if given.file is None:
-        return list(given.ids)
+    if options.file is None:
+        return list(options.ids)
     try:
-        text = given.file.read_text("utf-8-sig")
+        text = options.file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--file: {given.file} cannot be read: {error}") from None
-    return [*given.ids, *(line for line_read in text.split("\n") if (line := line_read.removesuffix("\r")))]
+        raise InputError(f"--file: {options.file} cannot be read: {error}") from None
+    return [*options.ids, *(line for line_read in text.split("\n") if (line := line_read.removesuffix("\r")))]
 
 
 def _changed(before: "Manifest | None", after: "Manifest") -> list[str]:
-    what = f"version {after.version} ({after.change})"
+    title = f"version {after.version} ({after.change})"
     grown = "" if before is None else f" ({after.documents - before.documents:+,})"
-    return [f"{what}: {after.documents:,} documents{grown}, {after.rows:,} rows, {len(after.files):,} files"]
+    return [f"{title}: {after.documents:,} documents{grown}, {after.rows:,} rows, {len(after.files):,} files"]
 
 
 def _stats(manifest: "Manifest") -> list[str]:
@@ -181,16 +181,18 @@ def _stats(manifest: "Manifest") -> list[str]:
     return [*lines, *(stats.advice() or ["all is well"])]
 
 
-def _vacuum(root: Location, given: argparse.Namespace) -> list[str]:
+def _vacuum(root: Location, options: argparse.Namespace) -> list[str]:
     from rayhier.index.vacuum import vacuum
 
-    swept = vacuum(root, given.keep, given.hours)
-    gone, held = (", ".join(map(str, versions)) for versions in (swept.versions, swept.held))
-    lines = [f"removed versions: {gone or 'none'}; {swept.files:,} files, {swept.bytes / 1e6:,.1f} MB"]
-    return [*lines, f"held by readers or writers (for five minutes after one was killed): {held}"] if held else lines
+    swept = vacuum(root, options.keep, options.hours)
+    removed, in_use = (", ".join(map(str, versions)) for versions in (swept.versions, swept.held))
+    lines = [f"removed versions: {removed or 'none'}; {swept.files:,} files, {swept.bytes / 1e6:,.1f} MB"]
+    return (
+        [*lines, f"held by readers or writers (for five minutes after one was killed): {in_use}"] if in_use else lines
+    )
 
 
-def _rollback(root: Location, given: argparse.Namespace) -> list[str]:
+def _rollback(root: Location, options: argparse.Namespace) -> list[str]:
     from rayhier.index import change
     from rayhier.storage.leaf_map import LeafMap
 
@@ -198,14 +200,14 @@ def _rollback(root: Location, given: argparse.Namespace) -> list[str]:
         before = LeafMap.open(root).manifest
     except InputError:  # a rollback may repair it
         before = None
-    return _changed(before, change.rollback(root, given.version).manifest)
+    return _changed(before, change.rollback(root, options.version).manifest)
 
 
 def _versions(root: Location, _: argparse.Namespace) -> list[str]:
     from rayhier.storage import leaf_map, pins
     from rayhier.storage.leaf_map import LeafMap
 
-    held = pins.held(root)
+    pinned = pins.held(root)
     lines = []
     for version in leaf_map.versions(root):
         try:
@@ -216,13 +218,13 @@ def _versions(root: Location, _: argparse.Namespace) -> list[str]:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.at))
         lines.append(
             f"{version:>7}  {at}  {manifest.change:9} {manifest.documents:>12,} documents"
-            f"{'  pinned' if version in held else ''}"
+            f"{'  pinned' if version in pinned else ''}"
         )
     return lines
 
 
 REPAIRS = {"vacuum": _vacuum, "versions": _versions, "rollback": _rollback}
-"""Commands that also run where the newest manifest is damaged."""
+"""Name -> function of the commands that also run where the newest manifest is damaged."""
 
 
 if __name__ == "__main__":

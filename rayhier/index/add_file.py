@@ -1,4 +1,4 @@
-"""Add the documents of a file to a workdir's index: encode, assign to leaves, publish a version."""
+"""Add the documents of a file to an index: encode them, route them to leaves, publish a version."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from rayhier.storage.paths import Location
 def add_file(
     workdir: Location, file: Path, *, upsert: bool = False, id_column: str | None = None, model: Model | None = None
 ) -> LeafMap:
-    """Add the documents of a JSON lines or parquet file; with `upsert`, replace documents with the same ids.
+    """Add the documents of a JSON lines or parquet file; with `upsert`, they replace documents with the same ids.
 
     Returns the new version of the leaf map. `id_column` is the column of ids, by default the corpus's; `model` is the
     workdir's model, opened where None. InputError where a document does not fit the corpus's columns and limits.

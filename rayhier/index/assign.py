@@ -1,4 +1,4 @@
-"""Documents and their trained vectors -> rows of the leaf map: each document in one leaf, or in two."""
+"""Make rows of the leaf map from documents and their trained vectors: a document lies in one leaf or in two."""
 
 import numpy as np
 import pyarrow as pa
@@ -19,18 +19,19 @@ IDS_SHOWN = 5
 
 
 class Assigner:
-    """A trained router that puts documents into leaves, with a spec's second leaves and precision."""
+    """Routes documents to leaves by a trained router, with the spec's rule for second leaves and vector format."""
 
     def __init__(self, router: Router, spec: JobSpec, model: str = "") -> None:
-        """Assign documents by `router`; `model` is the fingerprint of the router's model."""
+        """Take a trained router and the spec; `model` is the fingerprint of the router's model, which sidecars name."""
         self.model, self.tree = model, router if isinstance(router, RetreeverRouter) else None
         self.router, self.precision = router, spec.index.vectors
         self.leaves, self.spill = spec.leaves_per_document, spec.index.second_leaf
 
     def __call__(self, documents: pa.Table, encoded: Encoded) -> pa.Table:
-        """Make rows of the leaf map, sorted by leaf then id, for documents that the trained encoder encoded.
+        """Make rows of the leaf map, sorted by leaf then id, from documents and the trained encoder's output for them.
 
-        Raises InputError where a vector holds NaN or infinity, or the router reads tokens and there are none.
+        Raises InputError where a vector holds NaN or infinity, or the router reads tokens and `encoded` has only
+        vectors.
         """
         vector_NM = encoded.numpy
         if self.router.reader is not None and encoded.token_scores is None:
@@ -53,15 +54,15 @@ class Assigner:
         arrays = [assigned[name] if name in assigned else rows[name] for name in schema.names]
         table = pa.table(arrays, schema=schema)
         if self.tree is not None:
-            held_NL = self.tree.leaves(encoded)
-            kind = pa.list_(pa.float16(), held_NL.shape[1])
-            values = columns.vectors_where(held_NL[row_A], rank_A == 0, pa.float16())
+            nodes_NL = self.tree.leaves(encoded)
+            kind = pa.list_(pa.float16(), nodes_NL.shape[1])
+            values = columns.vectors_where(nodes_NL[row_A], rank_A == 0, pa.float16())
             table = table.append_column(sidecar(schemas.NODES, kind, self.model), values)
         return table.sort_by(ORDER)
 
 
 def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
-    """Make the column `leaves`: the first leaf of each row [n, r], and the second where the row has two."""
+    """Make the column `leaves` from the leaves [n, 2] of each row, best first; the second where `two_N` [n] is True."""
     has_NR = np.ones(leaf_NR.shape, dtype=bool)
     has_NR[:, 1:] = two_N[:, None]
     ends = np.concatenate([[0], np.cumsum(has_NR.sum(axis=1))]).astype(np.int32)
@@ -69,23 +70,23 @@ def leaves_column(leaf_NR: Ints, two_N: np.ndarray) -> pa.ListArray:
 
 
 def check_numbers(ids: pa.ChunkedArray, vector_NM: Floats, precision: VectorFormat = "float32") -> None:
-    """Raise InputError where a vector holds NaN, infinity or a number that is stored as infinity."""
+    """Raise InputError where a vector holds NaN, infinity, or a number that is infinity in the format `precision`."""
     most = float(np.finfo(precision).max)
     bad = np.flatnonzero(~(np.abs(vector_NM) <= most).all(axis=1))
     if len(bad):
         shown = ", ".join(repr(ids[row].as_py()) for row in bad[:IDS_SHOWN].tolist())
-        held = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN, infinity or too large a number: {shown}"
-        raise InputError(f"{held}; allowed: numbers of at most {most:g}, the limit of {precision}")
+        problem = f"vectors: {len(bad)} of {len(vector_NM)} hold NaN, infinity or too large a number: {shown}"
+        raise InputError(f"{problem}; allowed: numbers of at most {most:g}, the limit of {precision}")
 
 
 def leaf_counts(leaf_N: Ints, leaves: int) -> list[int]:
-    """Count the rows of each leaf."""
+    """Count the rows of each of `leaves` leaves, from the leaf [n] of each row."""
     counts: list[int] = np.bincount(leaf_N, minlength=leaves).tolist()
     return counts
 
 
 def read_part(corpus: Location, vectors: Location) -> tuple[pa.Table, Floats]:
-    """Read a part's documents, with all their columns, and their base vectors [n, m].
+    """Read the documents of a part of the corpus, with all columns, and their base vectors [n, m].
 
     Raises ValueError where the two files do not hold the same documents in the same order.
     """

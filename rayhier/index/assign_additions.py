@@ -1,4 +1,4 @@
-"""Fill leaves with new documents, and move those whose leaf is full to the next-best leaf with room."""
+"""Put new documents into leaves; documents whose leaf is full move to the next-best leaf with room."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,23 +11,27 @@ from rayhier.storage.leaf_map import LeafMap
 
 
 class Filling:
-    """Counter of the rows of each leaf: those of a version, and those of the documents taken so far.
+    """Counts the rows of each leaf while documents are added to a version, so that no leaf becomes too large.
 
-    No leaf grows beyond `factor` times the mean. Documents that replace others count twice until they are looked up;
-    the look-up reads all ids, so it waits until a leaf might be full. Concurrent writers count separately.
+    A leaf may hold `factor` times the mean rows of a leaf. Documents that replace others count twice until the old rows
+    are looked up; the look-up reads all ids, so it waits until a leaf might be full. Concurrent writers count
+    separately.
     """
 
     def __init__(self, base: LeafMap, assign: Assigner, factor: float, *, replace: bool) -> None:
         self._base, self._assign, self._factor, self._replace = base, assign, factor, replace
         self._size_L = np.array(base.manifest.counts)
-        # Least number of rows, and ids whose older rows may still be counted.
+        # `_least` is the least number of rows; `_doubtful` are ids whose replaced rows may still be counted.
         self._least = int(self._size_L.sum())
         self._doubtful: list[pa.Array] = []
         self.moved = 0
-        """Rows moved to a next-best leaf because their own was full."""
+        """Number of rows that moved to a next-best leaf because their best leaf was full."""
 
     def take(self, documents: pa.Table, encoded: Encoded, ids: pa.Array) -> pa.Table:
-        """Route documents with ids `ids`; returns their rows of the leaf map. InputError where no leaf has room."""
+        """Route documents and count their rows; returns the rows of the leaf map. InputError where no leaf has room.
+
+        `ids` are the ids that users know: of a passage, its document's.
+        """
         table = self._assign(documents, encoded)
         count_L = self._counts(table)
         if self._replace:
@@ -38,7 +42,7 @@ class Filling:
         over_L = count_L > room_L
         if over_L.any():
             (rows,) = leaf_limit.excess([table], count_L, room_L)
-            # Over-full leaves are filled by their own rows; only the others have room for moved rows.
+            # Over-full leaves are filled by their own rows; only other leaves have room for moved rows.
             table = leaf_limit.move(self._assign.router, table, rows, np.where(over_L, 0, room_L - count_L))
             count_L, self.moved = self._counts(table), self.moved + len(rows)
         self._size_L += count_L
@@ -50,7 +54,7 @@ class Filling:
         return np.array(leaf_counts(table["leaf"].to_numpy(), len(self._size_L)))
 
     def _room(self, count_L: np.ndarray) -> np.ndarray:
-        """Rows of a batch that each leaf may take; `count_L` are the rows that the batch has for it."""
+        """Rows of a batch that each leaf can still take; `count_L` are the rows of the batch in each leaf."""
         rows = self._least if self._doubtful else int(self._size_L.sum() + count_L.sum())
         return np.asarray(np.maximum(leaf_limit.most_rows(rows, len(self._size_L), self._factor) - self._size_L, 0))
 

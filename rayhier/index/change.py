@@ -1,8 +1,8 @@
-"""Adding, replacing and deleting documents of a published leaf map: new files, then one new manifest.
+"""Add, replace and delete documents of a published leaf map: write new files, then publish one new manifest.
 
 No published file is changed, so readers of older versions are not disturbed, and a change that fails leaves only files
 that no manifest lists. Where another writer publishes in the meantime, the change is applied again to the newest
-version, or refused where the change no longer fits that version.
+version, or refused where it no longer fits that version.
 """
 
 import contextlib
@@ -25,22 +25,28 @@ from rayhier.storage.paths import Location
 from rayhier.storage.pins import pinned, reading
 
 Batch = tuple[pa.Table, Encoded]
-"""Documents with the corpus's columns, and the trained encoder's output for their texts."""
+"""Documents in the corpus's columns, and the trained encoder's output for their texts."""
 AGAIN = ("given more than once", "each id once")
 
 
 def add(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with more documents; InputError where an id is in the index already."""
+    """Publish a version with more documents; InputError where an id is in the index already.
+
+    A leaf may hold at most `factor` times the mean rows of a leaf.
+    """
     return _put(root, assign, batches, factor, replace=False)
 
 
 def upsert(root: Location, assign: Assigner, batches: Iterable[Batch], factor: float) -> LeafMap:
-    """Publish a version with these documents, which replace those with the same ids."""
+    """Publish a version with these documents, which replace documents with the same ids.
+
+    A leaf may hold at most `factor` times the mean rows of a leaf.
+    """
     return _put(root, assign, batches, factor, replace=True)
 
 
 def delete(root: Location, ids: Sequence[str]) -> LeafMap:
-    """Publish a version without these documents; InputError where an id is not in the index."""
+    """Publish a version without the documents with these ids; InputError where an id is not in the index."""
     named = pa.array(sorted(set(ids)), pa.string())
     if not len(named):
         raise InputError("ids: got none; allowed: one or more")
@@ -55,7 +61,7 @@ def delete(root: Location, ids: Sequence[str]) -> LeafMap:
 
 
 def rollback(root: Location, version: int) -> LeafMap:
-    """Publish an older version again, as the newest."""
+    """Publish the content of an older version again, as the newest version."""
     with pinned(root, version):
         return leaf_map.republish(root, version)
 
@@ -88,7 +94,7 @@ def _put(root: Location, assign: Assigner, batches: Iterable[Batch], factor: flo
 
 @contextlib.contextmanager
 def _writing(root: Location) -> Iterator[LeafMap]:
-    """Open the newest version; inside the block, vacuum keeps its files and those that a writer adds."""
+    """Open the newest version; inside the block, a vacuum keeps its files and those that the writer adds."""
     with reading(root) as newest, pinned(root, newest.manifest.version, writes=True):
         yield newest
 
@@ -127,7 +133,7 @@ def _checked(manifest: Manifest, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 
 def _ids(documents: pa.Table) -> pa.Array:
-    """Ids of a batch, sorted; InputError where one is there twice."""
+    """Ids of a batch, sorted; InputError where an id occurs twice."""
     _refuse(_twice(documents["doc_id"].combine_chunks()), *AGAIN)
     return documents[key_of(documents.column_names)].combine_chunks().unique().sort()
 
@@ -161,7 +167,7 @@ def _write_ids(root: Location, ids: pa.Array) -> files.File:
 
 
 def _without(manifest: Manifest, rows: pa.Table, file: files.File, ids: int, change: leaf_map.Change) -> Manifest:
-    """A manifest without the rows found; the file of ids marks them as removed."""
+    """A manifest without the rows in the table `rows`; `file` has the ids that it removes."""
     removed = Removal(file=file, ids=ids, rows=rows.num_rows, since=manifest.version + 1)
     counts = np.array(manifest.counts) - per_leaf(rows, len(manifest.counts))
     documents = manifest.documents - int(pc.sum(pc.equal(rows["rank"], 0)).as_py() or 0)

@@ -1,4 +1,4 @@
-"""Compaction: rows that were not removed, rewritten as a few shards of contiguous leaves."""
+"""Compaction: rewrite rows that were not removed as a few shards, each with a contiguous range of leaves."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,10 +8,10 @@ from rayhier.storage.leaf_map import LeafMap, Manifest, Shard
 
 
 def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap], Manifest]:
-    """Make the change that replaces all files of an older version by new shards.
+    """Return the change, for `leaf_map.commit`, that replaces all files of an older version by new shards.
 
-    Later additions and removals stay. The change raises InputError where another compaction or a rollback took some
-    of the older version's files away in the meantime.
+    Later additions and removals stay. The change raises InputError where another compaction or a rollback took some of
+    the older version's files away in the meantime.
     """
     old = {file.name for file in base.files}
     dated = [shard.model_copy(update={"since": base.version}) for shard in shards]
@@ -19,7 +19,7 @@ def replace_shards(base: Manifest, shards: Sequence[Shard]) -> Callable[[LeafMap
     def change(newest: LeafMap) -> Manifest:
         now = newest.manifest
         later = [removed for removed in now.removed if removed.file.name not in old]
-        # What an older version removed, and a rollback brought back, would not be removed from shards dated later.
+        # Removals of an older version, which a rollback brought back, would not act on shards of a later version.
         brought_back = not all(removal.acts_on(shard) for removal in later for shard in dated)
         if brought_back or not old <= {file.name for file in now.files}:
             raise InputError(

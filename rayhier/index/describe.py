@@ -1,4 +1,4 @@
-"""Describe every node of an index's tree to people: size, keywords, representative documents."""
+"""Describe each node of an index's tree for people: size, keywords, representative documents."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,37 +18,37 @@ from rayhier.storage.leaf_map import LeafMap
 from rayhier.storage.paths import Location
 
 KEYWORDS, DOCUMENTS = 12, 3
-"""Keywords and representative documents of a node."""
+"""Most keywords (KEYWORDS) and most representative documents (DOCUMENTS) of a node."""
 WORDS, BEST = "words", "best"
-"""Names of the files that describe a shard."""
+"""Beginnings of the names of the two files that describe a shard."""
 READ = ("doc_id", "leaf", "rank", "log_prob", "title", "text")
 ROWS_A_BUCKET = 50_000
-"""Approximate number of rows whose words would fill a bucket."""
+"""Number of rows, about, whose words make one bucket; the word counts of a bucket must fit in memory."""
 
 
 class DescribeShard:
-    """An actor that counts the words of shards and finds each leaf's best documents; writes both below scratch."""
+    """A Ray actor that describes shards: counts the words of each leaf, and finds each leaf's best documents."""
 
     def __init__(self, leaf_map: LeafMap, scratch: Location) -> None:
         self.leaf_map, self.scratch = leaf_map, scratch
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Describe shard number `row["shard"]`; returns its number of documents."""
+        """Describe the shard number `row["shard"]`, in files below scratch; returns its number of documents."""
         return {"rows": write_part(self.leaf_map, int(row["shard"]), self.scratch)}
 
 
 @dataclass(frozen=True)
 class Part:
-    """Description of a shard: its words, and the documents that most probably lie in its leaves."""
+    """Description of a shard: counts of words, and documents that most probably lie in its leaves."""
 
     words: Location
     total_L: Ints
-    """Number of all words of each leaf."""
+    """Number [leaves] of all words of each leaf."""
     best: pa.Table
 
 
 def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
-    """Write the description of a shard below scratch; returns its number of documents."""
+    """Write the description of a shard, by its number, below scratch; returns its number of documents."""
     shard = leaf_map.manifest.shards[number]
     rows = leaf_map.read(shard, READ, verify=False)
     first = rows.filter(pc.equal(rows["rank"], 0))
@@ -61,7 +61,7 @@ def write_part(leaf_map: LeafMap, number: int, scratch: Location) -> int:
 
 
 def written_part(scratch: Location, number: int, leaves: int) -> Part:
-    """Read the description of a shard; its words stay on storage."""
+    """Read the description of a shard, by its number; counts of words stay on storage."""
     words, best = (scratch / f"{name}-{number:05d}.parquet" for name in (WORDS, BEST))
     counts = files.read_table(words, ["leaf", "count"])
     total_L = np.bincount(counts["leaf"].to_numpy(), weights=counts["count"].to_numpy(), minlength=leaves)
@@ -69,12 +69,12 @@ def written_part(scratch: Location, number: int, leaves: int) -> Part:
 
 
 def buckets(size_L: Sequence[int] | Ints) -> int:
-    """Return the number of buckets of an index's words, by the rows of its leaves."""
+    """Return the number of buckets among which an index's words are divided, from the rows of its leaves."""
     return max(1, -(-int(sum(size_L)) // ROWS_A_BUCKET))
 
 
 def describe(leaf_map: LeafMap, tree: DisplayTree) -> pa.Table:
-    """Describe a version's nodes by its documents, shard by shard; rows as schemas.LEAVES has them."""
+    """Describe the nodes of a version from its documents, shard by shard; a row for each node, in columns LEAVES."""
     size_L, shards = np.array(leaf_map.manifest.counts), range(len(leaf_map.manifest.shards))
     with tempfile.TemporaryDirectory(prefix="rayhier-") as folder:
         for number in shards:
@@ -83,32 +83,32 @@ def describe(leaf_map: LeafMap, tree: DisplayTree) -> pa.Table:
 
 
 def best_of(rows: pa.Table, node_N: Ints) -> pa.Table:
-    """Keep the rows [n] of each node, their nodes given, with the highest log-probabilities: DOCUMENTS of each."""
+    """Keep DOCUMENTS rows of each node, those with the highest log-probabilities; `node_N` are the rows' nodes."""
     order = np.lexsort((rows["doc_id"].combine_chunks(), -rows["log_prob"].to_numpy(), node_N))
     sorted_N = np.asarray(node_N)[order]
-    kept = order[np.arange(len(order)) - np.searchsorted(sorted_N, sorted_N) < DOCUMENTS]
-    return rows.take(pa.array(kept))
+    chosen = order[np.arange(len(order)) - np.searchsorted(sorted_N, sorted_N) < DOCUMENTS]
+    return rows.take(pa.array(chosen))
 
 
 def table(tree: DisplayTree, size_L: Ints, parts: Sequence[Part]) -> pa.Table:
-    """Make a row for every node of every level, top down, from the descriptions of all shards."""
-    path_LT, held = tree.paths(), pa.concat_tables([part.best for part in parts])
+    """Make a row for each node of each level, top down, from the descriptions of all shards and the sizes of leaves."""
+    path_LT, best = tree.paths(), pa.concat_tables([part.best for part in parts])
     totals = tree.summed(np.sum([part.total_L for part in parts], axis=0))
-    told = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
+    words_of_levels = keywords(_buckets(parts, buckets(size_L)), path_LT, totals, KEYWORDS)
     tables = []
-    for level, (words, size_K) in enumerate(zip(told, tree.summed(size_L), strict=True), start=1):
-        node_N = path_LT[held["leaf"].to_numpy(), level - 1]
-        held_K: list[list[str]] = [[] for _ in size_K]
-        chosen = best_of(held, node_N)
+    for level, (words, size_K) in enumerate(zip(words_of_levels, tree.summed(size_L), strict=True), start=1):
+        node_N = path_LT[best["leaf"].to_numpy(), level - 1]
+        ids_K: list[list[str]] = [[] for _ in size_K]
+        chosen = best_of(best, node_N)
         for leaf, name in zip(chosen["leaf"].to_pylist(), chosen["doc_id"].to_pylist(), strict=True):
-            held_K[path_LT[leaf, level - 1]].append(name)
+            ids_K[path_LT[leaf, level - 1]].append(name)
         columns = [
             pa.array(np.full(len(size_K), level), pa.int8()),
             pa.array(np.arange(len(size_K)), pa.int32()),
             pa.array(tree.parents[level - 1], pa.int32()),
             pa.array(size_K.astype(np.int64)),
             pa.array(words, pa.list_(pa.string())),
-            pa.array(held_K, pa.list_(pa.string())),
+            pa.array(ids_K, pa.list_(pa.string())),
         ]
         tables.append(pa.table(columns, schema=schemas.LEAVES))
     return pa.concat_tables(tables)

@@ -1,4 +1,4 @@
-"""Export a leaf map to a file that plain faiss opens: leaves are the lists, their means the quantizer."""
+"""Export an index to a file that plain faiss opens: leaves become lists of an IVF, their means its quantizer."""
 
 import contextlib
 import itertools
@@ -21,27 +21,28 @@ from rayhier.storage import columns, files
 from rayhier.storage.leaf_map import LeafMap
 
 ROWS = ".rows.parquet"
-"""Suffix of the file that names the document of each faiss id, and has the sidecars' columns."""
+"""Ending of the name of the file that has the document, leaf and rank of each faiss id."""
 ASKED, NEAREST = 100, 10
 
 
 @dataclass(frozen=True)
 class Export:
-    """Size of an exported file, and the recall of plain faiss on it."""
+    """Number of rows and lists of an exported file, its size in bytes, and the recall of plain faiss on it."""
 
     rows: int
     lists: int
     bytes: int
     recall: float
-    """Share of the ten rows nearest to each of some stored vectors that plain faiss finds with the given probes."""
+    """Share of the ten nearest rows that plain faiss finds with `probes` lists, over a sample of stored vectors as
+    queries."""
 
 
 def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
-    """Write an inner-product IVF of every row, in float16 or float32 as stored, and `PATH.rows.parquet`.
+    """Write all rows as a faiss IVF by inner product to `path`, and a table of the rows to `PATH.rows.parquet`.
 
-    A row's faiss id is its number; the table has the document (`id`), leaf and rank of each number, and the columns of
-    sidecars. A document in two leaves is two rows. Recall is measured with `probes` lists. Raises InputError where
-    memory is too small for the file.
+    Vectors keep their stored format. A row's faiss id is its number; the table has the document (`id`), leaf and rank
+    of each number, and the columns of sidecars. A document in two leaves is two rows. Recall is measured with `probes`
+    lists. Raises InputError where memory is too small for the file.
     """
     manifest = leaf_map.manifest
     m, leaves = manifest.dimension, len(manifest.counts)
@@ -70,12 +71,12 @@ def export(leaf_map: LeafMap, path: Path, probes: int) -> Export:
     first = next(tables)
     files.write_parquet(path.parent, path.name + ROWS, itertools.chain([first], tables), first.schema)
     files.write(path, lambda temporary: codecs.write(index, temporary))
-    every = np.concatenate([np.empty((0, m), np.float32), *sampled])
-    return Export(begin, leaves, path.stat().st_size, _recall(index, every[:: max(1, len(every) // ASKED)], probes))
+    sample = np.concatenate([np.empty((0, m), np.float32), *sampled])
+    return Export(begin, leaves, path.stat().st_size, _recall(index, sample[:: max(1, len(sample) // ASKED)], probes))
 
 
 def _rows(leaf_map: LeafMap) -> Iterator[pa.Table]:
-    """Number, document, leaf and rank of every row, and what sidecars hold of it, shard by shard."""
+    """Number, document, leaf and rank of each row, and its values in sidecars, shard by shard."""
     begin = 0
     for shard in leaf_map.manifest.shards:
         names = ["leaf", "rank", *shard.sidecars]
@@ -108,7 +109,7 @@ def _check_memory(needed: int) -> None:
 
 
 def available() -> int:
-    """Return the bytes of free memory, with file caches that the system can release where it reports them."""
+    """Return the bytes of free memory, with file caches that the system can release where it tells them."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10

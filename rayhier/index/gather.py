@@ -1,4 +1,4 @@
-"""Gather rows of a range of leaves, from routed parts or a version, into a shard. Does not import torch."""
+"""Gather the rows of a range of leaves, from routed parts or an older version, into a shard. Does not import torch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,42 +14,42 @@ from rayhier.storage.paths import Location
 
 
 class RowSource(Protocol):
-    """A source of a leaf map's rows: routed parts of a corpus, or an older version."""
+    """Interface of a source of rows for the leaf map: routed parts of the corpus, or an older version."""
 
     @property
     def digests(self) -> list[str]:
-        """SHA-256 of every file that the rows come from."""
+        """SHA-256 of each file that the rows come from."""
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Rows that lie in a range of leaves."""
+        """Yield tables of the rows that lie in a range of leaves."""
 
 
 @dataclass(frozen=True)
 class RoutedParts:
-    """Rows of routed parts of the corpus."""
+    """Rows of a corpus whose parts were routed and written as files."""
 
     paths: list[Location]
     digests: list[str]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Rows that lie in a range of leaves, part by part."""
+        """Yield the rows that lie in a range of leaves, part by part."""
         wanted = [("leaf", ">=", leaves.start), ("leaf", "<", leaves.stop)]
         return (files.read_table(path, filters=wanted) for path in self.paths)
 
 
 @dataclass(frozen=True)
 class VersionRows:
-    """Rows of a version of a leaf map."""
+    """Rows of an older version of the leaf map, to be compacted."""
 
     leaf_map: LeafMap
 
     @property
     def digests(self) -> list[str]:
-        """SHA-256 of the version's files: rows, and ids of removed documents."""
+        """SHA-256 of each of the version's files: rows, sidecars, removed ids."""
         return [file.sha256 for file in self.leaf_map.manifest.files]
 
     def rows(self, leaves: range) -> Iterator[pa.Table]:
-        """Rows that were not removed and lie in a range of leaves, file by file."""
+        """Yield the rows that were not removed and lie in a range of leaves, shard by shard."""
         leaf_map = self.leaf_map
         return (
             leaf_map.read(shard, leaf_map.columns(shard), leaves=leaves, verify=False)
@@ -58,14 +58,14 @@ class VersionRows:
 
 
 class GatherShard:
-    """An actor that writes leaf ranges of a source as shards below `root`, and records each shard in a ledger."""
+    """A Ray actor that writes the rows of ranges of leaves as shards below `root`, and notes each in a ledger."""
 
     def __init__(self, root: Location, source: RowSource, counts: list[int], ledger: Location, made_of: str) -> None:
         self.root, self.source, self.counts, self.made_of = root, source, counts, made_of
         self.ledger = Ledger(ledger, root)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Write the shard of leaves [first, last); returns its number of rows."""
+        """Write the shard `row["key"]`, of leaves `row["first"]` to before `row["last"]`; returns its row count."""
         key, leaves = str(row["key"]), range(int(row["first"]), int(row["last"]))
         shard = write_shard(self.root, f"data/{key}.parquet", self.source.rows(leaves), leaves, self.counts)
         entry = {"made_of": self.made_of, "shard": shard.model_dump(mode="json")}

@@ -1,4 +1,4 @@
-"""Documents to add: read from a user's file, checked like a corpus, and encoded."""
+"""Read documents to add from a user's file, check them like a corpus, and encode them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -20,16 +20,16 @@ from rayhier.spec.corpus import CorpusSpec
 from rayhier.storage.source import PARQUET
 
 BATCH = 4096
-"""Documents in memory at a time; each batch of a larger file becomes a file of the leaf map."""
+"""Number of documents in memory at a time; each batch of a larger file becomes a shard of the leaf map."""
 REASONS_SHOWN = 3
 VECTOR = "vector"
 LENGTH = 0.01
-"""Largest difference of a unit vector's length from 1, as float16 rounds."""
+"""Most by which a unit vector's length may differ from 1, as rounding to float16 can make it."""
 
 Encode = Callable[[Sequence[str]], Encoded]
-"""Texts -> the trained encoder's output."""
+"""Function that encodes texts by the trained encoder."""
 Row = tuple[Entry, Any]
-"""A document, and its vector where the file has one."""
+"""A document, and its vector where the file has one, else None."""
 
 
 def batches(
@@ -37,23 +37,26 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the documents of a `.jsonl` or `.parquet` file in batches of `size`, with their vectors.
 
-    Columns have the corpus's names; `key` names another id column. A parquet file may have a column `vector`, made by
-    the trained encoder and stored unchanged; `unit` requires length 1, for cosine. InputError names the refused rows
-    and the reasons.
+    Columns have the corpus's names; `key` names another column of ids. A parquet file may have a column `vector`, made
+    by the trained encoder and stored unchanged; with `unit`, vectors must have length 1. InputError names the refused
+    rows and the reasons.
     """
     layout = DocumentLayout.of(corpus)
     columns = corpus.row_columns
     rules = Rules(corpus.limits, columns if key is None else columns.model_copy(update={"id": key}), layout.fields)
     _check(path, _rows(path, rules))
     rows = (row for row in _rows(path, rules) if isinstance(row, tuple))
-    while held := list(islice(rows, size)):
-        table = layout.table([entry for entry, _ in held])
-        given = [vector for _, vector in held if vector is not None]
-        if given and layout.passages is not None:
+    while batch := list(islice(rows, size)):
+        table = layout.table([entry for entry, _ in batch])
+        vectors = [vector for _, vector in batch if vector is not None]
+        if vectors and layout.passages is not None:
             raise InputError(
                 f"{path}: has vectors, but documents of this index are cut into passages; allowed: no vectors"
             )
-        yield table, Encoded.of(_matrix(path, given, len(held), unit=unit)) if given else encode(document_texts(table))
+        yield (
+            table,
+            Encoded.of(_matrix(path, vectors, len(batch), unit=unit)) if vectors else encode(document_texts(table)),
+        )
 
 
 def _rows(path: Path, rules: Rules) -> Rows[Row]:
@@ -69,7 +72,7 @@ def _rows(path: Path, rules: Rules) -> Rows[Row]:
 
 
 def _check(path: Path, rows: Rows[Row]) -> None:
-    """Check all rows before any is encoded; InputError where a row is refused."""
+    """Check all rows before the first is encoded; InputError where a row is refused."""
     bad, reasons = 0, []
     for number, row in enumerate(rows, 1):
         if isinstance(row, Rejection):

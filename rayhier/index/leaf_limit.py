@@ -1,4 +1,4 @@
-"""A hard cap on leaf sizes: a leaf keeps its most probable rows, the rest go to their next-best leaf with room.
+"""A limit on leaf sizes: a leaf keeps its most probable rows; others move to their next-best leaf with room.
 
 Shapes: A rows of one part, L leaves, C candidate leaves.
 """
@@ -19,11 +19,11 @@ from rayhier.storage import columns
 from rayhier.storage.schemas import NODES
 
 MOVED = 4096
-"""Rows whose next-best leaves are computed together."""
+"""Number of rows whose next-best leaves are computed at a time."""
 
 
 def most_rows(rows: int, leaves: int, factor: float) -> int:
-    """Return the most rows that a leaf may hold: `factor` times the mean, rounded up.
+    """Return the most rows that a leaf may hold: `factor` times the mean rows of a leaf, rounded up.
 
     >>> most_rows(rows=1000, leaves=100, factor=1.25)
     13
@@ -32,18 +32,19 @@ def most_rows(rows: int, leaves: int, factor: float) -> int:
 
 
 def excess(parts: Iterable[pa.Table], size_L: Ints, room_L: Ints) -> list[Ints]:
-    """Find the rows of each part (columns doc_id, leaf, rank, log_prob) beyond the room [l] of leaves of sizes [l].
+    """Find the rows of each part that must leave their leaf: a leaf of `size_L` [l] rows may hold `room_L` [l].
 
-    A leaf keeps its most probable rows, ties by id. Memory holds the rows of over-full leaves at once.
+    Parts have the columns doc_id, leaf, rank, log_prob. A leaf keeps its most probable rows, ties by id. Memory holds
+    the rows of over-full leaves at once.
     """
     over_L = size_L > room_L
     candidates = [_held(part, number, over_L) for number, part in enumerate(parts)]
     best = [("leaf", "ascending"), ("log_prob", "descending"), ("doc_id", "ascending"), ("rank", "ascending")]
-    held = pa.concat_tables(candidates).sort_by(best)
-    leaf_A, part_A, row_A = (held[name].to_numpy() for name in ("leaf", "part", "row"))
+    rows = pa.concat_tables(candidates).sort_by(best)
+    leaf_A, part_A, row_A = (rows[name].to_numpy() for name in ("leaf", "part", "row"))
     place_A = np.arange(len(leaf_A)) - np.searchsorted(leaf_A, leaf_A)  # place within its leaf, most probable first
-    gone_A = place_A >= room_L[leaf_A]
-    return [row_A[gone_A & (part_A == number)] for number in range(len(candidates))]
+    moved_A = place_A >= room_L[leaf_A]
+    return [row_A[moved_A & (part_A == number)] for number in range(len(candidates))]
 
 
 def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
@@ -53,7 +54,7 @@ def _held(part: pa.Table, number: int, over_L: np.ndarray) -> pa.Table:
 
 
 def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
-    """Move some rows of a part to their next-best leaf with room; `room_L` is reduced by the rows that move.
+    """Move `rows` of a part to their next-best leaf with room; `room_L` is reduced, in place, by the rows that move.
 
     No document lies twice in one leaf. Raises InputError where no leaf has room.
     """
@@ -69,8 +70,8 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
             taken = leaf_D2[document_A[row]]
             free = _free(few[0][number], few[1][number], room_L, taken)
             if free is None:
-                every = near(slice(number, number + 1), router.n_leaves)
-                free = _free(every[0][0], every[1][0], room_L, taken)
+                all_leaves = near(slice(number, number + 1), router.n_leaves)
+                free = _free(all_leaves[0][0], all_leaves[1][0], room_L, taken)
             if free is None:
                 name = repr(table["doc_id"][row].as_py())
                 raise InputError(f"index.max_leaf_factor: no leaf has room for {name}; allowed: a larger factor")
@@ -87,12 +88,12 @@ def move(router: Router, table: pa.Table, rows: Ints, room_L: Ints) -> pa.Table:
 def _near(
     router: Router, table: pa.Table, row_A: Ints, document_A: Ints, rank_A: Ints
 ) -> Callable[[slice, int], tuple[Ints, Floats]]:
-    """The best leaves of some rows, and their log-probabilities: by what a sidecar says of them, or by the router."""
+    """Function that returns the best leaves of some rows, and their log-probabilities, by a sidecar or the router."""
     if NODES in table.column_names:
         first_D = np.zeros(document_A.max() + 1, dtype=np.int64)
         first_D[document_A[rank_A == 0]] = np.flatnonzero(rank_A == 0)
-        held = table[NODES].take(pa.array(first_D[document_A[row_A]]))
-        log_prob_AL = np.log(np.maximum(2 * columns.matrix(held) / router.n_leaves, np.finfo(np.float32).tiny))
+        stored_nodes = table[NODES].take(pa.array(first_D[document_A[row_A]]))
+        log_prob_AL = np.log(np.maximum(2 * columns.matrix(stored_nodes) / router.n_leaves, np.finfo(np.float32).tiny))
 
         def stored(rows: slice, count: int) -> tuple[Ints, Floats]:
             leaf_AC = np.argsort(-log_prob_AL[rows], axis=1, kind="stable")[:, :count]

@@ -1,4 +1,4 @@
-"""The index stage on Ray Data: route every part, cap full leaves, gather every shard, commit."""
+"""The index stage on Ray Data: route each part of the corpus, limit leaf sizes, gather shards, publish."""
 
 import hashlib
 import json
@@ -39,11 +39,11 @@ from rayhier.storage.pins import pinned, reading
 
 ROUTED, CAPPED = "routed", "capped"
 ROUTED_ROWS = 1024
-"""Rows of a row group of a routed part: gathering a shard reads only the row groups that hold its leaves."""
+"""Rows in a row group of a routed part: gathering a shard reads only the row groups that hold its leaves."""
 
 
 class RoutePart:
-    """An actor that routes parts of the corpus and writes them below scratch, sorted by leaf."""
+    """A Ray actor that routes parts of the corpus to leaves and writes their rows below scratch, sorted by leaf."""
 
     def __init__(self, spec: dict[str, Any], corpus: str, vectors: str, model: str, scratch: str) -> None:
         job = JobSpec.model_validate(spec)
@@ -60,7 +60,7 @@ class RoutePart:
         self.clock = Clock(self.model.open_encoder)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Route the part `row["part"]`; returns its number of documents and a lap of the clock."""
+        """Route the part `row["part"]`; returns its number of documents, and times of work."""
         name = str(row["part"])
         documents, base_NM = read_part(self.corpus.path(name), self.vectors.path(name))
         tokens = unpacked(row) if "ids" in row else None
@@ -78,7 +78,7 @@ class RoutePart:
 
 
 def build(spec: JobSpec, corpus: Artifact, vectors: Artifact, model: Artifact, attempt: Attempt) -> Output:
-    """Write the leaf map of the corpus under a trained model: every document exactly once in each of its leaves."""
+    """Write the leaf map of a corpus by a trained model, as one stage: a document has a row in each of its leaves."""
     spec = as_embedded(spec, vectors, spec.cluster.index.gpus)
     documents = int(corpus.record.counts["rows"])
     parts, counts = _route(spec, corpus, vectors, model, attempt, documents)
@@ -149,7 +149,7 @@ def _route(
     if used.tokens:
         say(str(used))
     routed, count_L, digests = 0, np.zeros(1, np.int64), []
-    for name in names:  # one entry at a time: together they are as many numbers as parts times leaves
+    for name in names:  # one entry at a time: all entries hold parts x leaves numbers
         if entry := ledger.done(part_key(name)):
             routed, count_L = routed + entry.counts["documents"], count_L + np.array(entry.counts["leaves"])
             digests += [file.sha256 for file in entry.files]
@@ -160,7 +160,7 @@ def _route(
 def _cap(
     spec: JobSpec, model: Artifact, attempt: Attempt, parts: RoutedParts, counts: Sequence[int]
 ) -> tuple[RoutedParts, list[int], int]:
-    """Move rows out of over-full leaves; returns the parts, the rows of every leaf, and how many rows moved."""
+    """Move rows out of over-full leaves; returns the parts, the rows of each leaf, and the number of moved rows."""
     size_L = np.array(counts)
     most = leaf_limit.most_rows(size_L.sum(), len(size_L), spec.index.max_leaf_factor)
     if size_L.max(initial=0) <= most:
@@ -168,8 +168,8 @@ def _cap(
     router, room_L = load_router(model.local("router")), np.maximum(most - size_L, 0)
     read = (files.read_table(path, ["doc_id", "leaf", "rank", "log_prob"]) for path in parts.paths)
     capped = RoutedParts(list(parts.paths), list(parts.digests))
-    gone = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
-    for number, rows in enumerate(gone):
+    moved_rows = leaf_limit.excess(read, size_L, np.full_like(size_L, most))
+    for number, rows in enumerate(moved_rows):
         if len(rows):
             path = parts.paths[number]
             table = leaf_limit.move(router, files.read_table(path), rows, room_L)
@@ -178,7 +178,7 @@ def _cap(
     after = np.zeros_like(size_L)
     for path in capped.paths:
         after += np.array(leaf_counts(files.read_table(path, ["leaf"])["leaf"].to_numpy(), len(size_L)))
-    moved = sum(map(len, gone))
+    moved = sum(map(len, moved_rows))
     say(f"  {moved:,} rows moved to a next-best leaf, since their own was full ({most:,} rows)")
     return capped, after.tolist(), moved
 
@@ -186,7 +186,10 @@ def _cap(
 def _gather(
     spec: JobSpec, root: Location, source: RowSource, counts: list[int], size: int, name: str, folder: Location
 ) -> list[Shard]:
-    """Write the shards `name`; `size` is the bytes of all rows. Shards noted in `folder` as written are kept."""
+    """Write the missing shards, named from `name`; returns all shards. `size` is the bytes of all rows.
+
+    The ledger in `folder` has the shards that are written already.
+    """
     rows, ledger, cuts = sum(counts), Ledger(folder, root), ranges(counts, shard_count(spec, size))
     plan = {f"{name}-{number:05d}": cut for number, cut in enumerate(cuts)}
     # A shard of the same name may hold rows of parts that were routed again since, with another result.
@@ -209,7 +212,7 @@ def _gather(
 
 
 def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt) -> files.File:
-    """Write sizes, keywords and representative documents of every node of the tree that people look at."""
+    """Write sizes, keywords and representative documents of all nodes of the tree that people look at."""
     scratch, shards = attempt.scratch / "described", opened.manifest.shards
     tree = DisplayTree.of(load_router(model.local("router")))
     with Bar("describe", opened.manifest.documents, "documents") as bar:
@@ -223,7 +226,7 @@ def _describe(spec: JobSpec, opened: LeafMap, model: Artifact, attempt: Attempt)
 
 
 def sliced(table: pa.Table) -> list[pa.Table]:
-    """Cut a table into slices that become row groups."""
+    """Cut a table into slices of ROUTED_ROWS rows, to be written as row groups."""
     return [table.slice(begin, ROUTED_ROWS) for begin in range(0, table.num_rows, ROUTED_ROWS)]
 
 
@@ -233,5 +236,5 @@ def _check_count(place: Location, done: int, expected: int, what: str) -> None:
 
 
 def part_key(name: str) -> str:
-    """Return the key of a routed part in the ledger."""
+    """Return the name of a routed part's entry in the ledger of finished parts."""
     return f"routed-{Path(name).stem}"

@@ -1,4 +1,4 @@
-"""Leaf ranges -> parquet shards whose row groups end where leaves end."""
+"""Write ranges of leaves as shards, parquet files whose row groups end where leaves end."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -14,14 +14,16 @@ from rayhier.storage.paths import Location
 
 GROUP_ROWS = 4096
 SHARD_BYTES = 256 << 20
-"""Approximate size of a shard on storage where `index.shards` is `auto`."""
+"""Bytes of a shard on storage, about, where `index.shards` is `auto`."""
 FEWEST_SHARDS = 4
 MAKER = b"rayhier.maker"
-"""Key of a field's metadata that makes its column a sidecar."""
+"""Key in the metadata of a field that makes its column a sidecar."""
 
 
 def ranges(counts: Sequence[int], shards: int) -> list[tuple[int, int]]:
-    """Divide all leaves into at most `shards` contiguous ranges [first, last) that balance `counts`, rows per leaf.
+    """Divide all leaves into at most `shards` contiguous ranges [first, last) with about equally many rows.
+
+    `counts` are the rows of each leaf.
 
     >>> ranges([5, 1, 1, 1, 4], 2)
     [(0, 2), (2, 5)]
@@ -49,9 +51,9 @@ def write_shard(
     counts: Sequence[int],
     since: int = 1,
 ) -> Shard:
-    """Write the rows of a range of leaves, given in any order, to the file `root/name`.
+    """Write the rows of a range of leaves, in any order, to the shard `root/name`; `counts` are the rows of all leaves.
 
-    Raises RuntimeError where a leaf does not hold as many rows as were counted for it.
+    Raises RuntimeError where the tables do not have as many rows for a leaf as counted.
     """
     table = pa.concat_tables(tables)
     counted = np.bincount(table["leaf"].to_numpy() - leaves.start, minlength=len(leaves))
@@ -63,7 +65,7 @@ def write_shard(
 
 
 def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Shard:
-    """Write rows of a leaf map, in any order, as the shard `root/name`, and its sidecars as separate files."""
+    """Write rows of the leaf map, in any order, to the shard `root/name`, and sidecars' columns to their own files."""
     table = table.sort_by([("leaf", "ascending"), ("rank", "ascending"), ("doc_id", "ascending")])
     leaves, begins = np.unique(table["leaf"].to_numpy(), return_index=True)
     offsets = [*begins.tolist(), table.num_rows]
@@ -91,18 +93,18 @@ def write_rows(root: Location, name: str, table: pa.Table, since: int = 1) -> Sh
 
 
 def sidecar(name: str, kind: pa.DataType, maker: str) -> pa.Field:
-    """Make the field of a column that is written as a sidecar; `maker` is the fingerprint of the values' model."""
+    """Make the field of a sidecar's column; `maker` is the fingerprint of the model that computes its values."""
     return pa.field(name, kind, metadata={MAKER: maker})
 
 
 def maker_of(field: pa.Field) -> str | None:
-    """Return the fingerprint of the model of a sidecar's values; None where the field is no sidecar."""
+    """Return the fingerprint of the model that computed a sidecar's values; None where the field is not a sidecar's."""
     maker = (field.metadata or {}).get(MAKER)
     return None if maker is None else str(maker.decode())
 
 
 def row_groups(table: pa.Table, offsets: Sequence[int]) -> Iterator[pa.Table]:
-    """Yield slices of complete leaves, each of about `GROUP_ROWS` rows or a single larger leaf."""
+    """Yield slices that end where leaves end, each of at least `GROUP_ROWS` rows; the last may be smaller."""
     begin = 0
     for end in offsets[1:]:
         if end - begin >= GROUP_ROWS or (end == offsets[-1] and end > begin):

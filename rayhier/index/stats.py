@@ -1,4 +1,4 @@
-"""Measure how far a leaf map has drifted from its model's training data, and advise what to do."""
+"""Measure how far an index has drifted from its model's training data, and advise on compaction and training."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -9,16 +9,17 @@ from rayhier.dataset.balance import balance
 from rayhier.storage.leaf_map import Manifest, Shard
 
 TOMBSTONES, ADDED, FILES = 0.2, 0.3, 64
-"""Share of removed rows, share of added rows, and files of added rows, above which to compact."""
+"""Limits above which to compact: share of removed rows (TOMBSTONES), share of added rows (ADDED), number of files of
+added rows (FILES)."""
 IMBALANCE, SURPRISE, FEWEST_ADDED = 2.0, 1.0, 100
-"""Above which to train again: imbalance, and nats by which new documents, once there are FEWEST_ADDED, are less
-probable in their leaf than old ones. Even documents of the same kind are 0.6 to 0.7 nats less probable in leaves that
-were trained without them (docs/growing.md)."""
+"""Limits above which to train again: imbalance of leaf sizes (IMBALANCE), and nats by which at least FEWEST_ADDED new
+documents are less probable in their leaf than old ones (SURPRISE). Even documents of the same kind are 0.6 to 0.7 nats
+less probable in leaves that were trained without them (docs/growing.md)."""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Numbers about a version of a leaf map."""
+    """Sizes, balance and drift of one version of an index."""
 
     version: int
     documents: int
@@ -26,24 +27,24 @@ class Stats:
     leaves: int
     empty: int
     imbalance: float
-    """L Σn² / (Σn)² for n rows in each of L leaves; 1 is even."""
+    """L Σn² / (Σn)² for n rows in each of L leaves; 1 where all leaves are equal."""
     void: float
     """Share of stored rows that belong to removed documents."""
     added: float
-    """Share of stored rows that came after the build or the last compaction."""
+    """Share of stored rows that were added after the build or the last compaction."""
     files: int
     added_files: int
     added_documents: int
     bytes: int
     log_prob: float
-    """Mean log-probability of documents in their first leaf, for those of the build or the last compaction."""
+    """Mean log-probability of a document's first leaf, over documents of the build or the last compaction."""
     added_log_prob: float | None
-    """Mean log-probability of documents in their first leaf, for documents added since; None where there are none."""
+    """Mean log-probability of a document's first leaf, over documents added since; None where there are none."""
     moved: int
 
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
-        """Compute the numbers from a version's manifest."""
+        """Compute sizes, balance and drift from a version's manifest."""
         base = [shard for shard in manifest.shards if not is_added(shard)]
         added = [shard for shard in manifest.shards if is_added(shard)]
         stored = sum(shard.rows for shard in manifest.shards)
@@ -67,7 +68,7 @@ class Stats:
         )
 
     def advice(self) -> list[str]:
-        """Return lines with actions to take and reasons; none where there is nothing to do."""
+        """Return lines that advise to compact or to train again, with reasons; none where nothing is to do."""
         lines = []
         if self.void > TOMBSTONES:
             lines.append(

@@ -1,4 +1,4 @@
-"""Remove files that no kept or pinned version needs."""
+"""Vacuum: remove old versions of an index, and the files that no version needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location
 
 FOLDERS = ("data/", "removed/", "work/")
-"""Folders whose files only manifests list, or work in progress uses."""
+"""Folders whose files a vacuum may remove: manifests list them, or work in progress uses them."""
 HOURS = 24.0
-"""Age in hours beyond which a file that no manifest lists counts as abandoned, not as a writer's."""
+"""Age in hours above which a file that no manifest lists counts as abandoned by its writer."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """Result of a vacuum."""
+    """Result of a vacuum: removed versions, and the number and bytes of removed files."""
 
     versions: list[int]
     held: list[int]
-    """Older versions that stay, since readers or writers use them."""
+    """Older versions that stay because readers or writers use them."""
     files: int
     bytes: int
 
 
 def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
-    """Remove all versions but the newest `keep` and pinned ones, then files that no remaining version needs.
+    """Remove all versions except the newest `keep` and pinned ones, then files that no remaining version needs.
 
     Files that no manifest ever listed stay while a writer has a pin, and while they are younger than `hours`. Manifests
     are removed first, and the rest are read again before any file is removed, so that a version that is pinned or
@@ -34,18 +34,18 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
     """
     numbers = leaf_map.versions(root)
     older = set(numbers[:-keep])
-    every = _manifests(root, numbers, older)
+    manifests = _manifests(root, numbers, older)
     doomed = older - pins.held(root)
     for version in doomed:
         leaf_map.remove_version(root, version)
-    # A version pinned between the two checks is published again.
-    for version in doomed & pins.held(root) & every.keys():
-        leaf_map.publish(root, every[version])
+    # A version that was pinned between the two readings of pins is published again.
+    for version in doomed & pins.held(root) & manifests.keys():
+        leaf_map.publish(root, manifests[version])
         doomed.remove(version)
-    # Read files, then writers, then manifests: the writer of a listed file still writes, or has published it.
+    # Read files, then writers, then manifests: the writer of a listed file still has a pin, or has published it.
     listed, writing = files.below(root), pins.writing(root)
-    needed = _needed(root, every)
-    named = {file.name for manifest in every.values() for file in manifest.files}
+    needed = _needed(root, manifests)
+    named = {file.name for manifest in manifests.values() for file in manifest.files}
     removed = size = 0
     for name in listed:
         if not name.startswith(FOLDERS) or name in needed:
@@ -62,7 +62,7 @@ def vacuum(root: Location, keep: int = 1, hours: float = HOURS) -> Swept:
 
 
 def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[int, Manifest]:
-    """Manifests of all versions; older ones that are damaged or gone by now are left out."""
+    """Manifests of all versions; manifests of `older` versions that are damaged or gone by now are left out."""
     manifests = {}
     for version in numbers:
         try:
@@ -74,7 +74,7 @@ def _manifests(root: Location, numbers: Sequence[int], older: set[int]) -> dict[
 
 
 def _needed(root: Location, before: dict[int, Manifest]) -> set[str]:
-    """Files of every version that is there now, or that someone pinned before it was removed."""
+    """Names of the files of all versions that are there now, or that a reader pinned before they were removed."""
     # Pins first: whoever unpins after this has published before manifests are listed.
     pinned = [before[version] for version in pins.held(root) if version in before]
     manifests = [LeafMap.open(root, version).manifest for version in leaf_map.versions(root)]

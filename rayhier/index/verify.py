@@ -1,4 +1,4 @@
-"""Check a leaf map: every byte of every version, and in one version every document once in each of its leaves."""
+"""Check an index: all bytes of all versions, and in one version that a document has one row in each of its leaves."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,10 @@ from rayhier.storage.schemas import NODES
 
 
 def verify(root: Location, version: int | None = None) -> list[int]:
-    """Check every file of every version, then every row of `version`, by default the newest; returns the versions.
+    """Check the files of all versions, then the rows of `version` (None: the newest); returns the versions checked.
 
     Raises InputError, which names the file, where anything differs from the published state. Memory holds a shard, and
-    16 bytes for every document.
+    16 bytes for each document.
     """
     checked_versions, checked = [], set[str]()
     for number in leaf_map.versions(root):
@@ -40,7 +40,7 @@ def verify(root: Location, version: int | None = None) -> list[int]:
 
 
 def _check_rows(version: LeafMap) -> None:
-    """InputError where rows are not as the manifest says, or a document is there twice or has no first row."""
+    """InputError where rows differ from the manifest, or a document has two rows of one rank or no first row."""
     manifest = version.manifest
     counts = np.zeros(len(manifest.counts), dtype=np.int64)
     digests: dict[int, list[ids.Digests]] = {0: [], 1: []}
@@ -49,13 +49,13 @@ def _check_rows(version: LeafMap) -> None:
         table = version.read(shard, ["doc_id", "leaf", "rank"], verify=False)
         _check_sidecars(version, shard, table["rank"])
         counts += np.bincount(table["leaf"].to_numpy(), minlength=len(counts))
-        for rank, held in digests.items():
-            held.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
+        for rank, rank_digests in digests.items():
+            rank_digests.append(_digests(table.filter(pc.equal(table["rank"], rank))["doc_id"]))
     place = f"{version.root}: version {manifest.version}"
     if counts.tolist() != manifest.counts:
         leaf = int(np.flatnonzero(counts != manifest.counts)[0])
         raise InputError(f"{place}: leaf {leaf} holds {counts[leaf]} rows, but {manifest.counts[leaf]} in the manifest")
-    first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *held])) for held in digests.values())
+    first, second = (np.sort(np.concatenate([ids.NO_DIGESTS, *rank_digests])) for rank_digests in digests.values())
     for rank, sorted_N in ((0, first), (1, second)):
         if np.any(sorted_N[1:] == sorted_N[:-1]):
             raise InputError(f"{place}: a document has two rows of rank {rank}")

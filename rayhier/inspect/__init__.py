@@ -1,1 +1,1 @@
-"""Show an index's tree to people: the content of nodes, and the paths of documents and queries."""
+"""Show the tree of an index to people: contents of its nodes, and paths of documents and queries."""

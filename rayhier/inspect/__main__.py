@@ -1,4 +1,4 @@
-"""`rayhier inspect WORKDIR`: the tree of an index, and the paths of a document or a query through it."""
+"""`rayhier inspect WORKDIR`: show the tree of an index, and the path of a document or a query through it."""
 
 import argparse
 import sys
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from rayhier.inspect.nodes import Inspection, Node, Step
 
 DEPTH, MOST_DEPTH = 3, 16
-"""Levels shown where no depth is given, and most levels that `--depth` allows."""
+"""DEPTH: number of levels shown where no depth is given. MOST_DEPTH: most levels that `--depth` allows."""
 WORDS, WIDTH, SHORT = 8, 100, 40
-"""Keywords in a line, and characters of a text that fills a line, and of a text that shares a line."""
+"""WORDS: most keywords in a line. WIDTH: most characters of a text that fills a line. SHORT: of one that shares a
+line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tree, a node, or a path; or write a page. The exit code is 2 for a mistake of the user."""
-    given = _parser().parse_args(arguments)
-    return run_command(lambda: _show(given))
+    """Print the tree, a node or a path, or write an HTML page; returns exit code 2 after a user's mistake, else 0."""
+    options = _parser().parse_args(arguments)
+    return run_command(lambda: _show(options))
 
 
-def _show(given: argparse.Namespace) -> None:
+def _show(options: argparse.Namespace) -> None:
     from rayhier.corpus.check import encodes
     from rayhier.inspect.nodes import Inspection
 
     for name in ("query", "document"):
-        if (text := getattr(given, name)) is not None and (not encodes(text) or not text.strip()):
+        if (text := getattr(options, name)) is not None and (not encodes(text) or not text.strip()):
             raise InputError(f"--{name}: got no words in UTF-8; allowed: a text")
-    with Inspection.open(locate(given.workdir)) as tree:
-        for line in _lines(given, tree):
+    with Inspection.open(locate(options.workdir)) as tree:
+        for line in _lines(options, tree):
             print(line)
 
 
@@ -52,25 +53,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _lines(given: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
-    if given.node is not None:
-        yield from _one(tree, tree.node(given.node))
-    elif given.document is not None:
-        yield from _path(tree.document(given.document))
-    elif given.query is not None:
-        yield from _path(tree.query(given.query))
-    elif given.html is not None:
+def _lines(options: argparse.Namespace, tree: "Inspection") -> Iterator[str]:
+    if options.node is not None:
+        yield from _one(tree, tree.node(options.node))
+    elif options.document is not None:
+        yield from _path(tree.document(options.document))
+    elif options.query is not None:
+        yield from _path(tree.query(options.query))
+    elif options.html is not None:
         from rayhier.inspect.page import write_page
 
-        size, nodes = write_page(tree, given.html, given.depth)
-        yield f"{given.html}: {nodes:,} nodes, {size / 1e6:,.1f} MB"
+        size, nodes = write_page(tree, options.html, options.depth)
+        yield f"{options.html}: {nodes:,} nodes, {size / 1e6:,.1f} MB"
     else:
         yield heading(tree)
-        yield from _below(tree, tree.root, given.depth, {} if given.brief else _examples(tree, given.depth))
+        yield from _below(tree, tree.root, options.depth, {} if options.brief else _examples(tree, options.depth))
 
 
 def heading(tree: "Inspection") -> str:
-    """Describe the index in a line: documents, rows, leaves, levels."""
+    """Describe the index in one line: numbers of documents, rows, leaves, and nodes of each level."""
     manifest, router = tree.there.manifest, tree.model.spec.router.type
     levels = " > ".join(f"{len(level):,}" for level in tree.levels)
     grouped = ", grouped by their centroids" if tree.tree.grouped else ""
@@ -81,7 +82,7 @@ def heading(tree: "Inspection") -> str:
 
 
 def _examples(tree: "Inspection", depth: int) -> dict[str, list[str]]:
-    """Lines on each node to a depth, by its name: titles of its documents, and queries."""
+    """Lines on each node of the first `depth` levels, by its name: titles of its documents, and queries."""
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
     titles, queries = tree.titles([name for node in nodes for name in node.documents]), tree.queries
     examples = {}
@@ -115,7 +116,7 @@ def short(text: str, most: int) -> str:
 
 
 def line(node: "Node") -> str:
-    """Describe a node in a line: its name, size and keywords."""
+    """Describe a node in one line: its name, size and keywords."""
     return f"{node.name}  {node.size:,}  {' '.join(node.keywords[:WORDS])}".rstrip()
 
 

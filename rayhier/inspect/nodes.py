@@ -28,44 +28,44 @@ from rayhier.storage.paths import Location
 from rayhier.storage.schemas import NODES
 
 MOST_QUERIES = 1_000
-"""Most queries of the corpus to route, to find representative queries of each node."""
+"""Most queries of the corpus that are routed to find representative queries of the nodes."""
 QUERIES = 3
-"""Representative queries of a node."""
+"""Largest number of representative queries that are shown for a node."""
 PLACED = 256
-"""Texts to route to all leaves at a time."""
+"""Number of texts that are routed at a time."""
 TITLE = 200
-"""Characters of a text that stand for its title."""
+"""Most characters of a text that stand for a missing title."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the tree; level 0 is the root."""
+    """A node of the tree that people look at; level 0 is the root."""
 
     level: int
     number: int
     parent: int
     size: int
-    """Rows below it: a document in two leaves is two."""
+    """Number of rows below the node; a document in two leaves has two rows."""
     keywords: list[str]
     documents: list[str]
-    """Ids of the documents that most probably lie here."""
+    """Ids of a few documents that most probably lie below the node."""
 
     @property
     def name(self) -> str:
-        """Name of the node in the command: LEVEL:NUMBER."""
+        """Name of the node on the command line: LEVEL:NUMBER."""
         return f"{self.level}:{self.number}"
 
 
 @dataclass(frozen=True)
 class Step:
-    """A node on a path, and its probability."""
+    """A node on the path of a text, and the probability that the text lies below the node."""
 
     node: Node
     probability: float
 
 
 class Inspection:
-    """One version of an index, its model, and its nodes level by level, top down."""
+    """One version of an index and its model, with the nodes of its tree in `levels`, top down."""
 
     def __init__(self, workdir: Location, now: Current, leaf_map: LeafMap, model: Model) -> None:
         self.workdir, self.now, self.there, self.model = workdir, now, leaf_map, model
@@ -75,13 +75,13 @@ class Inspection:
     @classmethod
     @contextlib.contextmanager
     def open(cls, workdir: Location) -> Iterator[Self]:
-        """Open the index that `current.json` names; vacuum keeps its version while the block runs."""
+        """Open the index of a workdir; `vacuum` keeps its version during the block. InputError without an index."""
         now = current.read(workdir)
         with reading_leaf_map(workdir, now) as leaf_map:
             yield cls(workdir, now, leaf_map, Model.of_workdir(workdir, now))
 
     def _table(self) -> pa.Table:
-        """What the index says of its nodes; of a later version than the built one, or of an older index, found now."""
+        """Descriptions of the nodes: read for the version that was built, else computed now."""
         if self.there.manifest.version == BUILT:
             table = files.read_table(self.there.root / LEAVES)
             if table.schema.equals(schemas.LEAVES):
@@ -90,7 +90,7 @@ class Inspection:
 
     @property
     def root(self) -> Node:
-        """The root, which holds everything."""
+        """The root of the tree, whose size is the number of all rows."""
         manifest = self.there.manifest
         return Node(0, 0, 0, sum(manifest.counts), [], [])
 
@@ -107,7 +107,7 @@ class Inspection:
         raise InputError(f"--node: got {name!r}, which this tree has not; allowed: {allowed}")
 
     def children(self, node: Node) -> list[Node]:
-        """List the children of a node that hold documents, the largest first."""
+        """List the children of a node that have documents, the largest first."""
         if node.level == len(self.levels):
             return []
         below = self._below[node.level].get(node.number, [])
@@ -124,14 +124,14 @@ class Inspection:
         return levels
 
     def above(self, node: Node) -> list[Node]:
-        """List the nodes from the root's child down to a node."""
+        """List the nodes from a child of the root down to `node`, both included."""
         path = [node]
         while path[0].level > 1:
             path.insert(0, self.levels[path[0].level - 2][path[0].parent])
         return path
 
     def titles(self, ids: Sequence[str]) -> dict[str, str]:
-        """Read titles, or beginnings of the texts, of documents: id -> title."""
+        """Read the titles of documents, or the beginnings of texts where titles are missing: id -> title."""
         wanted, titles = pa.array(sorted(set(ids)), pa.string()), {}
         for shard in self.there.manifest.shards:
             table = self.there.read(shard, ["doc_id", "rank", "title", "text"], verify=False)
@@ -141,14 +141,14 @@ class Inspection:
         return titles
 
     def document(self, name: str) -> list[Step]:
-        """Find the path of a document to its leaf, with probabilities; InputError for an id outside the index."""
+        """Return the path of a document to its leaf, with probabilities; InputError for an id not in the index."""
         paths = self.documents([name])
         if name not in paths:
             raise InputError(f"--document: got {name!r}, which the index does not hold; allowed: an id of a document")
         return paths[name]
 
     def documents(self, names: Sequence[str]) -> dict[str, list[Step]]:
-        """Paths of documents to their leaves, by id; those that the index does not hold are left out."""
+        """Return the paths of documents to their leaves, id -> path; ids that are not in the index are left out."""
         wanted, paths = pa.array(sorted(set(names)), pa.string()), {}
         levels = isinstance(self.model.router, RetreeverRouter)
         for shard in self.there.manifest.shards:
@@ -164,7 +164,7 @@ class Inspection:
         return paths
 
     def _placed(self, rows: pa.Table) -> Floats:
-        """Probability [n, leaves] of every leaf for the documents of a table."""
+        """Probability [n, leaves] of each leaf for the documents of a table."""
         router = self.model.router
         if isinstance(router, RetreeverRouter):
             return np.asarray(2 * columns.matrix(rows[NODES]) / router.n_leaves)
@@ -172,12 +172,12 @@ class Inspection:
         return _spread(*place_all(router, encoded, router.n_leaves), router.n_leaves)
 
     def query(self, text: str) -> list[Step]:
-        """The path of a query to its most probable leaf, with probabilities."""
+        """Return the path of a query to its most probable leaf, with probabilities."""
         probability_L = self.routed(self.model.encode([text]))[0]
         return self._path(int(probability_L.argmax()), probability_L)
 
     def routed(self, encoded: Encoded) -> Floats:
-        """Probability [q, leaves] of every leaf for queries."""
+        """Compute the probability [q, leaves] of each leaf for encoded queries."""
         router, begins = self.model.router, range(0, len(encoded), PLACED)
         parts = (route_all(router, encoded[begin : begin + PLACED], router.n_leaves) for begin in begins)
         return np.concatenate([_spread(*part, router.n_leaves) for part in parts])
@@ -212,11 +212,11 @@ class Inspection:
 
     @cached_property
     def queries(self) -> list[list[list[str]]]:
-        """Texts of each node's representative queries, level by level."""
+        """Texts of the representative queries of each node: level by level, node by node."""
         return by_node(*self._asked, self.tree.paths(), self.tree.counts)
 
     def asked(self, texts: Sequence[str]) -> dict[str, list[Step]]:
-        """Paths of some of the corpus's queries to their most probable leaves, by text."""
+        """Return the paths of the corpus's queries with these texts to their most probable leaves, text -> path."""
         names, probability_QL = self._asked
         row = {name: number for number, name in enumerate(names)}
         return {text: self._path(int(probability_QL[row[text]].argmax()), probability_QL[row[text]]) for text in texts}
@@ -225,9 +225,10 @@ class Inspection:
 def by_node(
     names: Sequence[str], probability_QL: Floats, path_LT: Ints, counts: Sequence[int]
 ) -> list[list[list[str]]]:
-    """Find the most probable queries of each node among those whose paths lead through it: at most QUERIES of a node.
+    """Return the most probable queries of each node, at most QUERIES, among queries whose path leads through it.
 
-    A path leads to a query's most probable leaf; `path_LT` are the nodes above each leaf, `counts` those of a level.
+    A path leads to a query's most probable leaf; `path_LT` are the nodes above each leaf, `counts` the numbers of nodes
+    of each level.
     """
     names_at: list[list[list[str]]] = [[[] for _ in range(count)] for count in counts]
     if not names:

@@ -1,4 +1,4 @@
-"""One self-contained page of a tree: nodes by size, search over keywords, paths of documents and queries."""
+"""One HTML page of a tree, complete in itself: nodes by size, search over keywords, paths of documents and queries."""
 
 import json
 from pathlib import Path
@@ -10,15 +10,18 @@ from rayhier.storage import files
 
 TEMPLATE = Path(__file__).with_name("page.html")
 DATA = "/* data */"
-"""Place of the data in the template."""
+"""Placeholder in the page's template, which the page's data replace."""
 MOST_NODES = 20_000
-"""Most nodes of a page."""
+"""Most nodes that a page shows."""
 MOST_PATHS = 2_000
-"""Most documents, and most queries, whose paths are in a page."""
+"""Most documents, and most queries, whose paths a page shows."""
 
 
 def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
-    """Write the page of a tree to a depth; returns its bytes and nodes. InputError where it has too many nodes."""
+    """Write the page of the first `depth` levels of a tree; returns its size in bytes and its number of nodes.
+
+    InputError where the tree has too many nodes for a page, or the file cannot be written.
+    """
     nodes = [node for level in tree.levels[:depth] for node in level if node.size]
     if len(nodes) > MOST_NODES:
         raise InputError(f"--depth: got {depth}, {len(nodes):,} nodes; allowed: at most {MOST_NODES:,} nodes")
@@ -31,7 +34,7 @@ def write_page(tree: Inspection, file: Path, depth: int) -> tuple[int, int]:
 
 
 def data(tree: Inspection, nodes: list[Node]) -> str:
-    """Make the content of the page as JSON that no text can end: `<`, `>` and `&` are escaped."""
+    """Make the data of the page, as JSON in which `<`, `>` and `&` are escaped, so that no text can end the script."""
     queries = tree.queries
     titles = tree.titles([name for node in nodes for name in node.documents])
     shown = {

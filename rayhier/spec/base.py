@@ -1,6 +1,6 @@
-"""Base of every section of a spec: frozen, refuses unknown keys, each field described by the string below it.
+"""Base class of every section of a spec: frozen, refuses unknown keys, each field described by the string below it.
 
-A key whose value is null counts as not given, so that an override can remove a section of the file.
+A key whose value is null counts as left out, so that an override can remove a section of the file.
 """
 
 from collections.abc import Sequence
@@ -11,37 +11,37 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Rate = Annotated[float, Field(gt=0, le=10)]
 """A learning rate."""
 Weight = Annotated[float, Field(ge=0, le=1000)]
-"""The weight of a part of a loss."""
+"""The weight of one term in a sum of losses."""
 
 
 class UnusedKeysError(ValueError):
-    """Keys of a section that have no effect given its other keys."""
+    """Error about keys of a section that have no effect because of the values of other keys."""
 
     def __init__(self, keys: Sequence[str], where: str) -> None:
-        """Take the keys, and text that says where they have an effect, such as `only where source is not none`."""
+        """Take the keys, and a text that says where they do have an effect, such as `only where source is not none`."""
         super().__init__(f"{', '.join(keys)} {where}")
         self.keys, self.where = tuple(keys), where
 
 
 class Section(BaseModel):
-    """One mapping of the YAML file."""
+    """A section of the spec: a mapping of the YAML file, checked by pydantic."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
+    def _without_nulls(cls, mapping: Any) -> Any:
+        if not isinstance(mapping, dict):
+            return mapping
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
-        return {key: value for key, value in given.items() if value is not None or key not in optional}
+        return {key: value for key, value in mapping.items() if value is not None or key not in optional}
 
     def changed(self, *names: str) -> list[str]:
-        """List the fields among `names` whose values are not the defaults."""
+        """List the fields among `names` whose values differ from their defaults."""
         fields = type(self).model_fields
         return [name for name in names if getattr(self, name) != fields[name].default]
 
     def refuse(self, *names: str, where: str) -> None:
-        """Raise UnusedKeysError where a field among `names` is not the default; `where` says where it has an effect."""
+        """Raise UnusedKeysError where a field of `names` is not the default; `where` says where it has an effect."""
         if changed := self.changed(*names):
             raise UnusedKeysError(changed, where)

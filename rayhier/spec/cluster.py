@@ -1,4 +1,4 @@
-"""`cluster:` the Ray cluster and the resources of each stage. Never part of a fingerprint."""
+"""`cluster:` the Ray cluster, and the processes of each stage. Never part of a fingerprint: no result depends on it."""
 
 from typing import Annotated, Self
 
@@ -8,19 +8,19 @@ from rayhier.spec.base import Section
 
 
 class CpuWorkers(Section):
-    """Number of processes and their CPUs, for work that needs no GPU."""
+    """Number of processes and CPUs of each, for work that needs no GPU."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 2
     """Number of processes."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
-    """CPUs, and threads, of each process."""
+    """CPUs that each process reserves, and number of its threads."""
 
 
 class GpuWorkers(CpuWorkers):
-    """Number of a stage's processes and their CPUs and GPUs."""
+    """Number of processes of a stage, with the CPUs and GPUs of each."""
 
     gpus: Annotated[float, Field(ge=0, le=64)] = 0
-    """GPUs of each process; below 1, several processes share a GPU (0.25: four)."""
+    """GPUs that each process reserves; below 1, processes share a GPU (0.25: four of them)."""
 
     @field_validator("gpus")
     @classmethod
@@ -31,18 +31,20 @@ class GpuWorkers(CpuWorkers):
 
 
 class TrainWorkers(Section):
-    """Number of processes that share each training batch, their CPUs and GPUs, and their checkpoints."""
+    """Number of processes that share each training batch, the CPUs and GPUs of each, and time between checkpoints."""
 
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of processes. Batch and result do not depend on it."""
+    """Number of processes. Batch size and result do not depend on it."""
     least_workers: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Elastic training: start, and continue after a failure, with any number of processes from this to `workers`."""
+    """Elastic training: start, and continue after a failure, with any number of processes from this to `workers`; null:
+    always with `workers`."""
     cpus: Annotated[int, Field(ge=1, le=1_000)] = 1
-    """CPUs, and threads, of each process. More than 1 helps only where batches are large."""
+    """CPUs that each process reserves, and number of its threads. More than 1 helps only where batches are large."""
     gpus: Annotated[int, Field(ge=0, le=1)] = 0
-    """GPUs of each process."""
+    """GPUs that each process reserves."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=86_400)] = 10.0
-    """Least seconds between two checkpoints, written at ends of epochs; Ray Train takes about 2 s for each."""
+    """Least seconds between two checkpoints, which are written at ends of epochs; Ray Train takes about 2 s for a
+    checkpoint."""
 
     @model_validator(mode="after")
     def _least_is_least(self) -> Self:
@@ -52,22 +54,24 @@ class TrainWorkers(Section):
 
 
 class ClusterSpec(Section):
-    """Address of the Ray cluster, and the processes that each stage starts there."""
+    """Address of the Ray cluster, and number and resources of the processes that each stage starts there."""
 
     address: Annotated[str, Field(min_length=1)] = "auto"
-    """Ray's address: `auto` ($RAY_ADDRESS, else a running cluster, else a new local one), `local`, or HOST:PORT."""
+    """Address of Ray: `auto` ($RAY_ADDRESS, else a running cluster, else a new local one), `local`, or HOST:PORT."""
     corpus: GpuWorkers = GpuWorkers()
-    """Processes that read and check the source."""
+    """Processes of stage corpus, which read and check the source."""
     embed: GpuWorkers = GpuWorkers()
-    """Processes that encode documents and queries, and first write queries where `train.generated` has a model."""
+    """Processes that encode documents and queries; where `train.generated` names a model, they write queries before
+    that."""
     tokenise: CpuWorkers | None = None
-    """Processes that tokenise texts for `embed`, and for `index` where a transformer was trained, so that GPUs do not
-    wait for tokens; `null`: each encoding process tokenises in a thread of its own."""
+    """Processes that only tokenise texts, so that GPUs do not wait for tokens: for `embed`, and for `index` where it
+    encodes texts again. `null`: each encoding process tokenises in a thread of its own."""
     train: TrainWorkers = TrainWorkers()
-    """Processes that train."""
+    """Processes that train the encoder, the router and the cross-encoder."""
     scores: GpuWorkers = GpuWorkers()
-    """Processes that score pairs ahead with the cross-encoder, which itself trains on those of `train`."""
+    """Processes that score pairs ahead of searches by the cross-encoder."""
     index: GpuWorkers = GpuWorkers()
     """Processes that route documents to leaves and write the leaf map."""
     evaluate: GpuWorkers = GpuWorkers()
-    """Processes that measure, each on a share of the documents. Whole-index baselines run in one more process."""
+    """Processes that measure, each on a share of the documents. Baselines that hold the whole corpus run in one more
+    process."""

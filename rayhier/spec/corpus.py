@@ -1,4 +1,4 @@
-"""`corpus:` where documents, queries and judgements come from."""
+"""`corpus:` the source of documents, queries and judgements."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -13,7 +13,7 @@ RESERVED = (
     *("doc_id", "title", "text", "parent", "leaf", "rank", "leaves", "log_prob", "vector", "score"),
     *("and", "or", "not"),
 )
-"""Column names of documents and of the leaf map, and words of filters; no declared field may have such a name."""
+"""Names that no declared field may have: columns of documents and of the leaf map, and words of filters."""
 
 
 def _free(name: str) -> str:
@@ -28,21 +28,21 @@ FieldName = Annotated[str, AfterValidator(_free)]
 
 
 class Limits(Section):
-    """Longest accepted field, in characters. Longer titles and texts are cut and counted."""
+    """Longest accepted titles, texts and ids, in characters. Longer titles and texts are cut and counted."""
 
     title: Annotated[int, Field(ge=1)] = 1_000
-    """Longest title."""
+    """Longest title, in characters."""
     text: Annotated[int, Field(ge=1)] = 100_000
-    """Longest document or query text."""
+    """Longest text of a document or query, in characters."""
     id: Annotated[int, Field(ge=1)] = 512
-    """Longest id. A row with a longer id is rejected: an id cannot be cut."""
+    """Longest id, in characters. A row with a longer id is rejected, because a cut id would name another row."""
 
 
 class Passages(Section):
-    """Cut documents into passages (windows of words); each passage is indexed alone, with its document as parent."""
+    """Rule that cuts documents into passages, windows of words, which are indexed one by one."""
 
     words: Annotated[int, Field(ge=1)]
-    """Words (split at blanks) of the longest passage. A document with no more words stays one passage."""
+    """Most words of a passage; words are split at blanks. A document with no more words stays one passage."""
     stride: Annotated[int, Field(ge=1)]
     """Words from the start of a passage to the start of the next; at most `words`, so that no word is left out."""
 
@@ -53,7 +53,9 @@ class Passages(Section):
         return self
 
     def starts(self, words: int) -> range:
-        """Return the first word of each passage of a document of `words` words; the last passage has the last word.
+        """Return the positions, from 0, of the first words of the passages of a document of `words` words.
+
+        The last passage has the document's last word.
 
         >>> Passages(words=3, stride=2).starts(6)
         range(0, 5, 2)
@@ -63,69 +65,69 @@ class Passages(Section):
 
 
 class Columns(Section):
-    """Columns, or keys of a JSON object, that hold a document's id, title and text."""
+    """Names of the columns, or keys of a JSON object, that hold a document's id, title and text."""
 
     id: Text = "id"
-    """Column of the id: text, or whole numbers, which become text."""
+    """Name of the column of ids: text, or whole numbers, which become text."""
     title: Text = "title"
-    """Column of the title; it may be missing."""
+    """Name of the column of titles; the column may be missing."""
     text: Text = "text"
-    """Column of the text, which is encoded after the title."""
+    """Name of the column of texts. A document's text is encoded after its title."""
 
 
 class QueryColumns(Section):
-    """Columns, or keys of a JSON object, that hold a query's id and text."""
+    """Names of the columns, or keys of a JSON object, that hold a query's id and text."""
 
     id: Text = "id"
-    """Column of the id: text, or whole numbers, which become text."""
+    """Name of the column of ids: text, or whole numbers, which become text."""
     text: Text = "text"
-    """Column of the text."""
+    """Name of the column of texts."""
 
 
 class Judgements(Section):
     """Judgements of each split: a file, or an ir_datasets id. Without dev, a tenth of the train queries becomes dev."""
 
     train: Text | None = None
-    """Judgements used for training."""
+    """Judgements to train on: a file, or an id of ir_datasets; null: none."""
     dev: Text | None = None
-    """Judgements that pick the best epoch."""
+    """Judgements by which training picks its best epoch; null: those of a tenth of the train queries."""
     test: Text | None = None
-    """Judgements for the final evaluation."""
+    """Judgements for the final evaluation; null: none."""
 
 
 class _Corpus(Section):
-    """Settings of every kind of source."""
+    """Settings that all kinds of sources share."""
 
     type: str
     """Kind of the source, for instance beir or jsonl."""
     limits: Limits = Limits()
-    """Longest accepted titles, texts and ids."""
+    """Longest accepted titles, texts and ids, in characters."""
     passages: Passages | None = None
-    """How to cut longer documents into passages; null: documents are not cut."""
+    """Sizes of the passages that longer documents are cut into; null: documents are not cut."""
 
     @property
     def names_judgements(self) -> bool:
-        """Return True if the source has judgements, as far as the spec shows. Evaluation needs judgements."""
+        """Return True if the source may have judgements, which an evaluation needs, as far as the spec tells."""
         return True
 
     @property
     def in_lines(self) -> bool:
-        """Return True if documents and queries are lines of text files: in all sources of files but parquet."""
+        """Return True if documents and queries are lines of text files; False for a source of parquet files."""
         return True
 
     @property
     def row_columns(self) -> Columns:
-        """Columns, or JSON keys, of a document that comes as a row: in the source, or in a file of additions."""
+        """Names of the columns (JSON keys) of a document in the source's files, and in a file of documents to add."""
         return Columns()
 
     @property
     def row_query_columns(self) -> Columns:
-        """Columns, or JSON keys, of a query that comes as a row."""
+        """Names of the columns (JSON keys) of a query in the source's files."""
         return self.row_columns
 
     @property
     def field_types(self) -> dict[str, FieldType]:
-        """Extra columns that the index keeps, name -> type; none where the source cannot have any."""
+        """Types of the declared fields, name -> type; empty for a source that cannot have such fields."""
         return {}
 
 
@@ -133,21 +135,24 @@ class _WithFields(_Corpus):
     """A source whose rows may have typed fields besides id, title and text."""
 
     fields: dict[FieldName, FieldType] = Field(default_factory=dict)
-    """Extra columns to keep, name -> type (int, float, string or bool); a missing value is null."""
+    """Declared fields: further columns that the index keeps for filters, name -> type (int, float, string or bool); a
+    missing value is null."""
 
     @property
     def field_types(self) -> dict[str, FieldType]:
-        """Extra columns that the index keeps, name -> type."""
+        """Types of the declared fields, name -> type."""
         return self.fields
 
 
 class _OwnFiles(_WithFields):
-    """A user's own files."""
+    """A corpus in a user's own files of documents, queries and judgements."""
 
     documents: Text
-    """Files of the documents: a file, a folder of files, or a pattern; relative to the current directory."""
+    """Files of the documents: a file, a folder of files, or a pattern such as `data/*.jsonl`; relative to the current
+    directory."""
     queries: Text | None = None
-    """Files of the queries: a file, a folder of files, or a pattern; relative to the current directory."""
+    """Files of the queries: a file, a folder of files, or a pattern; relative to the current directory; null: no
+    queries."""
     judgements: Judgements = Judgements()
     """Files that say which documents answer which queries."""
     columns: Columns = Columns()
@@ -162,12 +167,12 @@ class _OwnFiles(_WithFields):
 
     @property
     def row_columns(self) -> Columns:
-        """Columns, or JSON keys, of a document's row."""
+        """Names of the columns (JSON keys) that hold a document's id, title and text."""
         return self.columns
 
     @property
     def row_query_columns(self) -> Columns:
-        """Columns, or JSON keys, of a query's row."""
+        """Names of the columns (JSON keys) that hold a query's id and text."""
         names = self.query_columns
         return self.columns if names is None else Columns(id=names.id, text=names.text)
 
@@ -179,20 +184,20 @@ class _OwnFiles(_WithFields):
 
 
 class Beir(_WithFields):
-    """A BEIR folder: `corpus.jsonl`, `queries.jsonl`, `qrels/{train,dev,test}.tsv`."""
+    """A corpus in a folder of BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels/{train,dev,test}.tsv`."""
 
     type: Literal["beir"]
     path: Text
-    """The folder, relative to the current directory."""
+    """Folder of the files, relative to the current directory."""
 
     @property
     def row_columns(self) -> Columns:
-        """Keys of a line of corpus.jsonl."""
+        """Names of the keys that hold a document's id (`_id`), title and text in a line of corpus.jsonl."""
         return Columns(id="_id")
 
 
 class Jsonl(_OwnFiles):
-    """Your own JSON lines: one object for each document and each query.
+    """A corpus in your own files of JSON lines: one object for each document and each query.
 
     A file of judgements has lines of query id, document id and a whole number (above 0: relevant), separated by tabs;
     BEIR's header line may come first.
@@ -202,9 +207,10 @@ class Jsonl(_OwnFiles):
 
 
 class Parquet(_OwnFiles):
-    """Your own parquet files: one row for each document and each query.
+    """A corpus in your own parquet files: one row for each document and each query.
 
-    Judgements are tab-separated files as for `jsonl`, or `.parquet` with the columns query-id, corpus-id and score.
+    Judgements are tab-separated files (query id, document id, whole number; above 0: relevant), or `.parquet` files
+    with the columns query-id, corpus-id and score.
     """
 
     type: Literal["parquet"]
@@ -225,17 +231,18 @@ class MsMarco(_Corpus):
 
     type: Literal["msmarco"]
     path: Text
-    """The folder, relative to the current directory."""
+    """Folder of the files, relative to the current directory."""
 
 
 class IrDatasets(_Corpus):
-    """A data set of the package ir_datasets; downloaded if it is not on this machine."""
+    """A data set of the Python package ir_datasets; downloaded if it is not on this machine."""
 
     type: Literal["ir_datasets"]
     dataset: Text
     """Id of the data set, for instance beir/scifact. Splits are found by name: /train, /dev or /validation, /test."""
     splits: Judgements = Judgements()
-    """Ids of the splits, instead of those found by name; once one is given, only given splits are read."""
+    """Ids of the data sets that hold the splits; where an id is given, only splits with an id are read. Without ids,
+    splits are found by name below `dataset`."""
 
 
 class HuggingFace(_WithFields):
@@ -245,19 +252,21 @@ class HuggingFace(_WithFields):
     path: Text
     """Hub id of the data set, for instance BeIR/scifact, or a folder."""
     revision: Text | None = None
-    """Commit, tag or branch on the hub; with a full commit hash the hub is not asked for the newest one."""
+    """Commit, tag or branch of the data set on the hub; null: the default branch. A full commit hash is used without
+    asking the hub for the newest commit."""
     documents_config: Text = "corpus"
     """Name of the configuration (subset) that holds the documents."""
     queries_config: Text = "queries"
     """Name of the configuration that holds the queries."""
     judgements: Text | None = None
-    """Hub id or folder of the judgements (columns query-id, corpus-id, score; a split each); null: PATH-qrels."""
+    """Hub id or folder of the judgements: columns query-id, corpus-id and score, a split for each of train, dev and
+    test; null: the id or folder `path` with `-qrels` added."""
     judgements_revision: Text | None = None
-    """Commit, tag or branch of the judgements on the hub."""
+    """Commit, tag or branch of the judgements on the hub; null: the default branch."""
     judgements_config: Text | None = None
-    """Name of the judgements' configuration, where they have more than one."""
+    """Name of the judgements' configuration (subset); null: their only one."""
     columns: Columns = Columns(id="_id")
-    """Names of the columns."""
+    """Names of the columns that hold the id, title and text of a document, and the id and text of a query."""
 
     @property
     def qrels(self) -> str:
@@ -266,12 +275,12 @@ class HuggingFace(_WithFields):
 
     @property
     def row_columns(self) -> Columns:
-        """Columns of a document's row."""
+        """Names of the columns that hold a document's id, title and text."""
         return self.columns
 
 
 class PythonDocs(_Corpus):
-    """Docstrings of the running Python's standard library: the summary line is a query, the rest its document."""
+    """Docstrings of the running Python's standard library: the first sentence is a query, the rest is its answer."""
 
     type: Literal["python_docs"]
 
@@ -280,4 +289,4 @@ CorpusSpec = Annotated[
     Beir | Jsonl | Parquet | MsMarco | IrDatasets | HuggingFace | PythonDocs, Field(discriminator="type")
 ]
 FileCorpus = Beir | Jsonl | Parquet | MsMarco
-"""Sources that are read from files on this machine."""
+"""Kinds of sources that are read from files on this machine."""

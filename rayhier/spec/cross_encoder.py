@@ -1,7 +1,7 @@
 """`cross_encoder:` the model that reads a query and a document together; `scores:` and `factors:` computed with it.
 
-A cross-encoder is slow and good: each pair is a forward pass. `scores` are pairs that are scored ahead of any search;
-`factors` are learned from these scores, for every document.
+A cross-encoder is slow and accurate: each pair is a forward pass. `scores` are the scores of pairs that it reads ahead
+of any search; `factors` are a vector and a bias for every document, learned from these scores.
 """
 
 from typing import Annotated, Literal, Self
@@ -16,18 +16,19 @@ Count = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class Groups(Section):
-    """Numbers of wrong documents that are trained beside a query's answer, and where they are drawn from."""
+    """Wrong documents that form a training group with a query and its answer: how many, and drawn from where."""
 
     base: Annotated[int, Field(ge=0, le=100)] = 4
-    """Wrong documents of a group that are among the base encoder's best."""
+    """Number of a group's wrong documents drawn from the base encoder's best documents."""
     bm25: Annotated[int, Field(ge=0, le=100)] = 1
-    """Wrong documents of a group that are among BM25's best."""
+    """Number of a group's wrong documents drawn from BM25's best documents."""
     others: Annotated[int, Field(ge=0, le=100)] = 2
-    """Further wrong documents of a group, drawn as `drawn` says."""
+    """Number of a group's wrong documents drawn as `drawn` says."""
     drawn: Literal["random", "leaf"] = "random"
-    """`random`: from all documents. `leaf`: from the k-means leaf of the answer."""
+    """Source of the `others`. `random`: all documents. `leaf`: documents of the k-means leaf that the answer lies
+    in."""
     top: Annotated[int, Field(ge=1, le=1000)] = 30
-    """Number of best documents from which wrong ones are drawn."""
+    """Number of best documents, by the base encoder or by BM25, from which wrong documents are drawn."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -39,28 +40,30 @@ class Groups(Section):
 
     @property
     def wrong(self) -> int:
-        """Number of wrong documents of a group."""
+        """Number of wrong documents in a group."""
         return self.base + self.bm25 + self.others
 
 
 class CrossEncoderTraining(Section):
-    """Training by groups of an answer and wrong documents: cross-entropy, and the divergence from a cheap teacher."""
+    """Training by groups of an answer and wrong documents: cross-entropy, plus divergence from a cheap teacher."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Passes over the judged pairs."""
+    """Number of passes over the judged pairs."""
     batch_size: Annotated[int, Field(ge=1, le=100_000)] = 16
-    """Groups of a training step, on all workers together."""
+    """Number of groups in a training step, of all workers together."""
     lr: Rate = 1e-4
-    """Learning rate of the optimizer: rising in the first tenth of the steps, then falling to zero."""
+    """Highest learning rate of the optimizer: it rises in the first tenth of the steps, then falls to zero."""
     groups: Groups = Groups()
     teacher: Weight = 0.5
-    """Weight of the Kullback-Leibler divergence from softmax(20 (base + 0.3 BM25 / max)) over a group."""
+    """Weight of the Kullback-Leibler divergence from the teacher, softmax(20 (base + 0.3 BM25 / max BM25)) over a
+    group, where `base` is the base encoder's score."""
     pairs: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Other published workdirs with judged train pairs to train on too; their content counts, not their place."""
+    """Workdirs of other runs whose judged train pairs are trained on too. Their content enters the fingerprint, their
+    path does not."""
     most_pairs: Annotated[int, Field(ge=1)] = 100_000
-    """Most judged pairs of one corpus in an epoch, drawn by seed and epoch."""
+    """Most judged pairs of each corpus in an epoch, drawn by seed and epoch."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """Seed of all draws, and of a new head's weights."""
+    """Seed of all random draws, and of the weights of a new head."""
 
     @field_validator("pairs")
     @classmethod
@@ -71,44 +74,50 @@ class CrossEncoderTraining(Section):
 
 
 class CrossEncoderSpec(Section):
-    """A sequence-pair model in transformers' layout, and its settings."""
+    """A cross-encoder, stored as transformers stores sequence classifiers, and its settings."""
 
     model: Annotated[str, Field(min_length=1)]
-    """A folder, `package:NAME` for the folder inside an installed package, or a hub id `ORG/NAME` (`@REVISION`)."""
+    """A folder, `package:NAME` for the folder inside an installed package, or a Hugging Face hub id `ORG/NAME`
+    (`@REVISION`)."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); others fail."""
+    """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); a model with
+    another one is refused. null: any."""
     head: Head = "cls"
-    """`cls`: a classifier's one output. `emb`: scaled cosine of the mean vectors of the two segments, read together."""
+    """Part that makes the score. `cls`: the single output of a classifier. `emb`: scaled cosine of two mean vectors, of
+    the query's and the document's tokens, after both are read together."""
     layers: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Layers of the transformer that are kept, the first ones; null: all. Half of the layers read twice as fast."""
+    """Number of the transformer's first layers that are kept; null: all. Half of the layers read twice as fast."""
     max_length: Annotated[int, Field(ge=8, le=8192)] = 256
-    """Most tokens of a pair; the longer of the two texts is cut."""
+    """Most tokens of a pair; the longer of its two texts is cut."""
     precision: Precision = "auto"
-    """Number format to compute in; `auto`: the fastest whose scores correlate with float32's by 0.999 or more."""
+    """Number format of the computation; `auto`: the fastest whose scores correlate with float32's by 0.999 or more."""
     device: Device = "auto"
-    """Device to run on; `auto`: CUDA in a process that has such a device, else the CPU."""
+    """Device of the model; `auto`: CUDA in a process that has such a device, else the CPU."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
-    """Most pairs scored at a time."""
+    """Most pairs in one forward pass."""
     beside: Annotated[float, Field(ge=0, le=1000)] | Literal["auto"] = "auto"
-    """Weight of the search's own score, which is added to the cross-encoder's. `auto`: chosen on dev, 0 without dev."""
+    """Weight of the search's own score, which is added to the cross-encoder's score. `auto`: the best on dev queries, 0
+    without dev."""
     train: CrossEncoderTraining | None = None
-    """Training of the cross-encoder; null: the model stays as it is."""
+    """Training of the cross-encoder; null: the model is used as it is."""
 
 
 class FactorsSpec(Section):
-    """What training on scores stores for every document: a vector, and a bias (its mean score above expectation)."""
+    """Factors, learned from the cross-encoder's scores: a vector and a bias for each document, to predict scores."""
 
     vectors: Literal["none", "transductive", "inductive"] = "transductive"
-    """`transductive`: a free vector for each scored document. `inductive`: a map of the index's vectors, which added
-    documents have too. `none`: only the bias; searches use the index's vectors."""
+    """Kind of the vectors. `transductive`: a free vector for each scored document. `inductive`: a learned map of the
+    index's vectors, which documents added later have too. `none`: only the bias; searches use the index's vectors."""
     bias: bool = True
-    """`true`: each document has a bias, the mean residual of its scores after intercept and slope on the base score."""
+    """`true`: each document has a bias: the mean difference of its scores from a line fitted to the base encoder's
+    scores."""
     epochs: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = "auto"
-    """Passes over the scores. `auto`: 10, or 4 for transductive and 10 for inductive from 10⁷ scores; inductive 20."""
+    """Number of passes over the scores. `auto`: for inductive vectors 20, from 10⁷ scores 10; for transductive 10, from
+    10⁷ scores 4."""
     lr: Rate | Literal["auto"] = "auto"
-    """Learning rate. `auto`: 5e-3, or 1e-3 from 10⁷ scores."""
+    """Learning rate of the optimizer. `auto`: 5e-3, from 10⁷ scores 1e-3."""
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 256
-    """Scores of a step."""
+    """Number of scores in a training step."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -119,37 +128,39 @@ class FactorsSpec(Section):
         return self
 
     def passes(self, scores: int) -> int:
-        """Return the number of passes over `scores` scores (AXN's setting)."""
+        """Return the number of epochs for a number of scores; `auto` follows the paper of AXN."""
         if self.epochs != "auto":
             return self.epochs
         large = scores >= LARGE
         return (10 if large else 20) if self.vectors == "inductive" else (4 if large else 10)
 
     def rate(self, scores: int) -> float:
-        """Return the learning rate for `scores` scores (AXN's setting)."""
+        """Return the learning rate for a number of scores; `auto` follows the paper of AXN."""
         return (1e-3 if scores >= LARGE else 5e-3) if self.lr == "auto" else self.lr
 
 
 LARGE = 10**7
-"""Scores from which AXN trains for fewer passes, at a lower rate."""
+"""Number of scores from which the paper of AXN trains for fewer epochs, at a lower learning rate."""
 
 
 class ScoresSpec(Section):
-    """Pairs of a query and a document to score ahead: a sparse matrix."""
+    """Pairs of a query and a document that the cross-encoder scores ahead of searches, as a sparse matrix."""
 
     judged: Annotated[int, Field(ge=0, le=10_000_000)] = 50
-    """Judged train queries that are kept for scores, by a hash of their ids; the cross-encoder never learns from
-    them."""
+    """Number of judged train queries among the queries, chosen by a hash of their ids; the cross-encoder does not train
+    on these queries."""
     titles: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """Titles of documents that serve as queries, drawn by a hash of the ids."""
+    """Number of titles of documents among the queries, chosen by a hash of the documents' ids."""
     spans: Annotated[int, Field(ge=0, le=10_000_000)] = 0
-    """Spans of documents that serve as queries, drawn by a hash of the ids: 64 words of each."""
+    """Number of spans (runs of 64 words of a document) among the queries, chosen by a hash of the documents' ids."""
     per: Literal["query", "item"] = "query"
-    """`query`: `count` documents of every query. `item`: `count` queries of every document."""
+    """Meaning of `count`. `query`: every query is scored with `count` documents. `item`: every document with `count`
+    queries."""
     count: Count | Literal["all"] = 100
-    """Documents of a query, or queries of a document."""
+    """Number of documents for each query, or of queries for each document, as `per` says; `all`: every pair is
+    scored."""
     draw: Literal["base", "random"] = "base"
-    """`base`: the base encoder's best are scored. `random`: random ones."""
+    """Choice of the pairs. `base`: the best by the base encoder's score. `random`: random pairs."""
 
     @model_validator(mode="after")
     def _some(self) -> Self:
@@ -163,11 +174,11 @@ class ScoresSpec(Section):
 
     @property
     def queries(self) -> int:
-        """Number of queries."""
+        """Number of queries that are scored with documents."""
         return self.judged + self.titles + self.spans
 
     def pairs(self, documents: int) -> int:
-        """Return the number of pairs to score for a corpus of `documents` documents."""
+        """Return the number of pairs of a query and a document to score, for a corpus of `documents` documents."""
         if self.count == "all":
             return self.queries * documents
         return self.count * documents if self.per == "item" else self.queries * min(self.count, documents)

@@ -1,4 +1,4 @@
-"""`encoder:` the text encoder, and which part of it is trained."""
+"""`encoder:` the text encoder, and the part of it that is trained."""
 
 from typing import Annotated, Literal, Self
 
@@ -13,25 +13,29 @@ LearningPart = Literal["none", "head", "last_layer", "all"]
 
 
 class EncoderSpec(Section):
-    """A sentence-transformers folder and its settings."""
+    """An encoder in a folder of sentence-transformers' layout, and its settings."""
 
     model: Annotated[str, Field(min_length=1)]
-    """A folder, `package:NAME` for the folder inside an installed package, or a hub id `ORG/NAME` (`@REVISION`)."""
+    """A folder, `package:NAME` for the folder inside an installed package, or a Hugging Face hub id `ORG/NAME`
+    (`@REVISION`)."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); others fail."""
+    """Expected SHA-256 of `model.safetensors` (if sharded: of the shards' digests in order of name); a model with
+    another one is refused. null: any."""
     train: LearningPart = "head"
-    """Part that trains: `head` (residual, linear, on a frozen encoder), the transformer's `last_layer`, or `all`; with
-    `none`, for train.type retreever, the encoder stays as it is."""
+    """Part of the encoder that is trained: `head` (a residual linear layer on the frozen encoder), the transformer's
+    `last_layer`, or `all`. `none`, for train.type retreever: the encoder stays as it is."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 256
-    """Most tokens of a text; the rest is cut off."""
+    """Most tokens of a text; further tokens are cut off."""
     similarity: Similarity = "cosine"
-    """How two vectors are compared: `cosine` makes them unit vectors, `dot` uses the encoder folder's own output."""
+    """Score of two vectors. `cosine`: dot product of unit vectors. `dot`: dot product of vectors as the encoder outputs
+    them."""
     device: Device = "auto"
-    """Device to run the encoder on; `auto`: CUDA in a process that has such a device, else the CPU."""
+    """Device of the encoder; `auto`: CUDA in a process that has such a device, else the CPU."""
     precision: Precision = "auto"
-    """Number format the encoder computes in; `auto` measures whether bfloat16 or float32 is faster on the device."""
+    """Number format of the encoder's computation; `auto`: bfloat16 or float32, the one that is measured to be faster on
+    the device."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 64
-    """Number of texts encoded at a time."""
+    """Number of texts encoded in one forward pass."""
 
     @model_validator(mode="after")
     def _float16_does_not_train(self) -> Self:
@@ -43,5 +47,5 @@ class EncoderSpec(Section):
 
     @property
     def transformer_part(self) -> Literal["last_layer", "all"] | None:
-        """Part of the transformer that training changes, so that texts are encoded again; None: it stays frozen."""
+        """Part of the transformer that training changes; None where the transformer stays frozen."""
         return self.train if self.train in ("last_layer", "all") else None

@@ -6,11 +6,11 @@ FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 
 
 class InputError(ValueError):
-    """A user's mistake. The message names the place, the wrong value and the allowed ones."""
+    """A user's mistake. The message names the place, the wrong value and the allowed values."""
 
 
 def no_room(error: OSError) -> str | None:
-    """Return a message for storage that is full or read-only; None for any other error."""
+    """Return a message to the user where the error means that storage is full or read-only; None for other errors."""
     if error.errno not in FULL:
         return None
     return f"{error.filename or 'storage'}: {error.strerror}; finished work is kept: make room and run again"

@@ -19,18 +19,18 @@ from rayhier.spec.corpus import FieldType
 from rayhier.spec.errors import InputError
 
 DEEPEST = 16
-"""Most levels of `and`, `or` and `not` inside one another."""
+"""Most levels of `and`, `or` and `not` that a filter may nest."""
 MOST_VALUES = 1_000
-"""Most values and `exists` in a filter, all conditions together."""
+"""Most values in all conditions of a filter together; an `exists` counts as one value."""
 SHOWN = 60
-"""Most characters of a given value that a message repeats."""
+"""Most characters of a filter's value that an error message repeats."""
 
 JSON_WORDS: Mapping[str, bool] = {}
-"""Texts that stand for true and false in JSON: none, as JSON has both as values."""
+"""Texts that stand for true and false in a filter written as JSON: none, as JSON has both values itself."""
 YAML_WORDS: Mapping[str, bool] = {"true": True, "false": False}
-"""Texts that stand for true and false in a spec, whose YAML reader leaves both as text."""
+"""Texts that stand for true and false in a filter inside a spec, whose YAML reader leaves both as text."""
 HUGE = 512
-"""Bits of a whole number that no message repeats."""
+"""Bits of a whole number from which error messages no longer write the number."""
 
 Value = int | float | str | bool
 Comparison = Literal["gt", "gte", "lt", "lte"]
@@ -41,12 +41,12 @@ VALUES: dict[FieldType, str] = {
     "string": "Unicode text",
     "bool": "true or false",
 }
-"""Allowed values of each field type, as messages name them."""
+"""Allowed values of each field type, as error messages name them."""
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """The field has one of some values."""
+    """Condition that a document's field has one of some values."""
 
     field: str
     values: tuple[Value, ...]
@@ -54,7 +54,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Bound:
-    """The field's value lies above or below another; texts are compared by their code points."""
+    """Condition that a document's field lies above or below a value; texts are compared by their code points."""
 
     field: str
     comparison: Comparison
@@ -63,7 +63,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Exists:
-    """The document has a value of the field, or has none."""
+    """Condition that a document has a value of the field (`there` True), or has none (False)."""
 
     field: str
     there: bool
@@ -71,21 +71,21 @@ class Exists:
 
 @dataclass(frozen=True)
 class And:
-    """All parts hold."""
+    """Condition that all of its parts hold."""
 
     parts: "tuple[Filter, ...]"
 
 
 @dataclass(frozen=True)
 class Or:
-    """At least one part holds."""
+    """Condition that at least one of its parts holds."""
 
     parts: "tuple[Filter, ...]"
 
 
 @dataclass(frozen=True)
 class Not:
-    """The part does not hold."""
+    """Condition that its part does not hold."""
 
     part: "Filter"
 
@@ -96,9 +96,10 @@ Filter = OneOf | Bound | Exists | And | Or | Not
 def parse(
     given: Any, fields: Mapping[str, FieldType], name: str = "filter", words: Mapping[str, bool] = JSON_WORDS
 ) -> Filter:
-    """Read a filter over declared fields from parsed JSON; `words` are texts that stand for true and false.
+    """Read a filter from parsed JSON; `fields` are the corpus's declared fields, `words` texts that mean true or false.
 
-    Raises InputError that names the place below `name`, what was given and what is allowed.
+    `name` stands for the filter in error messages. Raises InputError that names the place in the filter, the wrong
+    value and the allowed values.
 
     >>> parse({"year": {"gte": 2019, "lt": 2022}}, {"year": "int"})
     And(parts=(Bound(field='year', comparison='gte', value=2019), Bound(field='year', comparison='lt', value=2022)))
@@ -107,7 +108,7 @@ def parse(
 
 
 def as_json(where: Filter) -> dict[str, Any]:
-    """Convert a filter to JSON.
+    """Convert a filter to the JSON value that `parse` reads.
 
     >>> as_json(And((OneOf("year", (2021,)), Not(Exists("lang", there=True)))))
     {'and': [{'year': 2021}, {'not': {'lang': {'exists': True}}}]}
@@ -128,7 +129,7 @@ def as_json(where: Filter) -> dict[str, Any]:
 
 
 def fields_of(where: Filter) -> set[str]:
-    """Return the names of the fields that a filter compares."""
+    """Return the names of the declared fields that a filter reads."""
     match where:
         case And(parts) | Or(parts):
             return {field for part in parts for field in fields_of(part)}
@@ -139,101 +140,103 @@ def fields_of(where: Filter) -> set[str]:
 
 
 def parse_json(text: str, fields: Mapping[str, FieldType], name: str = "filter") -> Filter:
-    """Read a filter from JSON text; InputError where the text is not JSON or no filter over these fields."""
+    """Read a filter from JSON text; InputError where the text is not JSON, or not a filter over the declared fields."""
     try:
-        given = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, name))
+        parsed = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, name))
     except RecursionError:
         raise _refused(name, "objects nested too deep", f"at most {DEEPEST} levels") from None
     except InputError:
         raise
     except ValueError as error:
         raise _refused(name, f"text that is not JSON ({error})", 'for instance {"year": 2021}') from None
-    return parse(given, fields, name)
+    return parse(parsed, fields, name)
 
 
 class _Reader:
-    """Reads one filter, and counts its values."""
+    """Reads one filter and counts its values, of which a filter may have at most MOST_VALUES."""
 
     def __init__(self, fields: Mapping[str, FieldType], words: Mapping[str, bool]) -> None:
         self.fields, self.words, self.values = fields, words, 0
 
-    def read(self, given: Any, place: str, depth: int) -> Filter:
-        if not isinstance(given, dict) or not given:
-            raise _refused(place, _show(given), "an object with one key or more")
-        return _all(self.key(str(key), value, place, depth) for key, value in given.items())
+    def read(self, json_value: Any, place: str, depth: int) -> Filter:
+        if not isinstance(json_value, dict) or not json_value:
+            raise _refused(place, _show(json_value), "an object with one key or more")
+        return _all(self.key(str(key), value, place, depth) for key, value in json_value.items())
 
-    def key(self, key: str, given: Any, place: str, depth: int) -> Filter:
+    def key(self, key: str, json_value: Any, place: str, depth: int) -> Filter:
         place_of_key = f"{place}.{_cut(key)}"
         if key in ("and", "or", "not") and depth == DEEPEST:
             raise _refused(place, f"{key} below {DEEPEST} others", f"at most {DEEPEST} levels of and, or, not")
         match key:
             case "not":
-                return Not(self.read(given, place_of_key, depth + 1))
+                return Not(self.read(json_value, place_of_key, depth + 1))
             case "and" | "or":
-                if not isinstance(given, list) or not given:
-                    raise _refused(place_of_key, _show(given), "a list of one filter or more")
+                if not isinstance(json_value, list) or not json_value:
+                    raise _refused(place_of_key, _show(json_value), "a list of one filter or more")
                 parts = tuple(
-                    self.read(part, f"{place_of_key}[{number}]", depth + 1) for number, part in enumerate(given)
+                    self.read(part, f"{place_of_key}[{number}]", depth + 1) for number, part in enumerate(json_value)
                 )
                 return And(parts) if key == "and" else Or(parts)
         if key not in self.fields:
             declared = ", ".join(self.fields) or "none, the corpus declares no fields"
             raise _refused(place_of_key, "no declared field", f"and, or, not; fields: {declared}")
-        return self.conditions(key, given, place_of_key)
+        return self.conditions(key, json_value, place_of_key)
 
-    def conditions(self, field: str, given: Any, place: str) -> Filter:
+    def conditions(self, field: str, json_value: Any, place: str) -> Filter:
         """Read conditions on a declared field: a value, or an object of comparisons that must all hold."""
-        if not isinstance(given, dict):
-            return OneOf(field, (self.value(field, given, place),))
+        if not isinstance(json_value, dict):
+            return OneOf(field, (self.value(field, json_value, place),))
         allowed = ("in", "exists") if self.fields[field] == "bool" else (*COMPARISONS, "in", "exists")
-        if not given:
-            raise _refused(place, _show(given), f"a value, or some of {', '.join(allowed)}")
-        for name in given:
+        if not json_value:
+            raise _refused(place, _show(json_value), f"a value, or some of {', '.join(allowed)}")
+        for name in json_value:
             if name not in allowed:
                 raise _refused(
                     place, f"key {_show(name)}", f"{', '.join(allowed)}, on a field of type {self.kind(field)}"
                 )
-        return _all(self.condition(field, name, value, f"{place}.{name}") for name, value in given.items())
+        return _all(self.condition(field, name, value, f"{place}.{name}") for name, value in json_value.items())
 
-    def condition(self, field: str, name: str, given: Any, place: str) -> Filter:
+    def condition(self, field: str, name: str, json_value: Any, place: str) -> Filter:
         if name == "exists":
             self.count(1, place)
-            truth = self.truth(given)
+            truth = self.truth(json_value)
             if truth is None:
-                raise _refused(place, _show(given), VALUES["bool"])
+                raise _refused(place, _show(json_value), VALUES["bool"])
             return Exists(field, truth)
         if name == "in":
-            if not isinstance(given, list) or not given:
-                raise _refused(place, _show(given), f"a list of one or more values, each {VALUES[self.kind(field)]}")
-            self.count(len(given), place)
-            return OneOf(field, tuple(self.typed(field, value, f"{place}[{n}]") for n, value in enumerate(given)))
+            if not isinstance(json_value, list) or not json_value:
+                raise _refused(
+                    place, _show(json_value), f"a list of one or more values, each {VALUES[self.kind(field)]}"
+                )
+            self.count(len(json_value), place)
+            return OneOf(field, tuple(self.typed(field, value, f"{place}[{n}]") for n, value in enumerate(json_value)))
         (comparison,) = (comparison for comparison in COMPARISONS if comparison == name)
-        return Bound(field, comparison, self.value(field, given, place))
+        return Bound(field, comparison, self.value(field, json_value, place))
 
-    def value(self, field: str, given: Any, place: str) -> Value:
+    def value(self, field: str, json_value: Any, place: str) -> Value:
         self.count(1, place)
-        return self.typed(field, given, place)
+        return self.typed(field, json_value, place)
 
-    def typed(self, field: str, given: Any, place: str) -> Value:
-        """Return a value of the field's type; InputError where `given` has another type."""
+    def typed(self, field: str, value: Any, place: str) -> Value:
+        """Return a value of the field's type; InputError where `value` has another type."""
         try:
             match self.kind(field):
-                case "int" if type(given) is int and -(2**63) <= given < 2**63:
-                    return given
-                case "float" if type(given) in (int, float) and math.isfinite(given):
-                    return float(given)
-                case "string" if isinstance(given, str) and given.encode() is not None:
-                    return given
-                case "bool" if (truth := self.truth(given)) is not None:
+                case "int" if type(value) is int and -(2**63) <= value < 2**63:
+                    return value
+                case "float" if type(value) in (int, float) and math.isfinite(value):
+                    return float(value)
+                case "string" if isinstance(value, str) and value.encode() is not None:
+                    return value
+                case "bool" if (truth := self.truth(value)) is not None:
                     return truth
         except (OverflowError, UnicodeEncodeError):
-            pass  # a whole number beyond every float, half a character
-        missing = ", or {exists: false} for a missing value" if given is None else ""
-        raise _refused(place, _show(given), f"{VALUES[self.kind(field)]}{missing}")
+            pass  # a whole number that no float can hold, or half a character (a surrogate)
+        missing = ", or {exists: false} for a missing value" if value is None else ""
+        raise _refused(place, _show(value), f"{VALUES[self.kind(field)]}{missing}")
 
-    def truth(self, given: Any) -> bool | None:
+    def truth(self, value: Any) -> bool | None:
         """Return True or False; None for any other value."""
-        return given if isinstance(given, bool) else self.words.get(given) if isinstance(given, str) else None
+        return value if isinstance(value, bool) else self.words.get(value) if isinstance(value, str) else None
 
     def kind(self, field: str) -> FieldType:
         return self.fields[field]
@@ -241,17 +244,17 @@ class _Reader:
     def count(self, more: int, place: str) -> None:
         self.values += more
         if self.values > MOST_VALUES:
-            given = f"{more:,} values" if more > 1 else "one value more"
-            raise _refused(place, given, f"at most {MOST_VALUES:,} values in a filter")
+            got = f"{more:,} values" if more > 1 else "one value more"
+            raise _refused(place, got, f"at most {MOST_VALUES:,} values in a filter")
 
 
 def _all(parts: Iterable[Filter]) -> Filter:
-    every = tuple(parts)
-    return every[0] if len(every) == 1 else And(every)
+    filters = tuple(parts)
+    return filters[0] if len(filters) == 1 else And(filters)
 
 
 def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
-    """An object of JSON; InputError where a key comes twice, of which the first would be lost."""
+    """An object of JSON; InputError where a key comes twice, as the first value would be lost."""
     keys = dict[str, Any]()
     for key, value in pairs:
         if key in keys:
@@ -260,18 +263,18 @@ def _once(pairs: list[tuple[str, Any]], name: str) -> dict[str, Any]:
     return keys
 
 
-def _refused(place: str, given: str, allowed: str) -> InputError:
-    return InputError(f"{place}: got {given}; allowed: {allowed}")
+def _refused(place: str, got: str, allowed: str) -> InputError:
+    return InputError(f"{place}: got {got}; allowed: {allowed}")
 
 
-def _show(given: Any) -> str:
-    """What was given, in few characters; a list or an object only by its size, since it may be nested deep."""
-    if isinstance(given, dict | list):
-        kind = "an object" if isinstance(given, dict) else "a list"
-        return f"{kind} of {len(given):,}" if given else f"an empty {kind.split()[1]}"
-    if isinstance(given, int) and given.bit_length() > HUGE:
+def _show(value: Any) -> str:
+    """A wrong value as short text; a list or an object only by its size, since it may be nested deep."""
+    if isinstance(value, dict | list):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        return f"{kind} of {len(value):,}" if value else f"an empty {kind.split()[1]}"
+    if isinstance(value, int) and value.bit_length() > HUGE:
         return "a huge number"  # too many digits for Python to write them
-    return "null" if given is None else _cut(json.dumps(given, ensure_ascii=not str(given).isprintable()))
+    return "null" if value is None else _cut(json.dumps(value, ensure_ascii=not str(value).isprintable()))
 
 
 def _cut(text: str) -> str:

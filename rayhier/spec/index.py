@@ -1,4 +1,4 @@
-"""`index:` the leaf map on storage."""
+"""`index:` how the leaf map, the index on storage, keeps documents in leaves and leaves in files."""
 
 from typing import Annotated, Literal
 
@@ -7,26 +7,30 @@ from pydantic import Field
 from rayhier.spec.base import Section
 
 VectorFormat = Literal["float16", "float32"]
-"""Number format in which vectors are stored."""
+"""Number format of the vectors on storage."""
 BYTES: dict[VectorFormat, int] = {"float16": 2, "float32": 4}
-"""Bytes of a number in each format."""
+"""Bytes of one number in each format."""
 
 
 class IndexSpec(Section):
-    """How documents are stored in leaves, and leaves in files."""
+    """Number of leaves that hold a document, size of leaves, and number of files that hold the leaves."""
 
     shards: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of files of the leaf map; each holds a contiguous range of leaves and is built and compacted in memory.
-    `auto`: files of about 256 MiB on storage, four at least."""
+    """Number of the leaf map's files (shards). Each holds a contiguous range of leaves, and fits in memory when it is
+    built or compacted. `auto`: files of about 256 MiB on storage, at least four."""
     leaves_per_document: Literal[1, 2, "auto"] = "auto"
-    """Most leaves that hold a document, each with a row of its own: two take more space and find more at equal work.
-    `auto`: two with learned_ivf, which learns to find a document in either; one with ehi, hce and retreever."""
+    """Most leaves that hold a document, each with a row of the document. Two leaves take more space and find more
+    answers at equal cost. `auto`: two with router learned_ivf, which learns to find a document in either; one with ehi,
+    hce and retreever."""
     spilled: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """Share of the documents stored in a second leaf: those nearest to a border between leaves; learned_ivf alone."""
+    """Share of the documents that get a second leaf: those nearest to a border between leaves; only for router
+    learned_ivf."""
     second_leaf: Literal["soar", "next_best"] = "soar"
-    """Choice of a document's second leaf. `soar`: among the 32 best leaves, the one whose residual is least parallel
-    to the first leaf's (Sun et al., 2023). `next_best`: the second most probable leaf."""
+    """Choice of a document's second leaf. `soar`: among the 32 best leaves, the one whose residual (the document's
+    vector minus the leaf's centre) is least parallel to the first leaf's (Sun et al., 2023). `next_best`: the second
+    most probable leaf."""
     max_leaf_factor: Annotated[float, Field(ge=1)] = 8.0
-    """Most rows of a leaf, as a multiple of the mean: a fuller leaf's least probable rows move to their next best."""
+    """Most rows of a leaf, as a multiple of the mean rows of a leaf. The least probable rows of a fuller leaf move to
+    their next best leaf."""
     vectors: VectorFormat = "float16"
     """Number format in which trained document vectors are stored."""

@@ -1,4 +1,4 @@
-"""The whole spec of a job, made of sections."""
+"""The spec of a job: all of its sections, and the rules by which their values fit together."""
 
 import re
 from typing import Annotated, Any, Self, get_args
@@ -27,29 +27,33 @@ PAIRS = (
     ("hce", "hce"),
     ("retreever", "retreever"),
 )
-"""Types of `train` and `router` that fit; a section that is left out gets the type from the first pair that fits."""
+"""Types of `train` and `router` that fit together; a section that is left out gets the type of the first pair that
+fits."""
 
 
 class JobSpec(Section):
-    """Everything that a job does: the content of its YAML file."""
+    """The spec of a job, read from its YAML file: everything that the job does."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    """Name of the job, shown in reports. Never part of a fingerprint."""
+    """Name of the job, shown in reports. Never part of a fingerprint: two jobs that differ only in name share their
+    results."""
     workdir: Annotated[str, Field(min_length=1)]
-    """Place of all artifacts: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
+    """Place of all results: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. Never part of a fingerprint."""
     corpus: CorpusSpec
     encoder: EncoderSpec
     train: TrainSpec = ContrastTraining(type="contrast")
-    """How the encoder learns, and unless by contrast a tree too; where left out, the training that fits `router`."""
+    """Training of the encoder, and for types other than `contrast` also of the router; where left out, the training
+    that fits `router`."""
     router: RouterSpec = LearnedIvfRouting(type="learned_ivf")
-    """The leaves, and how texts are routed to them; where left out, the router that fits `train`."""
+    """Number of leaves, and the model that routes texts to leaves; where left out, the router that fits `train`."""
     index: IndexSpec = IndexSpec()
     cross_encoder: CrossEncoderSpec | None = None
-    """The model that reads a query and a document together; where left out, nothing is re-ranked."""
+    """The model that reads a query and a document together and scores the pair; where left out, nothing is
+    re-ranked."""
     scores: ScoresSpec | None = None
-    """Pairs that the cross-encoder scores ahead; where left out, none."""
+    """Pairs that the cross-encoder scores ahead of searches; where left out, none."""
     factors: FactorsSpec | None = None
-    """A vector and a bias for every document, learned from these scores; where left out, none."""
+    """Training of a vector and a bias for each document from the section `scores`; where left out, none."""
     search: SearchSpec = SearchSpec()
     evaluate: EvaluateSpec = EvaluateSpec()
     cluster: ClusterSpec = ClusterSpec()
@@ -63,15 +67,15 @@ class JobSpec(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_partner(cls, given: Any) -> Any:
-        return with_partner(given) if isinstance(given, dict) else given
+    def _with_partner(cls, mapping: Any) -> Any:
+        return with_partner(mapping) if isinstance(mapping, dict) else mapping
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
         train, router = self.train.type, self.router.type
         if (train, router) not in PAIRS:
-            trains = ", ".join(objective for objective, other in PAIRS if other == router)
-            routers = ", ".join(other for objective, other in PAIRS if objective == train)
+            trains = ", ".join(objective for objective, router_type in PAIRS if router_type == router)
+            routers = ", ".join(router_type for objective, router_type in PAIRS if objective == train)
             raise InputError(
                 f"train.type: got {train!r} with router.type {router!r}; allowed: {trains}, or router.type {routers}"
             )
@@ -92,8 +96,8 @@ class JobSpec(Section):
         if isinstance(self.train, RetreeverTraining) and isinstance(self.router, RetreeverRouting):
             allowed = STARTS[self.router.splits]
             if self.train.start not in allowed:
-                given = f"got {self.train.start!r} with router.splits {self.router.splits}"
-                raise InputError(f"train.start: {given}; allowed: {', '.join(allowed)}")
+                got = f"got {self.train.start!r} with router.splits {self.router.splits}"
+                raise InputError(f"train.start: {got}; allowed: {', '.join(allowed)}")
             if self.train.objective == "documents" and self.encoder.transformer_part is not None:
                 raise InputError(
                     f"encoder.train: got {self.encoder.train!r} with train.objective documents, by which no encoder "
@@ -112,7 +116,7 @@ class JobSpec(Section):
         return self
 
     def _filter_fits(self) -> None:
-        """InputError where the evaluation's filter is none over the declared fields, or a baseline cannot use it."""
+        """InputError where evaluate.filter does not fit the declared fields, or a baseline cannot apply filters."""
         unable = [name for name in UNFILTERED if name in self.evaluate.baselines]
         if self.measured is not None and unable:
             able = ", ".join(name for name in get_args(Baseline) if name not in UNFILTERED)
@@ -160,7 +164,7 @@ class JobSpec(Section):
             )
 
     def _hce_fits(self, train: HceTraining) -> None:
-        """InputError where HCE's training does not fit what learns of the encoder, or the router."""
+        """InputError where HCE's training does not fit the trained part of the encoder, or the router."""
         if self.encoder.transformer_part is None and train.pseudo_queries.source == "simcse":
             raise InputError(
                 "train.pseudo_queries.source: got 'simcse' with encoder.train head, whose vectors no dropout changes; "
@@ -191,7 +195,7 @@ class JobSpec(Section):
             raise InputError("train.tree.levels: got 0 with router.type hce, whose leaves they are; allowed: 1 or more")
 
     def _keys_count(self) -> None:
-        """InputError where a section's key has no effect beside those of another section."""
+        """InputError where a key of a section has no effect because of another section's keys."""
         if self.train.objective == "documents":
             untaught = "where train.objective is not documents, by which the router is not taught"
             if self.router.calibrates:
@@ -209,16 +213,16 @@ class JobSpec(Section):
 
     @property
     def measured(self) -> Filter | None:
-        """Filter of the documents that are evaluated; None for all."""
-        given = self.evaluate.filter
-        return None if given is None else parse(given, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
+        """The filter that chooses the documents to evaluate; None where all documents are evaluated."""
+        condition = self.evaluate.filter
+        return None if condition is None else parse(condition, self.corpus.field_types, "evaluate.filter", YAML_WORDS)
 
     @property
     def leaves_per_document(self) -> int:
-        """Most rows of a document in the leaf map."""
-        given = self.index.leaves_per_document
-        if given != "auto":
-            return given
+        """Most rows of a document in the leaf map, 1 or 2."""
+        most = self.index.leaves_per_document
+        if most != "auto":
+            return most
         return 2 if self.router.spills else 1
 
     @property
@@ -228,16 +232,16 @@ class JobSpec(Section):
 
     @property
     def encoding(self) -> list[str]:
-        """Stages that encode texts."""
+        """Names of the stages that encode texts."""
         return ["embed", *(["index"] if self.encodes_again else [])]
 
     @property
     def encodes_again(self) -> bool:
-        """Return True if routing encodes texts again, as stored vectors of the base encoder are not enough."""
+        """Return True if routing encodes texts again, because the base encoder's stored vectors are not enough."""
         return self.encoder.transformer_part is not None or self.router.reads == "tokens"
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Return the phases of training in order, name -> epochs; `pairs` is the number of judged pairs to train on."""
+        """Return the phases of training in order, name -> epochs, for numbers of judged pairs and of documents."""
         phases = self.train.phases(pairs, documents) | self.router.phases(supervised=pairs > 0)
         left_out = [
             *(["encoder"] if self.encoder.train == "none" else []),
@@ -246,7 +250,7 @@ class JobSpec(Section):
         return {name: epochs for name, epochs in phases.items() if name not in left_out}
 
     def leaves(self, documents: int) -> int:
-        """Return the number of leaves for a number of documents."""
+        """Return the number of leaves of an index over a number of documents."""
         match self.train, self.router:
             case HceTraining() as training, HceRouting():
                 return training.leaves(documents)
@@ -257,13 +261,13 @@ class JobSpec(Section):
         raise AssertionError("refused by the spec")
 
     def check_dimension(self, dimension: int) -> None:
-        """Raise InputError where a key of the router needs more dimensions than the encoder's vectors have."""
+        """Raise InputError where a key of the router is larger than `dimension`, the size of the encoder's vectors."""
         for name, size in self.router.dimensions.items():
             if size > dimension:
                 raise InputError(f"router.{name}: got {size}; allowed: at most {dimension}, the vectors' dimension")
 
     def check_leaves(self, documents: int) -> None:
-        """Raise InputError where a tree has more leaves than there are documents, or does not fit their number."""
+        """Raise InputError where the corpus has fewer documents than a tree has leaves, or than training needs."""
         self.train.check_documents(documents)
         leaves = self.leaves(documents)
         if leaves > documents and isinstance(self.router, TreeSpec):
@@ -279,15 +283,15 @@ class JobSpec(Section):
 
 
 def _refuse(name: str, section: Section, *keys: str, where: str) -> None:
-    """InputError about the first of a section's keys that is not the default, though it has an effect only `where`."""
+    """InputError about the first of a section's keys that is not the default; such keys have an effect only `where`."""
     if changed := section.changed(*keys):
-        given = getattr(section, changed[0])
-        shown = "settings" if isinstance(given, Section) else repr(given)
+        value = getattr(section, changed[0])
+        shown = "settings" if isinstance(value, Section) else repr(value)
         raise InputError(f"{name}.{changed[0]}: got {shown}; allowed: the default; others only {where}")
 
 
 def with_partner(given: dict[str, Any]) -> dict[str, Any]:
-    """Add the missing `type` of `train` or `router` to a spec as read: the one that fits the other section.
+    """Add the missing `type` of section `train` or `router` to a spec, a mapping as read: the type that fits the other.
 
     >>> with_partner({"router": {"type": "ehi"}, "train": {"epochs": 5}})["train"]
     {'epochs': 5, 'type': 'ehi'}
@@ -296,7 +300,9 @@ def with_partner(given: dict[str, Any]) -> dict[str, Any]:
     if not all(isinstance(section, dict) for section in sections.values()):
         return given
     types = [section.get("type") for section in sections.values()]
-    fitting = (pair for pair in PAIRS if all(given in (None, other) for given, other in zip(types, pair, strict=True)))
+    fitting = (
+        pair for pair in PAIRS if all(kind in (None, partner) for kind, partner in zip(types, pair, strict=True))
+    )
     partners = next(fitting, PAIRS[0])
     named = zip(sections.items(), partners, strict=True)
     return given | {name: section | {"type": section.get("type") or partner} for (name, section), partner in named}

@@ -1,4 +1,4 @@
-"""Read YAML and `--set` pairs into a `JobSpec`; mistakes raise `InputError` with key, line and what is allowed."""
+"""Read YAML and `--set` pairs into a `JobSpec`; a mistake raises `InputError` with key, line and allowed values."""
 
 import difflib
 import re
@@ -15,19 +15,20 @@ from rayhier.spec.errors import InputError
 from rayhier.spec.job import JobSpec, with_partner
 
 MAX_BYTES = 1_000_000
-"""Largest spec file."""
+"""Most bytes of a spec file."""
 MAX_SHOWN = 12
-"""Most mistakes shown at once."""
+"""Most mistakes that one error message shows."""
 CLOSE = 0.75
-"""Least similarity (difflib) of a suggested key: below it, `branching` would be suggested for `teaching`."""
+"""Least similarity (difflib's ratio) of a key that a message suggests for an unknown key; a lower one would suggest
+`branching` for `teaching`."""
 
 KeyPath = tuple[str | int, ...]
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> JobSpec:
-    """Read a spec file and apply `KEY=VALUE` overrides.
+    """Read a spec file and apply overrides, texts `KEY=VALUE` with a dotted key such as `train.epochs=5`.
 
-    Raises InputError, one line for each mistake: `FILE:LINE: KEY: got VALUE; allowed: WHAT`.
+    Raises InputError with one line for each mistake: `FILE:LINE: KEY: got VALUE; allowed: VALUES`.
     """
     file = Path(path)
     node = _compose(_read(file), str(file))
@@ -114,8 +115,8 @@ def _refuse_repeats(node: yaml.Node, name: str) -> None:
             for key, value in current.value:
                 line = key.start_mark.line + 1
                 if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str":
-                    given = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
-                    raise InputError(f"{name}:{line}: got a key {given}; allowed: a word")
+                    key_text = _show(key.value) if isinstance(key, yaml.ScalarNode) else "that is not text"
+                    raise InputError(f"{name}:{line}: got a key {key_text}; allowed: a word")
                 if key.value in keys:
                     first = keys[key.value]
                     raise InputError(
@@ -135,7 +136,7 @@ def _construct(node: yaml.Node, name: str) -> Any:
 
 
 def _spot(name: str, mark: yaml.Mark | None) -> str:
-    """FILE:LINE of a mark; the name alone for a `--set`, which has one line."""
+    """Text FILE:LINE of a mark; only the name for a `--set`, which has one line."""
     return name if mark is None or name.startswith("--set ") else f"{name}:{mark.line + 1}"
 
 
@@ -183,7 +184,7 @@ def _messages(
     lines: dict[KeyPath, int],
     sources: dict[KeyPath, str],
 ) -> Iterator[str]:
-    """One line for each wrong key; what the members of a union allow is joined by "or"."""
+    """Yield a line for each wrong key; texts of several members of a union are joined by "or"."""
     allowed: dict[KeyPath, list[str]] = {}
     for problem in error.errors(include_url=False):
         if not problem["loc"] and problem["type"] == "value_error":  # about the whole spec: the message names the key
@@ -202,13 +203,13 @@ def _messages(
             continue  # items are reported one by one; pydantic counts only valid ones
         allowed.setdefault(path, []).append(_allowed(dict(problem), path, tree))
     within = {path[:size] for path in allowed for size in range(len(path))}
-    for path in within & allowed.keys():  # a mapping where a number may be, too: its own mistakes say enough
+    for path in within & allowed.keys():  # a mapping or a number: the mapping's mistakes say enough
         if isinstance(_at(tree, path)[0], dict):
             del allowed[path]
     for path, texts in list(allowed.items())[:MAX_SHOWN]:
         key = ".".join(str(part) for part in path)
-        given, present = _at(tree, path)
-        got = f"got {_show(given)}" if present else "missing"
+        value, present = _at(tree, path)
+        got = f"got {_show(value)}" if present else "missing"
         place = _place(path, file, lines, sources)
         yield f"{place}: {key or 'the spec'}: {got}; allowed: {' or '.join(dict.fromkeys(texts))}"
     if len(allowed) > MAX_SHOWN:
@@ -216,7 +217,7 @@ def _messages(
 
 
 def _place(path: KeyPath, file: str, lines: dict[KeyPath, int], sources: dict[KeyPath, str]) -> str:
-    """Where a key was set: a `--set` of the key or its section, else its line in the file, else a `--set` inside it."""
+    """Place where a key was set: a `--set` of the key or its section, else its line, else a `--set` inside it."""
     prefixes = [path[:size] for size in range(len(path), 0, -1)]
     for prefix in prefixes:
         if prefix in sources:
@@ -235,7 +236,7 @@ def _clean(location: Sequence[str | int], tree: Any) -> KeyPath:
     for number, part in enumerate(location):
         last = number == len(location) - 1
         if isinstance(branch, dict) and branch.get("type") == part and not named:
-            named = True  # a member may have a key of its own name
+            named = True  # a union's member may have a key of the member's name
         elif isinstance(branch, dict) and (part in branch or (last and part not in _TAGS)):
             path.append(part)
             branch, named = branch.get(part), False
@@ -318,12 +319,12 @@ def _names(model: type[BaseModel]) -> str:
 
 
 def _keys(model: type[BaseModel]) -> dict[str, Any]:
-    """Fields of a section by the keys that a spec writes: a field may have an alias, for a word of Python's own."""
+    """Fields of a section by the keys that a spec writes: a field has an alias where its key is a word of Python."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _at(tree: Any, path: KeyPath) -> tuple[Any, bool]:
-    """The value at a key path, and whether the key exists."""
+    """Return the value at a key path, and True if the key exists."""
     for part in path:
         try:
             tree = tree[part]

@@ -1,4 +1,4 @@
-"""The text of a query. Loads without numpy, for clients of a server."""
+"""Check the text of a query. Loads without numpy, for clients of a server."""
 
 
 def check_text(text: str) -> str:

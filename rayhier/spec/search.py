@@ -1,4 +1,4 @@
-"""`search:` defaults of every search over the index."""
+"""`search:` defaults of every search of the index; a query may override some of them."""
 
 import math
 from typing import Annotated, Literal, Self, get_args
@@ -9,49 +9,54 @@ from rayhier.spec.base import Section, UnusedKeysError
 from rayhier.spec.index import VectorFormat
 
 ROWS_A_RESULT = 10
-"""Rows that the leaves of an automatic beam hold for each result."""
+"""Rows for each result that the visited leaves hold, where `beam` is auto."""
 LEAVES_A_VISITED = 20
-"""Least leaves of the index for each leaf of an automatic beam."""
+"""Least number of leaves in the index for each leaf that a query visits, where `beam` is auto."""
 FEWEST_VISITED = 4
-"""Least leaves of an automatic beam."""
+"""Least number of leaves that a query visits where `beam` is auto."""
 AUTO_LEVEL = 6
-"""Level of a tree that is searched where `level` is auto."""
+"""Level of a ReTreever tree by which documents are compared where `level` is auto."""
 LISTED_A_RESULT, FEWEST_LISTED = 3, 300
-"""Documents to score again for each result, and least number of these, where `shortlist` is auto."""
+"""Where `shortlist` is auto: documents to score again for each result, and the least number of documents to score
+again."""
 POOLED = 10_000
-"""Most documents of the visited leaves that a cross-encoder may read, where the budget is not larger."""
+"""Most documents of the visited leaves that the cross-encoder may read, where the budget is not larger."""
 
 
 Codec = Literal["flat", "fp16", "int8", "pq", "rabitq"]
 LOSSLESS: dict[VectorFormat, Codec] = {"float16": "fp16", "float32": "flat"}
-"""Format of the stored vectors -> the codec without loss."""
+"""Number format of the stored vectors -> the codec that keeps such vectors without loss."""
 
 
 class MassBeam(Section):
-    """A beam by probability: a query visits leaves whose documents are probable enough answers, at most as `auto`."""
+    """A beam by probability: a query visits the leaves that are probable enough to hold its answers.
+
+    It visits at most as many leaves as with `beam: auto`.
+    """
 
     type: Literal["mass"]
     target: Annotated[float, Field(ge=0.5, le=1)]
-    """Share of the dev queries' answers that must lie in visited leaves; this share sets the least probability."""
+    """Share of the dev queries' answers that must lie in visited leaves; it sets the least probability of a visited
+    leaf."""
 
 
 class NoRerank(Section):
-    """No re-ranking: results keep the order of the leaf scan."""
+    """No re-ranking: results keep the order of the search."""
 
     type: Literal["none"]
 
 
 class Budget(Section):
-    """Calls of the cross-encoder for a query, and the documents to choose from."""
+    """Number of calls of the cross-encoder for a query, and the documents that it may read."""
 
     budget: Annotated[int, Field(ge=1, le=100_000)] = 100
     """Most documents that the cross-encoder reads for a query."""
     first: Literal["base", "bm25", "both", "random"] = "base"
-    """Order of the documents before the first call: by the search's score (`base`), BM25, both together, or chance. The
-    scores that `fit: ridge` expects come from both with `both`, else from the search's score."""
+    """Order in which documents are read before any is scored: by the search's score (`base`), by BM25, by both
+    together, or random. With `both`, `fit: ridge` expects scores from both too, else from the search's score alone."""
     pool: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["leaves", "all"] = "leaves"
     """Documents that the cross-encoder may read. `leaves`: the best 10,000 (or `budget`, if larger) of the leaves that
-    the query visits. A number: the best so many of these leaves. `all`: all documents of the index."""
+    the query visits. A number: so many of the best documents of these leaves. `all`: all documents of the index."""
 
     @model_validator(mode="after")
     def _a_document_a_call(self) -> Self:
@@ -60,27 +65,27 @@ class Budget(Section):
         return self
 
     def pooled(self, rows: int) -> int:
-        """Return the size of a query's pool, the best by the search's score, in an index of `rows` rows."""
+        """Return the number of best documents from which a query's calls are chosen, in an index of `rows` rows."""
         sizes = {"leaves": max(POOLED, self.budget), "all": rows}
         return min(sizes[self.pool] if isinstance(self.pool, str) else self.pool, rows)
 
 
 class Rnr(Budget):
-    """Retrieve and re-rank: the cross-encoder reads the best in the order that `first` names."""
+    """Retrieve and re-rank: the cross-encoder reads the first `budget` documents in the order that `first` names."""
 
     type: Literal["rnr"]
 
     @property
     def rounds(self) -> int:
-        """Number of rounds: all calls are made at once."""
+        """Number of rounds: 1, as all calls are made at once."""
         return 1
 
 
 class Rounds(Budget):
-    """Calls in rounds: after each round, all scores so far decide the documents of the next."""
+    """Re-ranking in rounds of calls: the scores of all rounds so far decide the documents of the next round."""
 
     rounds: Annotated[int, Field(ge=2, le=1000)] = 5
-    """Number of rounds that divide the budget; the last has the remainder too."""
+    """Number of rounds that divide the budget evenly; the last round has the remainder too."""
 
     @model_validator(mode="after")
     def _a_call_a_round(self) -> Self:
@@ -90,16 +95,16 @@ class Rounds(Budget):
 
 
 class AxnRerank(Rounds):
-    """AXN: a query vector fitted to the scores so far finds the documents of the next round."""
+    """Re-ranking by AXN: a query vector is fitted to the scores so far, and finds the documents of the next round."""
 
     type: Literal["axn"]
     fit: Literal["ridge", "lstsq"] = "ridge"
-    """Model of the scores. `ridge`: the search's score plus a residual that similar documents share. `lstsq`: least
-    squares over the documents' vectors, as in the AXN paper."""
+    """Model that predicts the scores of unread documents. `ridge`: the search's score plus a residual that similar
+    documents share. `lstsq`: least squares over the documents' vectors, as in the paper of AXN."""
     mu: Annotated[float, Field(ge=1e-9, le=1e6)] = 1.0
-    """Ridge's weight against the residual, μ, for unit vectors."""
+    """Weight of the ridge penalty on the residual, μ, for unit vectors."""
     lam: Annotated[float, Field(ge=0, le=1, alias="lambda")] = 0.0
-    """Share of the search's query vector in the vector of `lstsq`, λ."""
+    """Share of the search's own query vector in the vector that `lstsq` fits, λ."""
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
@@ -114,7 +119,7 @@ class AxnRerank(Rounds):
 
 
 class AdacurRerank(Rounds):
-    """ADACUR: a document's vector is its scores for anchor queries, which are computed ahead for all documents."""
+    """Re-ranking by ADACUR: a document's vector is its scores for anchor queries, computed ahead of searches."""
 
     type: Literal["adacur"]
 
@@ -123,15 +128,16 @@ Rerank = Annotated[NoRerank | Rnr | AxnRerank | AdacurRerank, Field(discriminato
 
 
 class HybridSpec(Section):
-    """Hybrid search: the rule that makes one order of vectors' scores and BM25's."""
+    """Hybrid search: the rule that makes one order of the vectors' scores and BM25's scores."""
 
     fuse: Literal["sum", "rank"] = "sum"
-    """`sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion, by places
-    alone."""
+    """Rule of fusion. `sum`: score by vectors + weight · BM25 / the query's best BM25. `rank`: reciprocal rank fusion,
+    which reads only the ranks."""
     weight: Annotated[float, Field(ge=0, le=100)] = 0.3
-    """Weight of BM25 in the sum, where similarity is cosine."""
+    """Weight of BM25 in the sum, for similarity cosine."""
     depth: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Documents that the vectors' search and BM25 each give for a query; at least as many as results."""
+    """Number of documents that the search by vectors and BM25 each give to fusion for a query; the number of results,
+    if larger."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -140,48 +146,51 @@ class HybridSpec(Section):
         return self
 
     def listed(self, k: int) -> int:
-        """Return the number of documents that the vectors' search and BM25 each give for `k` results."""
+        """Return the number of documents that the search by vectors and BM25 each give to fusion, for `k` results."""
         return max(self.depth, k)
 
 
 Mode = Literal["dense", "bm25", "hybrid"]
-"""Order of results: by vectors, by BM25, or by both."""
+"""Scores that order the results: of vectors (`dense`), of BM25, or of both (`hybrid`)."""
 
 
 class SearchSpec(Section):
-    """Leaves that a search visits, scores of their documents, and number of results."""
+    """Leaves that a query visits, codec of their vectors, fusion with BM25, re-ranking, and number of results."""
 
     k: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Number of results a query returns."""
+    """Number of results of a query."""
     how: Literal["leaves", "level"] = "leaves"
-    """`leaves`: a query visits some leaves. `level`: it is compared with all documents by the few numbers of a level of
-    a retreever router's tree, and the best are scored again."""
+    """Documents that a query is compared with. `leaves`: the documents of some leaves. `level`: all documents, by the
+    few numbers of one level of a retreever router's tree; the best are scored again."""
     level: Annotated[int, Field(ge=1, le=16)] | Literal["auto"] = "auto"
-    """Level h of the tree, where a text is 2^h numbers, with `how: level`. `auto`: 6, or the tree's depth if less."""
+    """Level h of the tree, at which a text is 2^h numbers, for `how: level`. `auto`: 6, or the tree's depth if that is
+    less."""
     finish: Literal["none", "level", "vectors"] = "vectors"
-    """Second score of the level's best documents: none, by the deepest level, or by the encoder's vectors."""
+    """Second score of the best documents by `level`: `none`, by the tree's deepest `level`, or by the encoder's
+    `vectors`."""
     shortlist: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"
-    """Number of documents to score again. `auto`: three for each result, at least 300."""
+    """Number of documents that `finish` scores again. `auto`: three for each result, at least 300."""
     beam: Annotated[int, Field(ge=1)] | Literal["auto"] | MassBeam = "auto"
-    """Leaves a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all leaves,
-    at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's own probabilities."""
+    """Most leaves that a query visits, β. `auto`: as many as hold ten rows for each result, at most a twentieth of all
+    leaves, at least 4. `{type: mass, target: 0.95}`: as many as each query needs, by the router's probabilities."""
     widest: Annotated[int, Field(ge=1)] | Literal["all"] = "all"
-    """Most leaves that a query with a filter visits. The leaves are doubled until as many documents match as the beam
-    holds without a filter, at least `k`."""
+    """Most leaves that a query with a filter visits. The number of leaves is doubled until as many documents match as
+    `beam` leaves hold without a filter, and at least `k`."""
     codec: Codec | Literal["auto"] = "auto"
-    """How faiss stores the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` and `rabitq` an
-    eighth of a byte. After a lossy codec the best rows are scored again by the stored vectors. `auto`: the precision
-    of the stored vectors, so that nothing is lost."""
+    """Format in which faiss holds the vectors of a leaf: `flat` 4 bytes a dimension, `fp16` 2, `int8` 1, `pq` and
+    `rabitq` an eighth of a byte. After a lossy codec the best rows are scored again by the stored vectors. `auto`: the
+    precision of the stored vectors, without loss."""
     cache_gb: Annotated[float, Field(gt=0)] = 50
-    """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes: the least recently used is
+    """Most disk space, in 10⁹ bytes, that searches use on a machine to cache indexes. The least recently used index is
     removed first; an index that a search has open is never removed."""
     mode: Mode = "dense"
-    """Order of results where a query names none: `dense`, by vectors; `bm25`; `hybrid`, by both."""
+    """Scores that order the results of a query that names no mode: of vectors (`dense`), of BM25 (`bm25`), or of both
+    (`hybrid`)."""
     hybrid: HybridSpec | None = None
-    """Fusion of both orders. Where this or a mode other than dense is given, searches count the words of all documents,
-    and queries may name any mode."""
+    """Fusion of the vectors' and BM25's scores. With this section, or a mode other than dense, searches count the words
+    of all documents, and a query may name any mode."""
     rerank: Rerank = NoRerank(type="none")
-    """Second ranking, by a cross-encoder: `none`, `rnr`, `axn` or `adacur`."""
+    """Second ranking of the results by a cross-encoder: type `none`, `rnr`, `axn` or `adacur`."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -198,23 +207,23 @@ class SearchSpec(Section):
         return self
 
     def shortlisted(self, k: int) -> int:
-        """Return the number of documents to score again for `k` results; k where `finish` is none."""
+        """Return the number of documents that `finish` scores again for `k` results; k where `finish` is none."""
         if self.finish == "none":
             return k
         return max(FEWEST_LISTED, LISTED_A_RESULT * k) if self.shortlist == "auto" else max(k, self.shortlist)
 
     def at_level(self, depth: int) -> int:
-        """Return the level to search in a tree of a depth."""
+        """Return the level by which documents are compared, in a tree of the given depth."""
         return min(AUTO_LEVEL, depth) if self.level == "auto" else self.level
 
     @property
     def words(self) -> bool:
-        """Return True if searches can use BM25."""
+        """Return True if searches can use BM25, so that the words of all documents are counted."""
         return self.hybrid is not None or self.mode != "dense"
 
     @property
     def modes(self) -> tuple[Mode, ...]:
-        """Modes that a query may name."""
+        """Names of the modes that a query may name."""
         return get_args(Mode) if self.words else ("dense",)
 
     @property
@@ -224,7 +233,7 @@ class SearchSpec(Section):
 
     @property
     def fusion(self) -> HybridSpec:
-        """Fusion of vectors' scores and BM25's: the spec's, else the defaults."""
+        """Settings of the fusion of vectors' and BM25's scores; the defaults where the spec has no section `hybrid`."""
         return self.hybrid or HybridSpec()
 
     def leaves_widened(self, leaves: int) -> int:
@@ -233,11 +242,11 @@ class SearchSpec(Section):
 
     @property
     def reach(self) -> float | None:
-        """Share of the dev queries' answers that a beam by probability must reach; None: all queries share a beam."""
+        """Share of dev answers that a beam by probability must reach; None where all queries have the same beam."""
         return self.beam.target if isinstance(self.beam, MassBeam) else None
 
     def leaves_visited(self, leaves: int, rows: int) -> int:
-        """Return the beam β, most leaves that a query visits, in an index of `leaves` leaves and `rows` rows.
+        """Return the beam β, the most leaves that a query visits, in an index of `leaves` leaves and `rows` rows.
 
         A document in two leaves has two rows.
 

@@ -1,1 +1,1 @@
-"""File formats and places of files. Bulk data is parquet and safetensors; a conditional put publishes an artifact."""
+"""Formats and places of files. Bulk data is parquet and safetensors; a put-if-absent publishes an artifact."""

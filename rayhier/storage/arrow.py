@@ -1,4 +1,4 @@
-"""A pyarrow file system over a bucket, for Ray Train, which writes through pyarrow.
+"""A pyarrow file system over a bucket, for Ray Train, which writes its checkpoints through pyarrow.
 
 pyarrow's own S3FileSystem is not used: it finds credentials in another way and leaves an empty object for every folder,
 which would remain after its files are removed.
@@ -26,7 +26,7 @@ class _Store(FsspecStore):
 
 
 def filesystem(place: Location) -> tuple[FileSystem | None, str]:
-    """Make a file system for the place's bucket; also returns the path in it. None and the path for a local place."""
+    """Return a pyarrow file system for a place in a bucket, and the path in it; None and the path for a local place."""
     if isinstance(place, Path):
         return None, str(place)
     scheme, _, bucket = place.bucket.partition("://")

@@ -24,16 +24,16 @@ LIBRARIES = ("rayhier", "torch", "transformers", "ray", "pyarrow")
 
 
 class Record(BaseModel):
-    """Content of record.json: the files published, their inputs, counts and library versions."""
+    """Content of an artifact's record.json: its files, the artifacts it was made from, counts, and library versions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Kind
     format: int = FORMAT
     fingerprint: str
     attempt: str
-    """Name of the folder of the files, in the same folder as record.json."""
+    """Name of the folder with the files; it lies beside record.json."""
     inputs: dict[str, str]
-    """Kind -> fingerprint of each artifact that was read."""
+    """Kind -> fingerprint of each artifact that this artifact was made from."""
     files: list[File]
     counts: dict[str, Any]
     versions: dict[str, str]
@@ -42,17 +42,17 @@ class Record(BaseModel):
 
 @dataclass(frozen=True)
 class Place:
-    """Folder of an artifact, published or not."""
+    """The folder of an artifact, which may be published there or not."""
 
     folder: Location
 
     @property
     def kind(self) -> str:
-        """Kind of the artifact: the name of the folder above."""
+        """Kind of the artifact, such as vectors or index: the name of the folder above."""
         return self.folder.parent.name
 
     def published(self) -> "Artifact | None":
-        """Open the artifact; None while there is no record.json."""
+        """Open the artifact; None where it is not published, InputError where its record.json is damaged."""
         path = self.folder / RECORD
         try:
             saved = unseal(path)
@@ -71,14 +71,14 @@ class Place:
         return f"rebuild it with --fresh --stage {stage_of(self.kind)}"
 
     def remove(self) -> None:
-        """Remove the artifact: record.json first, then every attempt."""
+        """Remove the artifact: record.json first, then the files of every attempt to make it."""
         (self.folder / RECORD).unlink(missing_ok=True)
         files.remove(self.folder)
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A published artifact: its record, and its files below `root`."""
+    """A published artifact: its folder, and its record with the list of its files."""
 
     folder: Location
     record: Record
@@ -93,19 +93,19 @@ class Artifact:
 
     @property
     def root(self) -> Location:
-        """Folder of the files."""
+        """Folder that holds the artifact's files."""
         return self.folder / self.record.attempt
 
     def names(self, prefix: str) -> list[str]:
-        """List the names of the files below a folder of the artifact, sorted."""
+        """List the names of the artifact's files that begin with `prefix`, such as `data/`, sorted."""
         return sorted(file.name for file in self.record.files if file.name.startswith(prefix))
 
     def path(self, name: str) -> Location:
-        """Return the path of a file of the artifact."""
+        """Return the place of the artifact's file with this name."""
         return self.root / name
 
     def local(self, prefix: str) -> Path:
-        """Fetch a folder of the artifact if remote; returns its path on this machine, for libraries that read paths."""
+        """Return the path of a folder of the artifact on this machine; from a bucket, the folder is fetched first."""
         if isinstance(self.root, Path):
             return self.root / prefix
         return fetch(self.root, [file for file in self.record.files if file.name.startswith(f"{prefix}/")]) / prefix
@@ -117,7 +117,7 @@ class Artifact:
                 self._check(file)
 
     def verified(self, name: str) -> Location:
-        """Return the path of a file of the artifact; InputError where the file differs from record.json."""
+        """Return the place of the artifact's file `name`; InputError where the file differs from record.json."""
         for file in self.record.files:
             if file.name == name:
                 self._check(file)
@@ -128,7 +128,7 @@ class Artifact:
 
 
 def check(root: Location, file: File, mend: str) -> None:
-    """Raise InputError where `root/file.name` differs from the listed file; `mend` is the message's advice."""
+    """Raise InputError where `root/file.name` is missing or differs from `file`; `mend` is advice for the message."""
     path = root / file.name
     if not path.is_file():
         raise InputError(f"{path}: was published, but is missing; {mend}")
@@ -141,7 +141,7 @@ def check(root: Location, file: File, mend: str) -> None:
 
 
 def stage_of(kind: str) -> str:
-    """Return the name of the stage that makes a kind of artifact."""
+    """Return the name of the stage that makes artifacts of a kind."""
     return {"generated": "generate", "vectors": "embed", "model": "train"}.get(kind, kind)
 
 

@@ -1,8 +1,8 @@
 """Unpublished work: folders `FINGERPRINT/ATTEMPT/` with a heartbeat; a new run can continue the work of a dead run.
 
 `owner.json` holds host, pid and heartbeat. A run takes an attempt over by a put-if-absent of `claims/N`, which only one
-of several runs wins; N counts the earlier owners. Files that are not for readers (ledgers, Ray's checkpoints, parts)
-lie in `scratch/`, which is removed before the record is published.
+of several runs wins; N counts the earlier owners. Files that are not for readers (notes of finished parts, Ray's
+checkpoints) lie in `scratch/`, which is removed before the record is published.
 """
 
 import contextlib
@@ -28,23 +28,23 @@ OWNER = "owner.json"
 CLAIMS = "claims"
 SCRATCH = "scratch"
 HEARTBEAT_SECONDS = 5.0
-"""Seconds between two heartbeats."""
+"""Seconds between two heartbeats, which an attempt's owner writes to owner.json."""
 SILENT_SECONDS = 60.0
-"""Seconds without a heartbeat after which an attempt's owner counts as dead."""
+"""Seconds without a heartbeat after which the owner of an attempt counts as dead."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """Files and counts that a stage wrote in its attempt."""
+    """Counts and files of a stage's finished work, for record.json."""
 
     counts: dict[str, Any]
-    """Counts for record.json."""
+    """Counts that record.json shows, name -> JSON value."""
     files: tuple[File, ...] = ()
-    """Files whose SHA-256 was taken when they were written; `publish` hashes all others."""
+    """Files whose SHA-256 is known from writing them; `publish` reads and hashes all other files."""
 
 
 class Attempt:
-    """A folder to write in, owned by this process until it is published or released.
+    """A folder for a stage's files, owned by this process until it is published or released.
 
     Use as a context manager; leaving the block without `publish` releases the folder for the next run.
     """
@@ -60,7 +60,7 @@ class Attempt:
 
     @classmethod
     def start(cls, place: Place, clock: Callable[[], float] = time.time) -> Self:
-        """Take over an attempt whose owner is dead, else begin a new attempt."""
+        """Take over an unpublished attempt of the artifact at `place` whose owner is dead, else begin a new attempt."""
         for root in _attempts(place.folder):
             claim = _claim(root, clock)
             if claim is not None and not _is_published(place, root):
@@ -83,7 +83,10 @@ class Attempt:
             self._write_owner(0)
 
     def publish(self, kind: Kind, inputs: dict[str, str], output: Output) -> Artifact:
-        """Publish every file below `root` except scratch. Of several runs the first wins; all return its artifact."""
+        """Publish all files below `root` except scratch, and return the artifact; of several runs the first one wins.
+
+        InputError where another run took this attempt over or removed it.
+        """
         self._check_mine()
         files.remove(self.scratch)
         entries = {file.name: file for file in output.files}
@@ -121,7 +124,7 @@ class Attempt:
             )
 
     def _rest(self) -> None:
-        """Stop the heartbeat: one more would create a removed folder again."""
+        """Stop the heartbeat: a further one would create the removed folder again."""
         self._stop.set()
         self._thread.join()
 
@@ -152,7 +155,7 @@ def _attempts(folder: Location) -> list[Location]:
 
 
 def _is_published(place: Place, root: Location) -> bool:
-    """Return True if this attempt is the published one. Call after the claim, as the owner may just have published."""
+    """Return True if this attempt is the published one. Call after the claim: the owner may just have published."""
     artifact = place.published()
     return artifact is not None and artifact.root == root
 
@@ -161,24 +164,24 @@ def _claim(root: Location, clock: Callable[[], float]) -> int | None:
     """Claim a dead run's attempt and return the claim's number; None where its owner lives or another run won."""
     try:
         newest = max((path for path in (root / CLAIMS).iterdir()), key=lambda path: int(path.name))
-        heard, gone = newest.stat().st_mtime, False
+        heard, is_dead = newest.stat().st_mtime, False
     except (OSError, ValueError):
         return None
     try:
         owner = files.read_json(root / OWNER)
         if int(owner["claim"]) == int(newest.name):
             heard = float(owner["heartbeat"])
-            gone = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
+            is_dead = owner["host"] == socket.gethostname() and not _alive(int(owner["pid"]), owner["started"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the owner died before it wrote owner.json: the claim's age decides
-    if not gone and clock() - heard <= SILENT_SECONDS:
+    if not is_dead and clock() - heard <= SILENT_SECONDS:
         return None
     claim = int(newest.name) + 1
     return claim if _take(root, claim) else None
 
 
 def _take(root: Location, claim: int) -> bool:
-    """Write a claim; False where another run was faster. Each run writes other bytes, as `files.create` needs."""
+    """Write a claim, of bytes that no other run writes (as `files.create` needs); False where one was faster."""
     return files.create(root / CLAIMS / str(claim), uuid.uuid4().bytes)
 
 
@@ -198,7 +201,7 @@ def _started(pid: int) -> str:
 
 
 def _started_elsewhere(pid: int) -> str:
-    """On systems without /proc: "running" where the process lives, else ""."""
+    """Text `running` where the process lives, else empty; for systems without /proc."""
     if Path("/proc/self").exists():
         return ""
     try:

@@ -2,7 +2,7 @@
 
 Folders are named by content. A fetched folder is checked at every use and fetched again only if damaged. A computed
 folder notes size, times and SHA-256 of its files: where size or times differ when it is opened, the bytes decide
-whether it is made anew. Computed folders have a size limit: the least recently used are removed, except those that a
+whether it is made anew. Computed folders have a size limit: the least recently used are removed, except folders that a
 process has leased. A lease is a shared lock (flock) on a file in the folder.
 
 The cache is $RAYHIER_CACHE, else ~/.cache/rayhier. It may be removed whenever no run is using it.
@@ -28,11 +28,15 @@ from rayhier.storage.remote import Remote
 
 FILES, LOCK = "files.json", "lock"
 TOLD = 3
-"""Entries of a file's stamp to write down: size and two times. The last, the file's number, shows a replaced file."""
+"""Number of entries of a file's stamp that are written down: size and two times. The stamp's last entry, the inode, is
+compared only within one process, to notice a replaced file."""
 
 
 def fetch(root: Remote, wanted: Sequence[File]) -> Path:
-    """Fetch these files of `root` into a folder on this machine, under their names; InputError where a file differs."""
+    """Download the `wanted` files of `root` into a folder of the cache, unless they are there; returns the folder.
+
+    InputError where a downloaded file differs from its SHA-256.
+    """
     folder = home() / _key(wanted)
 
     def fill(temporary: Path) -> None:
@@ -43,7 +47,7 @@ def fetch(root: Remote, wanted: Sequence[File]) -> Path:
 
 
 class Lease:
-    """A folder of the cache that no process removes until this object is released or garbage-collected."""
+    """A hold on a folder of the cache: no process removes it until this object is released or garbage-collected."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +63,7 @@ class Lease:
 
 
 def get_or_build(kind: str, made_of: str, fill: Callable[[Path], None], limit: float = math.inf) -> Lease:
-    """Lease the folder that `fill` wrote for the key `made_of`; a missing folder is filled now.
+    """Lease the cache folder of a `kind` that was computed from `made_of`; where it is missing, `fill` writes it now.
 
     A folder with a missing or changed file is emptied and filled again. After a folder is filled, the least recently
     used folders of its kind without a lease are removed until the rest takes at most `limit` bytes. InputError where
@@ -90,7 +94,7 @@ def _make(folder: Path, fill: Callable[[Path], None], limit: float) -> Lease:
         fill(temporary)
         _note(temporary, {name: files.digest(temporary / name) for name in _stamps(temporary)})
         with _alone(folder.parent):
-            if not _is_complete(folder):  # else another process was first
+            if not _is_complete(folder):  # if complete, another process was first
                 shutil.rmtree(folder, ignore_errors=True)
                 temporary.rename(folder)
             lease = Lease(folder)
@@ -111,7 +115,7 @@ def _is_complete(folder: Path) -> bool:
         complete = all(stamps[name][0] == noted[name][0][0] for name in changed) and all(
             files.digest(folder / name) == noted[name][1] for name in changed
         )
-        if complete and changed:  # copied or touched: not to be read again next time
+        if complete and changed:  # copied or touched: note the new times, to save the next reading
             _note(folder, {name: digest for name, (_, digest) in noted.items()})
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return False
@@ -125,7 +129,7 @@ def _note(folder: Path, digests: dict[str, str]) -> None:
 
 
 def _stamps(folder: Path) -> dict[str, list[int]]:
-    """Size, times and number of each file; the second time changes with every write, and no program can set it back."""
+    """Size, two times and inode of each file; the second time changes with every write and cannot be set back."""
     stamps = {}
     with contextlib.suppress(FileNotFoundError):
         for path in folder.iterdir():
@@ -192,7 +196,7 @@ def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], b
         fill(temporary)
         temporary.rename(folder)
     except OSError:
-        if not complete():  # else another process was first
+        if not complete():  # if complete, another process was first
             raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -200,9 +204,9 @@ def _filled(folder: Path, fill: Callable[[Path], None], complete: Callable[[], b
 
 
 def home() -> Path:
-    """Return the folder of the cache on this machine."""
-    given = os.environ.get("RAYHIER_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "rayhier"
+    """Return the folder of the cache on this machine: $RAYHIER_CACHE, else ~/.cache/rayhier."""
+    folder = os.environ.get("RAYHIER_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "rayhier"
 
 
 def _key(wanted: Sequence[File]) -> str:

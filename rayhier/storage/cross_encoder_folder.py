@@ -8,28 +8,29 @@ from rayhier.spec.cross_encoder import CrossEncoderSpec
 from rayhier.storage import current, files, model_folder, paths
 
 KEY = "cross_encoder.model"
-"""Key of the spec that names the cross-encoder."""
+"""Key of the spec that names the cross-encoder's folder, for error messages."""
 LAYERS = ("num_hidden_layers", "n_layers")
-"""Keys of the number of layers in transformers' configurations."""
+"""Keys that hold the number of layers in transformers' configurations."""
 SCALE = "scale.safetensors"
-"""File of an `emb` head: the factor of cosines."""
+"""File of an `emb` head: the number that the cosine is multiplied by."""
 
 
 @dataclass(frozen=True)
 class CrossEncoderFolder:
-    """A checked folder of a cross-encoder, trained or to be trained."""
+    """A checked folder of a cross-encoder, before or after training."""
 
     path: Path
     layers: int
-    """Layers of its transformer; 1 where the configuration does not say."""
+    """Number of layers of its transformer; 1 where the configuration does not tell."""
     files: str
-    """SHA-256 over names and digests of all files that change scores: weights, configuration, tokenizer, scale."""
+    """SHA-256 over the names and digests of all files that change scores: weights, configuration, tokenizer, scale."""
 
 
 def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
     """Find the cross-encoder's folder that a spec names and check its files.
 
-    Raises InputError: no such folder, package or hub id; pickled weights; another SHA-256; custom code.
+    Raises InputError where there is no such folder, package or hub id, and where the folder has pickled weights,
+    another SHA-256 than the spec's, or custom code.
     """
     path = model_folder.find(spec.model, KEY, _is_whole)
     config = path / "config.json"
@@ -48,14 +49,14 @@ def describe(spec: CrossEncoderSpec) -> CrossEncoderFolder:
     sha256 = digests[weights[0]] if len(weights) == 1 else model_folder.digest_of(digests[file] for file in weights)
     if spec.sha256 is not None and sha256 != spec.sha256:
         raise InputError(f"cross_encoder.sha256: {path} has {sha256}; allowed: {spec.sha256}, which the spec expects")
-    others = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
-    digests |= {file: files.digest(file) for file in others}
+    other_files = [config, *([path / SCALE] if (path / SCALE).is_file() else []), *model_folder.meaning(path)]
+    digests |= {file: files.digest(file) for file in other_files}
     layers = next((int(settings[name]) for name in LAYERS if name in settings), 1)
     return CrossEncoderFolder(path, layers, model_folder.digest_by_name(path, digests))
 
 
 def published_pairs(place: str) -> list[str]:
-    """Return the fingerprints of the corpus and vectors that another workdir publishes; InputError without either."""
+    """Return the fingerprints of the corpus and the vectors in a run's workdir; InputError where either is missing."""
     now = current.read(paths.locate(place))
     missing = [kind for kind in ("corpus", "vectors") if kind not in now.artifacts]
     if missing:

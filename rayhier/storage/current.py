@@ -1,4 +1,4 @@
-"""`WORKDIR/current.json`: names the artifacts that search, index and serve open."""
+"""`WORKDIR/current.json`: names the artifacts that the commands search, index and serve open."""
 
 from typing import Any
 
@@ -14,25 +14,25 @@ FORMAT = 2
 
 
 class Current(BaseModel):
-    """The spec of the newest run that built an index, and the fingerprints of its artifacts."""
+    """Content of current.json: the spec of the newest run that built an index, and its artifacts' fingerprints."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     format: int = FORMAT
     spec: JobSpec
     artifacts: dict[str, str]
-    """Kind -> fingerprint of the first seed's artifacts."""
+    """Kind -> fingerprint of each artifact of the first seed."""
     seeds: dict[str, dict[str, str]] = {}
-    """Seed -> kind -> fingerprint, for all seeds but the first."""
+    """Seed -> kind -> fingerprint of each artifact, for all seeds but the first."""
 
 
 def write(workdir: Location, current: Current) -> None:
-    """Replace current.json in one step."""
+    """Replace a workdir's current.json in one step."""
     value: dict[str, Any] = current.model_dump(mode="json")
     files.write_json(workdir / NAME, value)
 
 
 def read(workdir: Location) -> Current:
-    """Read current.json; InputError where no run has built an index in this workdir."""
+    """Read a workdir's current.json; InputError where no run has built an index there, or the file is damaged."""
     try:
         saved = files.read_json(workdir / NAME)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def read(workdir: Location) -> Current:
 
 
 def check_format(workdir: Location) -> None:
-    """Raise InputError where another version of rayhier built the index in this workdir."""
+    """Raise InputError where an incompatible version of rayhier built the index in this workdir."""
     try:
         saved = files.read_json(workdir / NAME)
     except (OSError, ValueError):  # missing or damaged: the next run writes it again
@@ -61,7 +61,7 @@ def _check(workdir: Location, saved: Any) -> None:
 
 
 def artifact(workdir: Location, current: Current, kind: str) -> Artifact:
-    """Open the current artifact of a kind."""
+    """Open the artifact of a kind that current.json names; InputError where it names none of this kind."""
     if kind not in current.artifacts:
         raise InputError(f"{workdir / NAME}: names no {kind}; build it with rayhier run SPEC")
     return Artifact.open(workdir / kind / current.artifacts[kind])

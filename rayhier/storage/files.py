@@ -1,6 +1,6 @@
 """Read and write files, on this machine or in a bucket.
 
-A written file becomes visible under its name all at once, or not at all.
+A written file becomes visible under its name with all its bytes, or not at all.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class File(BaseModel):
-    """A file of an artifact: name below the artifact's folder, size in bytes, SHA-256."""
+    """A file of an artifact: its name below the artifact's folder, size in bytes, and SHA-256."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
@@ -37,7 +37,7 @@ class File(BaseModel):
 
 
 def create(path: Location, data: bytes) -> bool:
-    """Write a file only if its name is free (put-if-absent), as artifacts are published; False where the name exists.
+    """Write a file only where its name is free (put-if-absent), to publish it; returns False where the name exists.
 
     Writers that may compete for a name must write different data.
     """
@@ -105,7 +105,7 @@ def _flush(path: Path) -> None:
 
 @contextlib.contextmanager
 def filling(folder: Location) -> Iterator[Path]:
-    """Give a folder on this machine to write in, for libraries that need paths; after the block `folder` has its files.
+    """Give a folder on this machine to write in, for libraries that need paths; `folder` has its files afterwards.
 
     A local `folder` is used directly. For a bucket, files are uploaded one by one unless an error ends the block.
     """
@@ -120,14 +120,14 @@ def filling(folder: Location) -> Iterator[Path]:
 
 
 def below(folder: Location) -> list[str]:
-    """List the names, relative to `folder`, of all files below it at any depth, sorted."""
+    """List the names, relative to `folder`, of the files in it and in its subfolders at any depth, sorted."""
     if isinstance(folder, Remote):
         return sorted(folder.below())
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def remove(folder: Location) -> None:
-    """Remove every file below a folder; files that cannot be removed are left without an error."""
+    """Remove a folder with its files; files that cannot be removed are left without an error."""
     if isinstance(folder, Remote):
         with contextlib.suppress(OSError):
             folder.remove_below()
@@ -160,14 +160,14 @@ def write_parquet(root: Location, name: str, groups: Iterable[pa.Table], schema:
 
 
 def read_table(path: Location, columns: Sequence[str] | None = None, filters: Any = None) -> pa.Table:
-    """Read a parquet file: the given columns (None: all), and only rows that pass pyarrow's `filters`."""
+    """Read `columns` (None: all) of a parquet file, and only rows that pass pyarrow's `filters`."""
     names = None if columns is None else list(columns)
     with _source(path) as source:
         return pq.read_table(source, columns=names, filters=filters, page_checksum_verification=True)
 
 
 def read_rows(path: Location, columns: Sequence[str], first: int, last: int) -> pa.Table:
-    """Read rows [first, last) of a parquet file, and only the row groups that hold them."""
+    """Read `columns` of the rows [first, last) of a parquet file; only row groups with such rows are read."""
     with _source(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         ends = list(itertools.accumulate(sizes))
@@ -187,7 +187,7 @@ def _source(path: Location) -> Iterator[Any]:
 
 
 def read_metadata(path: Location) -> pq.FileMetaData:
-    """Read the row counts, statistics and columns of a parquet file."""
+    """Read the footer of a parquet file: its columns, row counts and statistics."""
     with _source(path) as source:
         return pq.read_metadata(source)
 
@@ -198,17 +198,17 @@ def write_json(path: Location, value: object) -> None:
 
 
 def read_json(path: Location) -> Any:
-    """Read a JSON file; FileNotFoundError where there is none."""
+    """Read a JSON file; FileNotFoundError where there is no file, ValueError where it is not JSON."""
     return json.loads(path.read_bytes())
 
 
 def to_json(value: object) -> bytes:
-    """Convert a value to indented JSON with keys in the order given."""
+    """Convert a value to indented JSON, keys in their order in `value`."""
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def describe(root: Location, name: str) -> File:
-    """Read the size and SHA-256 of the file `root/name` on storage."""
+    """Return the name, size and SHA-256 of the file `root/name`, whose bytes are read."""
     path = root / name
     return File(name=name, bytes=path.stat().st_size, sha256=digest(path))
 

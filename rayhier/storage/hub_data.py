@@ -1,4 +1,4 @@
-"""Ask the Hugging Face hub for the commit of a data set's revision, with a timeout of 10 seconds."""
+"""Find a data set of the Hugging Face hub: a local folder, or the commit of a revision on the hub."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,10 @@ EXTRA = "pip install 'rayhier[huggingface]'"
 
 
 def folder(key: str, path: str) -> Path | None:
-    """Find the folder `path`; None where `path` is a hub id, NAMESPACE/NAME or NAME; InputError for any other text."""
+    """Return the folder that `path` names; None where `path` is a hub id, NAMESPACE/NAME or NAME.
+
+    InputError, which names the spec's `key`, where `path` is neither.
+    """
     is_id = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", path) is not None and not path.startswith(".")
     if is_id and not paths.is_there(path):
         return None
@@ -25,14 +28,17 @@ def folder(key: str, path: str) -> Path | None:
 
 
 def commit(key: str, path: str, revision: str | None) -> str:
-    """Return the commit of a hub data set: `revision` if it is a commit hash, else from the hub. Raises as `ask`."""
+    """Return the commit of a hub data set's revision: `revision` if it is a commit hash, else the hub's answer.
+
+    InputError where the hub does not answer or has no such data set.
+    """
     return revision if revision is not None and COMMIT.fullmatch(revision) else ask(key, path, revision)
 
 
 def ask(key: str, path: str, revision: str | None) -> str:
-    """Ask the hub for the current commit of a data set's revision.
+    """Ask the hub for the commit hash of a data set's revision (None: the default branch).
 
-    Raises InputError where the hub does not answer within 10 seconds or has no such data set.
+    InputError, which names the spec's `key`, where the hub does not answer within 10 seconds or has no such data set.
     """
     try:
         from huggingface_hub import HfApi, constants

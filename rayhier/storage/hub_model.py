@@ -1,4 +1,4 @@
-"""Find an encoder by its Hugging Face hub id: in the hub's local cache, else downloaded into it."""
+"""Find a model by its Hugging Face hub id: in the hub's local cache, else downloaded into that cache."""
 
 import re
 from collections.abc import Callable
@@ -9,18 +9,18 @@ from rayhier.storage.hub_data import HUB_SECONDS
 
 HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 WANTED = ("*.json", "*.txt", "*.model", "*.safetensors")
-"""Files to download: configurations, tokenizers and safetensors; no pickles, no code."""
+"""Patterns of files to download: configurations, tokenizers and safetensors; no pickles, no code."""
 UNWANTED = ("onnx/*", "openvino/*", "coreml/*", "original/*", "*/onnx/*")
-"""Folders of other formats, not downloaded."""
+"""Patterns of files that are not downloaded: weights in formats that are not read."""
 
 
 def is_hub_id(model: str) -> bool:
-    """Return True if a spec's value has the form `ORG/NAME` or `ORG/NAME@REVISION`."""
+    """Return True if a text has the form `ORG/NAME` or `ORG/NAME@REVISION` of a hub id."""
     return HUB_ID.fullmatch(model) is not None
 
 
 def fetch(model: str, is_whole: Callable[[Path], bool], key: str) -> Path:
-    """Find the snapshot folder of a hub id; only where the local cache has no complete snapshot, download it.
+    """Return the folder of a hub model's snapshot; download it where the local cache has no complete snapshot.
 
     `is_whole` returns True for a complete folder: other programs may have cached only some files, and without
     modules.json a folder would be read as another encoder. Raises InputError, which names the spec's `key`, where

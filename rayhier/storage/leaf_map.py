@@ -31,81 +31,82 @@ FORMAT = 2
 MANIFESTS = "manifests"
 LEAVES = "leaves.parquet"
 CHANGING = ("data/", "manifests/")
-"""Folders of an index artifact whose files change with versions; manifests list them, not record.json."""
+"""Folders of an index artifact to which later versions add files; manifests list these files, not record.json."""
 BUILT = 1
-"""Version that a build publishes; evaluation always measures this one, not later changes."""
+"""Number of the version that a build publishes. Evaluation measures this version, not later changes."""
 MEND = "return to a version without this file (rollback), or rebuild the index with --fresh --stage index"
 
 Change = Literal["build", "add", "upsert", "delete", "compact", "rollback"]
-"""Operation that published a version."""
+"""Operation that published a version of the leaf map."""
 
 
 class Sidecar(BaseModel):
-    """A parquet file with a further column of a shard, row by row; null where a document's first row has the value."""
+    """A parquet file with one more column of a shard's rows, in their order; null in a document's second row."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: File
     maker: str
-    """Fingerprint of the model that made the values."""
+    """Fingerprint of the model that computed the values."""
 
 
 class Shard(BaseModel):
-    """A parquet file of rows sorted by leaf; no row group ends inside a leaf's rows."""
+    """A parquet file of rows sorted by leaf. No row group ends inside a leaf."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: File
     rows: int
     documents: int
-    """Number of documents whose first leaf (rank 0) is here."""
+    """Number of documents whose first (most probable) leaf has its row in this file."""
     leaves: list[int]
-    """Leaves that have rows here, ascending."""
+    """Numbers of the leaves that have rows in this file, ascending."""
     offsets: list[int]
-    """Row where each of `leaves` begins; the last entry is the number of rows."""
+    """Position of the first row of each leaf in `leaves`; the last entry is the number of rows."""
     log_prob: float
-    """Mean log-probability of a document's first leaf, over `documents`; 0 where there are none."""
+    """Mean log-probability of a document's first leaf, over the shard's `documents`; 0 where there are none."""
     since: int = 1
-    """Version that these rows belong to; ids that later versions remove are removed from this file."""
+    """Version that added this file. Ids that a later version removes are removed from it; earlier removals do not
+    apply."""
     sidecars: dict[str, Sidecar] = {}
-    """Further columns of the rows in files of their own, by name."""
+    """Name of a further column -> the file that holds it."""
 
     @property
     def files(self) -> list[File]:
-        """The file of rows, and the files of its sidecars."""
+        """The file of the shard's rows, then the files of its sidecars."""
         return [self.file, *(sidecar.file for sidecar in self.sidecars.values())]
 
     def within(self, leaves: range) -> tuple[int, int]:
-        """Return the rows [first, last) of this file that lie in a range of leaves."""
+        """Return the positions [first, last) in this file of the rows that lie in a range of leaves."""
         begin, end = (bisect_left(self.leaves, leaf) for leaf in (leaves.start, leaves.stop))
         return self.offsets[begin], self.offsets[end]
 
 
 class Removal(BaseModel):
-    """A parquet file of document ids that a version removed."""
+    """A parquet file of the ids of documents that a version removed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     file: File
     ids: int
     rows: int
-    """Number of rows that these ids removed."""
+    """Number of rows that the removal of these ids took from the leaf map."""
     since: int
-    """Version that removed these ids."""
+    """Number of the version that removed these ids."""
 
     def acts_on(self, shard: Shard) -> bool:
-        """Return True if these ids are removed from a shard: only from earlier versions' shards, as ids can return."""
+        """Return True if the ids are removed from a shard: only from older shards, as an id can be added again."""
         return self.since > shard.since
 
 
 class Manifest(BaseModel):
-    """A version of a leaf map."""
+    """A version of a leaf map: its shards, its files of removed ids, and counts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     format: int = FORMAT
     version: int
     parent: int | None
-    """Version that this one follows; None for a build."""
+    """Number of the version before this one; None for a build."""
     change: Change = "build"
     at: float = Field(default_factory=lambda: now())
-    """Time of the change, in seconds since 1970."""
+    """Time at which this version was made, in seconds since 1970."""
     model: str
     """Fingerprint of the model that routed the documents."""
     dimension: int
@@ -113,39 +114,40 @@ class Manifest(BaseModel):
     vectors: VectorFormat
     documents: int
     leaves_per_document: int = 1
-    """Most rows of a document."""
+    """Most rows of a document, 1 or 2."""
     moved: int = 0
-    """Number of rows stored in a next-best leaf because their best leaf was full."""
+    """Number of rows that lie in a next-best leaf because their best leaf was full."""
     counts: list[int]
-    """Number of rows of each leaf, without removed rows."""
+    """Number of rows in each leaf, leaf 0 first, without removed rows."""
     shards: list[Shard]
-    """Files of the build or last compaction, each a contiguous range of leaves; then files added after it."""
+    """Shards of the build or last compaction, each a contiguous range of leaves; then shards of documents added
+    since."""
     removed: list[Removal] = []
-    """Files of ids removed after the build or last compaction."""
+    """Files of ids that were removed since the build or last compaction."""
 
     @property
     def files(self) -> list[File]:
-        """All files of this version."""
+        """All files that this version reads: shards, sidecars and removed ids."""
         return [file for shard in self.shards for file in shard.files] + [removed.file for removed in self.removed]
 
     @property
     def rows(self) -> int:
-        """Number of rows, without removed rows."""
+        """Number of rows in all leaves, without removed rows."""
         return sum(self.counts)
 
 
 @dataclass(frozen=True)
 class LeafMap:
-    """A leaf map opened at one version."""
+    """A leaf map, opened at one version."""
 
     root: Location
     manifest: Manifest
 
     @classmethod
     def open(cls, root: Location, version: int | None = None) -> Self:
-        """Open a version of the leaf map below `root`; None: the newest.
+        """Open a version of the leaf map below `root`; None: the newest version.
 
-        InputError where there is no such version, its manifest is damaged, or its format is another.
+        InputError where there is no such version, or its manifest is damaged or of another format.
         """
         numbers = versions(root)
         if not numbers or (version is not None and version not in numbers):
@@ -163,10 +165,10 @@ class LeafMap:
         *,
         verify: bool = True,
     ) -> pa.Table:
-        """Read a shard's rows of `leaves` (None: all), sorted by leaf, without removed rows.
+        """Read a shard's rows in a range of `leaves` (None: all leaves), sorted by leaf, without removed rows.
 
         The table has `columns` except `without`; None means all columns but sidecars. InputError where a file differs
-        from the manifest's entry; with `verify` False, only page checksums are tested.
+        from the manifest's entry; with `verify` False, only parquet's page checksums are tested.
         """
         if verify:
             named = [shard.sidecars[name].file for name in columns or () if name in shard.sidecars]
@@ -174,15 +176,17 @@ class LeafMap:
                 check(self.root, file, MEND)
         names = self._names(shard)
         chosen = [name for name in (names if columns is None else columns) if name not in without]
-        key, gone = key_of(names), self._gone(shard)
+        key, removed_ids = key_of(names), self._gone(shard)
         stored = [name for name in chosen if name not in shard.sidecars]
-        table = self._read(shard, shard.file, stored if not len(gone) or key in stored else [*stored, key], leaves)
+        table = self._read(
+            shard, shard.file, stored if not len(removed_ids) or key in stored else [*stored, key], leaves
+        )
         for name in chosen:
             if name in shard.sidecars:
                 values = self._read(shard, shard.sidecars[name].file, [name], leaves)
                 table = table.append_column(values.schema.field(name), values[name])
-        if len(gone):
-            table = table.filter(pc.invert(pc.is_in(table[key], gone)))
+        if len(removed_ids):
+            table = table.filter(pc.invert(pc.is_in(table[key], removed_ids)))
         return table.select(chosen)
 
     def _read(self, shard: Shard, file: File, names: list[str], leaves: range | None) -> pa.Table:
@@ -196,11 +200,11 @@ class LeafMap:
         return [*self._names(shard), *shard.sidecars]
 
     def key(self, shard: Shard) -> str:
-        """Return the name of a shard's column of document ids, as users give them."""
+        """Return the name of the shard's column of ids as users give them: `parent` for passages, else `doc_id`."""
         return key_of(self._names(shard))
 
     def check_maker(self, sidecar: Sidecar) -> None:
-        """Raise InputError where another model than the leaf map's made a sidecar's values."""
+        """Raise InputError where a sidecar's values were computed by another model than the leaf map's."""
         if sidecar.maker != self.manifest.model:
             raise InputError(
                 f"{self.root / sidecar.file.name}: was made by model {sidecar.maker}, not {self.manifest.model}"
@@ -212,14 +216,14 @@ class LeafMap:
             return list(files.read_metadata(path).schema.to_arrow_schema().names)
 
     def void(self, shard: Shard) -> npt.NDArray[np.int64]:
-        """Return the positions of a shard's rows that later versions removed."""
-        gone = self._gone(shard)
-        if not len(gone):
+        """Return the positions in a shard, ascending, of the rows that later versions removed."""
+        removed_ids = self._gone(shard)
+        if not len(removed_ids):
             return np.empty(0, np.int64)
         path = self.root / shard.file.name
         key = self.key(shard)
         with _named(path):
-            return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], gone).to_numpy())
+            return np.flatnonzero(pc.is_in(files.read_table(path, [key])[key], removed_ids).to_numpy())
 
     def _gone(self, shard: Shard) -> pa.Array:
         """Ids that later versions removed from a shard."""
@@ -248,14 +252,14 @@ def _named(path: Location) -> Iterator[None]:
 
 
 def verify(artifact: Artifact) -> None:
-    """Read every file that an index artifact's record or its newest version lists; InputError names a bad file."""
+    """Read every file that an index artifact's record or newest version lists; InputError names a file that differs."""
     artifact.verify(without=CHANGING)
     for file in LeafMap.open(artifact.root).manifest.files:
         check(artifact.root, file, MEND)
 
 
 def check_built(artifact: Artifact) -> None:
-    """Raise InputError where the first version of an index artifact, which evaluation measures, is gone."""
+    """Raise InputError where version 1 of an index, which evaluation measures, was removed by a vacuum."""
     try:
         LeafMap.open(artifact.root, BUILT)
     except InputError:
@@ -266,20 +270,20 @@ def check_built(artifact: Artifact) -> None:
 
 
 def key_of(names: Iterable[str]) -> str:
-    """Return the column of document ids as users give them: `parent` where the corpus has passages, else `doc_id`."""
+    """Return the column of ids as users give them, of a shard's columns: `parent` for passages, else `doc_id`."""
     return "parent" if "parent" in names else "doc_id"
 
 
 def publish(root: Location, manifest: Manifest) -> bool:
-    """Publish a version by put-if-absent; returns False where another writer took its number."""
+    """Publish a version by writing its manifest; returns False where another writer took the version's number."""
     path = root / MANIFESTS / _name(manifest.version)
     return files.create(path, seal(manifest.model_dump(mode="json")))
 
 
 def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
-    """Publish the version that `change` makes from the newest one, again from a newer one if a writer was faster.
+    """Publish the version that `change` makes from the newest version; begin again where another writer was faster.
 
-    `change` raises InputError where the change does not fit its version; then nothing is published.
+    `change` raises InputError where the change does not fit the newest version; then nothing is published.
     """
     while True:
         newest = LeafMap.open(root)
@@ -290,7 +294,11 @@ def commit(root: Location, change: Callable[[LeafMap], Manifest]) -> LeafMap:
 
 
 def republish(root: Location, version: int) -> LeafMap:
-    """Publish an older version as the newest (rollback). The present newest is not read, so it may be damaged."""
+    """Publish the content of an older version as the newest version (rollback), and open it.
+
+    The present newest version is not read, so it may be damaged. InputError where the older one or a file of it is
+    gone.
+    """
     while True:
         older, numbers = LeafMap.open(root, version).manifest, versions(root)
         manifest = _after(numbers[-1], older.model_copy(update={"change": "rollback", "at": now()}))
@@ -317,17 +325,17 @@ def _check_there(root: Location, manifest: Manifest, known: set[str], mend: str)
 
 
 def now() -> float:
-    """Current time in seconds since 1970, to the millisecond."""
+    """Return the current time in seconds since 1970, to the millisecond."""
     return round(time.time(), 3)
 
 
 def versions(root: Location) -> list[int]:
-    """List the numbers of the versions below `root` that have a manifest, ascending."""
+    """List the numbers of the versions below `root` whose manifest is there, ascending."""
     return sorted(int(path.stem[1:]) for path in (root / MANIFESTS).glob("v*.json") if path.stem[1:].isdigit())
 
 
 def remove_version(root: Location, version: int) -> None:
-    """Remove a version's manifest; its files stay."""
+    """Remove the manifest of a version, not the files that it lists; nothing where it is gone."""
     (root / MANIFESTS / _name(version)).unlink(missing_ok=True)
 
 

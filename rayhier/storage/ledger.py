@@ -1,4 +1,4 @@
-"""Resume a step shard by shard: a ledger has an entry for each finished output, written after the output."""
+"""Resume a stage after its last finished output: a ledger keeps an entry for each output, written after the output."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rayhier.storage.paths import Location
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A finished output: its files and its counts."""
+    """A finished output of a stage: its files, and its counts by name."""
 
     files: tuple[File, ...]
     counts: dict[str, Any]
@@ -19,13 +19,13 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Entries in a folder of an attempt's scratch; `root` is the folder of the outputs."""
+    """Entries for finished outputs of a stage: JSON files in `folder`; the outputs themselves lie below `root`."""
 
     folder: Location
     root: Location
 
     def done(self, key: str) -> LedgerEntry | None:
-        """Read the entry of an output finished earlier; None where the entry or any file is missing or damaged."""
+        """Read the entry of the output `key`; None where the entry or a file of the output is missing or damaged."""
         try:
             saved = files.read_json(self.folder / f"{key}.json")
             entry = LedgerEntry(tuple(File(**file) for file in saved["files"]), dict(saved["counts"]))
@@ -34,13 +34,16 @@ class Ledger:
         return entry if all(self._is_whole(file) for file in entry.files) else None
 
     def enter(self, key: str, entry: LedgerEntry) -> LedgerEntry:
-        """Write the entry of a finished output. Writing it again is harmless: names and bytes are the same."""
+        """Write the entry of the finished output `key`, and return it; an entry that is there is replaced."""
         saved = {"files": [file.model_dump() for file in entry.files], "counts": entry.counts}
         files.write_json(self.folder / f"{key}.json", saved)
         return entry
 
     def agree(self, key: str, settle: Callable[[], str]) -> str:
-        """Return the same value in all processes with this ledger: the first `settle()`, kept when a step resumes."""
+        """Return one text for all processes that share this ledger: the result of the first call of `settle`.
+
+        `key` names the text. A stage that resumes gets the same text.
+        """
         path = self.folder / f"{key}.agreed"
         if not path.is_file():
             files.create(path, settle().encode())

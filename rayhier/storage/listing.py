@@ -1,4 +1,4 @@
-"""List the files of a source, with the names that rejected rows and fingerprints use for them."""
+"""List the files of a corpus, with the names that rejected rows and fingerprints use for these files."""
 
 import os
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MSMARCO = "a folder with collection.tsv, queries.{train,dev}.tsv and qrels.{trai
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file of a source, and its name relative to the path in the spec."""
+    """A file of a corpus, and its name, which does not depend on where the file lies on this machine."""
 
     name: str
     path: Path
@@ -24,21 +24,21 @@ class NamedFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """All files of a source."""
+    """All files of a corpus: of documents, of queries, and of the judgements of each split."""
 
     documents: tuple[NamedFile, ...]
     queries: tuple[NamedFile, ...]
     judgements: dict[str, NamedFile]
-    """Split -> file."""
+    """Split (train, dev or test) -> file of its judgements; only splits that have judgements."""
 
     @property
     def all(self) -> tuple[NamedFile, ...]:
-        """All files of the source, under distinct names."""
+        """All files of the corpus, under distinct names."""
         return (*self.documents, *self.queries, *self.judgements.values())
 
 
 def find(spec: FileCorpus) -> Listing:
-    """Find the files of a source; InputError where a file is missing."""
+    """Find the files of the corpus that a spec names; InputError where a file is missing."""
     match spec:
         case Beir():
             return _beir(paths.resolve("corpus.path", spec.path))
@@ -125,8 +125,8 @@ def _files(key: str, text: str, suffix: str) -> tuple[NamedFile, ...]:
             entry for entry in Path(path.anchor).glob(str(path.relative_to(path.anchor))) if entry.is_file()
         )
     if not matches:
-        held = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
+        problem = f"holds no *{suffix}" if path.is_dir() else "no such file or folder"
         allowed = f"a file, a folder of *{suffix}, or a pattern of files"
-        raise InputError(f"corpus.{key}: got {text!r}, {held}; allowed: {allowed}")
+        raise InputError(f"corpus.{key}: got {text!r}, {problem}; allowed: {allowed}")
     base = path if path.is_dir() else Path(os.path.commonpath([match.parent for match in matches]))
     return tuple(NamedFile(f"{key}/{match.relative_to(base).as_posix()}", match) for match in matches)

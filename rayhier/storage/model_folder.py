@@ -1,4 +1,4 @@
-"""Find and check model folders, encoders in sentence-transformers' layout above all; code in a folder is never run."""
+"""Find and check the folders of models, mostly encoders in sentence-transformers' layout; their code is never run."""
 
 import hashlib
 import importlib.util
@@ -13,7 +13,7 @@ from rayhier.storage import files, hub_model, paths
 from rayhier.storage.model_layout import DenseStep, read_layout
 
 KEY = "encoder.model"
-"""Key of the spec that names the encoder."""
+"""Key of the spec that names the encoder's folder, for error messages."""
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 PACKAGE = "package:"
@@ -25,22 +25,23 @@ MEANING = ("tokenizer*", "vocab*", "merges.txt", "*_tokens*.json", "*.model", "s
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A checked encoder folder."""
+    """A checked folder of an encoder."""
 
     path: Path
     sha256: str
-    """SHA-256 of the weights file; for sharded weights, of the files' digests in order of name."""
+    """SHA-256 of the file of weights; where weights are sharded, of the shards' digests in order of name."""
     dimension: int
     """Size of the encoder's vectors, m."""
     files: str
-    """SHA-256 over names and digests of all files that change vectors: weights, configurations, tokenizer, modules."""
+    """SHA-256 over the names and digests of all files that change vectors: weights, configurations, tokenizer,
+    modules."""
 
 
 def open_model(spec: EncoderSpec) -> ModelFolder:
-    """Find the encoder folder that a spec names and check its files.
+    """Find the encoder's folder that a spec names and check its files.
 
-    Raises InputError: no such folder, package or hub id; pickled weights; another SHA-256; custom code; a module or
-    pooling that is not built in.
+    Raises InputError where there is no such folder, package or hub id, and where the folder has pickled weights,
+    another SHA-256 than the spec's, custom code, or a module or pooling that rayhier lacks.
     """
     path = find(spec.model)
     layout = read_layout(path)
@@ -65,21 +66,24 @@ def open_model(spec: EncoderSpec) -> ModelFolder:
 
 
 def digest_by_name(folder: Path, digests: Mapping[Path, str]) -> str:
-    """Compute the SHA-256 over the names, relative to a folder, and digests of files."""
+    """Compute the SHA-256 over names, relative to `folder`, and SHA-256 digests of files."""
     named = sorted((file.relative_to(folder).as_posix(), digest) for file, digest in digests.items())
     return digest_of(f"{name} {digest}\n" for name, digest in named)
 
 
 def weight_files(folder: Path, key: str = KEY) -> list[Path]:
-    """List `model.safetensors`, or the shards that its index lists, in order of name; InputError if there are none."""
+    """List `model.safetensors`, or the shards that its index lists, in order of name.
+
+    InputError, which names the spec's `key`, where the folder has neither.
+    """
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
         return [single]
     if index.is_file():
         return _shards(index, key)
     pickled = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-    held = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
-    raise InputError(f"{key}: {folder} {held}; allowed: weights in {WEIGHTS}, no other format is read")
+    problem = f"holds {pickled[0]}, a pickle" if pickled else f"holds no {WEIGHTS}"
+    raise InputError(f"{key}: {folder} {problem}; allowed: weights in {WEIGHTS}, no other format is read")
 
 
 def _shards(index: Path, key: str) -> list[Path]:
@@ -102,14 +106,14 @@ def meaning(folder: Path) -> list[Path]:
 
 
 def digest_of(parts: Iterable[str]) -> str:
-    """Compute the SHA-256 over texts, joined."""
+    """Compute the SHA-256 of texts joined without anything between, as 64 hex digits."""
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def find(model: str, key: str = KEY, is_whole: Callable[[Path], bool] | None = None) -> Path:
-    """Find the folder that `package:NAME`, a path, or (where no such path exists) a hub id names.
+    """Return the folder that `package:NAME`, a path, or (where no such path exists) a Hugging Face hub id names.
 
-    `is_whole` returns True for a cached snapshot of a hub id with all files; None: all of an encoder. Raises
+    `is_whole` returns True for a complete snapshot of a hub id in the local cache; None: the test for encoders. Raises
     InputError, which names the spec's `key`, where there is no such folder.
     """
     if model.startswith(PACKAGE):
@@ -154,7 +158,10 @@ def _in_package(name: str, key: str) -> Path:
 
 
 def check_whole(weights: Path, key: str = KEY) -> None:
-    """Raise InputError unless a safetensors file (8 bytes of length, JSON header, data) has its header's size."""
+    """Raise InputError unless a safetensors file is as long as its header says; a shorter file was cut off.
+
+    The file has 8 bytes with the header's length, a JSON header, and data.
+    """
     size = weights.stat().st_size
     try:
         with weights.open("rb") as opened:

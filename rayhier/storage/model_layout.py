@@ -1,4 +1,4 @@
-"""Read a sentence-transformers folder's layout: transformer, pooling, and the modules after pooling."""
+"""Read the layout of a sentence-transformers folder: transformer, pooling, and the modules after pooling."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 SIZES = ("hidden_size", "dim", "d_model", "n_embd")
-"""Keys of the size of a token's vector in transformers' configurations."""
+"""Keys that hold the size of a token's vector in transformers' configurations."""
 PROMPTS = "config_sentence_transformers.json"
 SENTENCE = "sentence_embedding"
 
@@ -53,7 +53,7 @@ class Layout:
     pooling: Pooling
     steps: tuple[DenseStep | NormalizeStep, ...]
     configs: tuple[Path, ...]
-    """Files with the layout: modules.json, prompts and the modules' configurations, as far as they exist."""
+    """Files that hold the layout: modules.json, prompts and the modules' configurations, as far as they exist."""
     width: int
     """Size of a token's vector."""
     dimension: int
@@ -61,20 +61,20 @@ class Layout:
     prompts: dict[str, str]
     """Name of a prompt -> text that a caller may put before a text."""
     default_prompt: str | None
-    """Name of the prompt put before every text; mostly None."""
+    """Name of the prompt that is put before every text; None, as for most encoders: no prompt."""
     lowercase: bool
-    """True if texts are lowercased before the tokenizer gets them."""
+    """True if texts are made lower case before they are tokenised."""
 
     @property
     def prompt(self) -> str:
-        """Text put before every text; mostly empty."""
+        """Text that is put before every text; empty for most encoders."""
         return "" if self.default_prompt is None else self.prompts[self.default_prompt]
 
 
 def read_layout(folder: Path) -> Layout:
-    """Read the layout of a folder; without modules.json: a transformer and mean pooling, as sentence-transformers does.
+    """Read the layout of an encoder's folder; a folder without modules.json is a transformer with mean pooling.
 
-    Raises InputError: an unreadable file, or a module, pooling or activation that is not built in.
+    Raises InputError where a file cannot be read, or a module, pooling or activation is not one that rayhier has.
     """
     try:
         return _read(folder)
@@ -142,13 +142,13 @@ def _config(transformer: Path) -> tuple[dict[str, Any], int]:
 
 
 def _pooling(path: Path, *, has_prompt: bool) -> Pooling:
-    given = files.read_json(path / "config.json")
-    if "pooling_mode" in given:
-        modes = given["pooling_mode"]
+    settings = files.read_json(path / "config.json")
+    if "pooling_mode" in settings:
+        modes = settings["pooling_mode"]
         names = [modes] if isinstance(modes, str) else list(modes)
     else:
-        names = [mode for key, mode in MODES.items() if given.get(key)] or ["mean"]
-    if has_prompt and not given.get("include_prompt", True):
+        names = [mode for key, mode in MODES.items() if settings.get(key)] or ["mean"]
+    if has_prompt and not settings.get("include_prompt", True):
         raise InputError(f"encoder.model: {path} leaves the prompt out of pooling; allowed: include_prompt true")
     for name in get_args(Pooling):
         if names == [name]:
@@ -157,17 +157,17 @@ def _pooling(path: Path, *, has_prompt: bool) -> Pooling:
 
 
 def _dense(path: Path) -> DenseStep:
-    given = files.read_json(path / "config.json")
-    activation = ACTIVATIONS.get(given.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    settings = files.read_json(path / "config.json")
+    activation = ACTIVATIONS.get(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
     if activation is None:
         raise InputError(
-            f"encoder.model: {path} has the activation {given['activation_function']}; "
+            f"encoder.model: {path} has the activation {settings['activation_function']}; "
             f"allowed: {', '.join(ACTIVATIONS)}"
         )
-    if given.get("use_residual"):
+    if settings.get("use_residual"):
         raise InputError(f"encoder.model: {path} has use_residual true; allowed: false")
-    _check_names(path, given)
-    return DenseStep(path, activation, int(given["in_features"]), int(given["out_features"]))
+    _check_names(path, settings)
+    return DenseStep(path, activation, int(settings["in_features"]), int(settings["out_features"]))
 
 
 def _normalize(path: Path) -> NormalizeStep:
@@ -176,18 +176,18 @@ def _normalize(path: Path) -> NormalizeStep:
     return NormalizeStep()
 
 
-def _check_names(path: Path, given: dict[str, Any]) -> None:
+def _check_names(path: Path, settings: dict[str, Any]) -> None:
     """InputError where a module works on tokens' vectors instead of the text's vector."""
     for key in ("module_input_name", "module_output_name"):
-        if given.get(key) not in (None, SENTENCE):
-            raise InputError(f"encoder.model: {path} has {key} {given[key]}; allowed: {SENTENCE}")
+        if settings.get(key) not in (None, SENTENCE):
+            raise InputError(f"encoder.model: {path} has {key} {settings[key]}; allowed: {SENTENCE}")
 
 
 def _prompts(folder: Path) -> tuple[dict[str, str], str | None]:
     """All prompts by name, and the name of the prompt put before every text."""
     path = folder / PROMPTS
-    given = files.read_json(path) if path.is_file() else {}
-    prompts, name = dict(given.get("prompts") or {}), given.get("default_prompt_name")
+    settings = files.read_json(path) if path.is_file() else {}
+    prompts, name = dict(settings.get("prompts") or {}), settings.get("default_prompt_name")
     if name is not None and name not in prompts:
         raise InputError(f"encoder.model: {path} has the default prompt {name!r}; allowed: one of {sorted(prompts)}")
     return prompts, name

@@ -1,4 +1,4 @@
-"""Describe the source of generated pairs before a step reads or writes them: a file, or the folder of a model."""
+"""Describe the source of generated pairs before a stage reads it: a file of pairs, or the folder of a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,28 +9,28 @@ from rayhier.storage import files, model_folder, paths
 from rayhier.storage.source import scan_lines
 
 FILE, MODEL = "train.generated.path", "train.generated.model"
-"""Keys of the spec."""
+"""Keys of the spec that name the file of pairs and the model's folder, for error messages."""
 ALLOWED = 'UTF-8, one JSON object per line, {"query": "…", "doc_id": "…"}'
 CONFIGS = ("config.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
 class PairSource:
-    """Everything that a plan knows about generated pairs."""
+    """The source of generated pairs, as far as a plan needs it: its path, its content's hash, and its size."""
 
     path: Path
-    """The file of the pairs, or the folder of the model."""
+    """File of pairs, or folder of the model that writes queries."""
     identity: str
     """SHA-256 of the file, or over all files of the folder that change the model's output."""
     lines: int = 0
-    """Lines of the file; 0 for a model."""
+    """Number of lines of the file; 0 for a model."""
 
 
 def describe(spec: GeneratedSpec) -> PairSource:
-    """Find and check the file or the model folder that a spec names.
+    """Find and check the file of pairs, or the folder of the model, that a spec names.
 
-    Raises InputError: a missing or empty file; a missing folder, pickled weights, custom code, or a model that is no
-    encoder with a decoder.
+    Raises InputError where the file or folder is missing, the file is empty, or the model has pickled weights or custom
+    code, or is not an encoder with a decoder.
     """
     match spec:
         case PairFile():

@@ -1,4 +1,4 @@
-"""Turn text from users, or from a job's workers, into paths and bucket locations."""
+"""Turn texts from specs and command lines into paths and places in buckets."""
 
 import contextlib
 import os
@@ -8,21 +8,21 @@ from rayhier.spec import InputError
 from rayhier.storage.remote import Remote
 
 Location = Path | Remote
-"""Place of an artifact: a path on this machine, or a key in a bucket."""
+"""Place of a file or folder: a path on this machine, or a key in a bucket."""
 
 JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Environment variable that Ray sets in processes of a submitted job (`ray job submit`) and in their children."""
+"""Name of the environment variable that Ray sets in processes of a submitted job (`ray job submit`)."""
 
 ELSEWHERE = {
     "workdir": ", s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     "encoder.model": ", package:NAME, or a hub id ORG/NAME",
     "train.generated.model": ", package:NAME, or a hub id ORG/NAME",
 }
-"""Key -> other allowed places, named in the message that refuses a relative path."""
+"""Key of the spec -> allowed values besides paths, for the message that refuses a relative path."""
 
 
 def locate(text: str) -> Location:
-    """Turn the `str()` of a location back into a location; InputError for a URL of another kind."""
+    """Turn a text, a path or s3://… or gs://…, into a location; InputError for a URL of another kind."""
     if "://" not in text:
         return Path(text)
     try:
@@ -32,18 +32,18 @@ def locate(text: str) -> Location:
 
 
 def resolve(key: str, text: str) -> Path:
-    """Return the absolute path of a spec's value, `~` expanded.
+    """Return the absolute path that the value `text` of the spec's `key` names, `~` expanded.
 
     InputError where the text cannot be a path, and inside a Ray job where the path is relative.
     """
     try:
-        given = Path(text).expanduser()
-        path = given.resolve()
+        expanded = Path(text).expanduser()
+        path = expanded.resolve()
         path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         shown = text if len(text) <= 80 else text[:77] + "…"
         raise InputError(f"{key}: got {shown!r}, not a path on this machine ({error.__class__.__name__})") from None
-    if JOB in os.environ and not given.is_absolute():
+    if JOB in os.environ and not expanded.is_absolute():
         raise InputError(
             f"{key}: got {text!r}: inside a Ray job the working directory is a temporary copy of what was submitted, "
             f"on one node; allowed: an absolute path that every node has{ELSEWHERE.get(key, '')}"
@@ -52,7 +52,7 @@ def resolve(key: str, text: str) -> Path:
 
 
 def is_there(text: str) -> bool:
-    """Return True if a spec's value is an existing path on this machine; False where the text cannot be a path."""
+    """Return True if a text is an existing path on this machine; False where the text cannot be a path."""
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         return Path(text).expanduser().exists()
     return False

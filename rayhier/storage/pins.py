@@ -1,4 +1,4 @@
-"""Pins: files that keep a version of a leaf map, and every file of that version, from being removed by a vacuum.
+"""Pins: small files that keep a version of a leaf map, and the files it lists, from being removed by a vacuum.
 
 A pin has a time until which it holds. A reader renews its pin while it reads; the pin of a dead reader expires.
 """
@@ -16,25 +16,25 @@ from rayhier.storage.paths import Location
 
 PINS = "pins"
 READS, WRITES = "v", "w"
-"""First letter of a pin's file name: of a reader, of a writer."""
+"""First letter of a pin's file name: READS for a reader's pin, WRITES for a writer's."""
 SECONDS = 300.0
-"""Seconds that a pin holds after it is written or renewed."""
+"""Seconds for which a pin holds after it is written or renewed."""
 RENEWALS = 5
-"""Renewals in the time that a pin holds."""
+"""Number of times that a pin is renewed in the time for which it holds."""
 
 
 @contextlib.contextmanager
 def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
-    """Open a version (None: the newest) and pin it during the block.
+    """Open a version of the leaf map (None: the newest) and pin it during the block.
 
     A process that cannot write below `root` reads without a pin. InputError where there is no such version.
     """
     while True:
         leaf_map = LeafMap.open(root, version)
         number = leaf_map.manifest.version
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as pin:
             with contextlib.suppress(OSError):
-                held.enter_context(pinned(root, number))
+                pin.enter_context(pinned(root, number))
             # A vacuum may have listed pins before this one was written: then it removed the version, or restored it.
             if number in versions(root):
                 yield leaf_map
@@ -43,9 +43,9 @@ def reading(root: Location, version: int | None = None) -> Iterator[LeafMap]:
 
 @contextlib.contextmanager
 def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bool = False) -> Iterator[None]:
-    """Pin a version during the block; a thread renews the pin.
+    """Pin a version of the leaf map during the block, for `seconds` at a time; a thread renews the pin.
 
-    With `writes`, files that no manifest names yet are kept too.
+    With `writes`, a vacuum keeps files that no manifest lists yet, too.
     """
     name = f"{WRITES if writes else READS}{version:06d}-{uuid.uuid4().hex[:12]}.json"
     path, stop = root / PINS / name, threading.Event()
@@ -69,24 +69,24 @@ def pinned(root: Location, version: int, seconds: float = SECONDS, *, writes: bo
 
 
 def held(root: Location) -> set[int]:
-    """Return the numbers of the versions pinned now; a pin file that cannot be read counts as a pin."""
+    """Return the numbers of the versions that are pinned now; a pin file that cannot be read counts as a pin."""
     return {version for path, version in _every(root) if _holds(path)}
 
 
 def writing(root: Location) -> bool:
-    """Return True if a writer holds a pin now; then files that no manifest lists may be in use."""
+    """Return True if a writer has a pin now; then files that no manifest lists may belong to its next version."""
     return any(path.name.startswith(WRITES) and _holds(path) for path, _ in _every(root))
 
 
 def sweep(root: Location) -> None:
-    """Remove expired pins."""
+    """Remove the files of expired pins."""
     for path, _ in _every(root):
         if not _holds(path):
             path.unlink(missing_ok=True)
 
 
 def _every(root: Location) -> list[tuple[Location, int]]:
-    """All pin files, each with its version."""
+    """All pin files, each with the version that it pins."""
     pins = []
     for kind in (READS, WRITES):
         for path in (root / PINS).glob(f"{kind}*.json"):

@@ -23,9 +23,9 @@ from obstore.store import from_url
 
 CHUNK_BYTES = 1 << 20
 PART = 16 << 20
-"""Bytes of one part of an upload; a store accepts at most ten thousand parts."""
+"""Bytes of one part of an upload; a store accepts at most ten thousand parts of one object."""
 UPLOADS = 4
-"""Parts uploaded, and so held in memory, at the same time."""
+"""Number of parts that are uploaded, and held in memory, at the same time."""
 CLIENT: dict[str, Any] = {
     "allow_http": True,  # default endpoints use https; http only where the user's endpoint says so
     "timeout": timedelta(minutes=15),
@@ -33,12 +33,12 @@ CLIENT: dict[str, Any] = {
 }
 SOON: dict[str, Any] = {"max_retries": 1, "retry_timeout": timedelta(seconds=5)}
 SAID = 300
-"""Most characters of a store's error message."""
+"""Most characters of a store's error message that are shown."""
 
 
 @dataclass(frozen=True)
 class Stat:
-    """An object's size in bytes, and the time it was written in seconds since 1970, by the store's clock."""
+    """Size of an object in bytes, and the time it was written in seconds since 1970, by the store's clock."""
 
     st_size: int
     st_mtime: float
@@ -46,7 +46,7 @@ class Stat:
 
 @dataclass(frozen=True, order=True)
 class Remote:
-    """A bucket and a key, which may name an object or the prefix of others; making a `Remote` calls no store."""
+    """A bucket and a key, which names an object or a prefix of keys; making a `Remote` sends no request."""
 
     bucket: str
     """Name of the bucket with its scheme: `s3://name`."""
@@ -55,7 +55,7 @@ class Remote:
 
     @classmethod
     def parse(cls, text: str) -> "Remote":
-        """Read `s3://bucket/key` or `gs://bucket/key`; for other text, ValueError with what is allowed."""
+        """Read `s3://bucket/key` or `gs://bucket/key`; ValueError for any other text."""
         parsed = re.fullmatch(r"((?:s3|gs)://[^/]+)(?:/(.*))?", text)
         parts = [part for part in (parsed[2] or "").split("/") if part] if parsed else ["."]
         if parsed is None or {".", ".."} & set(parts):
@@ -72,17 +72,17 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """The last part of the key."""
+        """The last part of the key, as a file's name in a path."""
         return PurePosixPath(self.key).name
 
     @property
     def stem(self) -> str:
-        """The name without its suffix."""
+        """The last part of the key without its suffix."""
         return PurePosixPath(self.key).stem
 
     @property
     def suffix(self) -> str:
-        """The name's ending, with its dot."""
+        """The ending of the key's last part with its dot, such as `.json`."""
         return PurePosixPath(self.key).suffix
 
     @property
@@ -90,10 +90,10 @@ class Remote:
         """The location one level up; the parent of a bucket is the bucket itself."""
         return Remote(self.bucket, self.key.rpartition("/")[0])
 
-    # What is there
+    # Metadata
 
     def stat(self) -> Stat:
-        """Read size and time of the object; FileNotFoundError where there is none."""
+        """Ask the store for size and time of the object; FileNotFoundError where there is none."""
         with self._errors():
             meta = obstore.head(_store(self.bucket), self.key)
         return Stat(meta["size"], meta["last_modified"].timestamp())
@@ -107,7 +107,7 @@ class Remote:
         return True
 
     def is_dir(self) -> bool:
-        """Return True if there is any object below this prefix."""
+        """Return True if there is an object below this key as a prefix."""
         return next(self.iterdir(), None) is not None
 
     def exists(self) -> bool:
@@ -115,46 +115,46 @@ class Remote:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator["Remote"]:
-        """Yield objects and prefixes one level below, sorted."""
+        """Yield the objects and prefixes one level below this key, sorted."""
         with self._errors():
             listed = obstore.list_with_delimiter(_store(self.bucket), self.key)
         keys = {*listed["common_prefixes"], *(meta["path"] for meta in listed["objects"])} - {self.key}
         yield from sorted(Remote(self.bucket, key) for key in keys)
 
     def glob(self, pattern: str) -> Iterator["Remote"]:
-        """Yield objects and prefixes one level below whose name matches `pattern`, which has no slash."""
+        """Yield the objects and prefixes one level below this key whose name matches `pattern`, which has no slash."""
         return (entry for entry in self.iterdir() if fnmatch.fnmatchcase(entry.name, pattern))
 
     def below(self) -> Iterator[str]:
-        """Yield the names, relative to this prefix, of every object below it at any depth."""
+        """Yield the names, relative to this key, of all objects below it at any depth."""
         for key in self._keys():
             yield key[len(self.key) :].lstrip("/")
 
     # Reading
 
     def read_bytes(self) -> bytes:
-        """Read the object's bytes; FileNotFoundError where there is none."""
+        """Read the bytes of the object; FileNotFoundError where there is none."""
         with self._errors():
             return bytes(obstore.get(_store(self.bucket), self.key).bytes())
 
     def read_text(self) -> str:
-        """Read the object as UTF-8 text."""
+        """Read the object as UTF-8 text; FileNotFoundError where there is none."""
         return self.read_bytes().decode()
 
     def chunks(self) -> Iterator[bytes]:
-        """Read the object's bytes in one request, a chunk at a time."""
+        """Yield the object's bytes in chunks of about 1 MiB, from a single request."""
         with self._errors():
             for chunk in obstore.get(_store(self.bucket), self.key).stream(min_chunk_size=CHUNK_BYTES):
                 yield bytes(chunk)
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """Open the object for reading with seeks; only the ranges that are read are fetched."""
+        """Open the object for reading with seeks; a read fetches only its range of bytes."""
         if mode != "rb":
             raise ValueError(f"{self}: opened with {mode!r}; allowed: 'rb', an object is written whole")
         return cast("BinaryIO", io.BufferedReader(_Reader(self, self.stat().st_size), CHUNK_BYTES))
 
     def read_range(self, begin: int, length: int) -> bytes:
-        """Read `length` bytes of the object from `begin` on."""
+        """Read `length` bytes of the object, from byte `begin` on."""
         with self._errors():
             return bytes(obstore.get_range(_store(self.bucket), self.key, start=begin, length=length))
 
@@ -164,12 +164,12 @@ class Remote:
         """Do nothing: a prefix exists as soon as an object lies below it."""
 
     def write_bytes(self, data: bytes) -> None:
-        """Write the object in one step; an existing one is replaced."""
+        """Write the object in one step; an existing object is replaced."""
         with self._errors():
             obstore.put(_store(self.bucket), self.key, data)
 
     def create(self, data: bytes) -> bool:
-        """Write the object only if the key is free (put-if-absent); False where another writer's data is there.
+        """Write the object only where the key is free (put-if-absent); False where another writer's data is there.
 
         A put that is repeated after a lost answer finds its own data and counts as success. So competing writers must
         write different data.
@@ -182,7 +182,7 @@ class Remote:
         return True
 
     def upload(self, path: Path) -> None:
-        """Upload a local file, replacing an existing object; it becomes visible when the upload is complete."""
+        """Upload a local file; it becomes visible when the upload is complete, and replaces an existing object."""
         with self._errors():
             obstore.put(_store(self.bucket), self.key, path, chunk_size=PART, max_concurrency=UPLOADS)
 
@@ -194,14 +194,14 @@ class Remote:
             obstore.delete(_store(self.bucket), self.key)
 
     def remove_below(self) -> None:
-        """Remove every object below this prefix."""
+        """Remove all objects below this key as a prefix."""
         keys = list(self._keys())
         with self._errors():
             if keys:
                 obstore.delete(_store(self.bucket), keys)
 
     def reach(self) -> None:
-        """Raise OSError within seconds where the bucket is missing, access is denied, or the store does not answer."""
+        """Raise OSError within seconds where the bucket is missing, access is denied, or the store is silent."""
         with self._errors():
             store = _open(self.bucket, retry_config=SOON, client_options={**CLIENT, "timeout": timedelta(seconds=5)})
             obstore.list_with_delimiter(store, self.key)
@@ -214,7 +214,7 @@ class Remote:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn a store's errors inside the block into those of the file system."""
+        """Turn a store's errors inside the block into the file system's errors: OSError and its kinds."""
         try:
             yield
         except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Estimate how many passages a source's documents are cut into, from the first documents of a file."""
+"""Estimate how many passages the documents of a corpus are cut into, from the first documents of a file."""
 
 import contextlib
 import json
@@ -12,14 +12,15 @@ import pyarrow.parquet as pq
 from rayhier.spec.corpus import FileCorpus, Limits, MsMarco, Parquet, Passages
 
 MOST, MOST_BYTES = 1_000, 4 << 20
-"""Most documents of a sample, and most bytes read: of a file of lines, or of the texts of a parquet file."""
+"""MOST: most documents of a sample. MOST_BYTES: most bytes read of a file of lines, or of a parquet file's texts."""
 BATCH_ROWS, BUFFER_BYTES = 50, 1 << 20
 
 
 def passages_a_document(spec: FileCorpus, passages: Passages, path: Path) -> float:
-    """Estimate the mean number of passages a document from a file's first thousand rows, 4 MiB at most.
+    """Estimate the mean number of passages of a document, from the first thousand rows of a file, at most 4 MiB.
 
-    A row without a readable text counts as no passage, because it will be rejected. Returns 1 where no row has any.
+    A row without a readable text counts as no passage, because it will be rejected. Returns 1 where no row has a
+    passage.
     """
     texts = list(islice(_texts(spec, path), MOST))
     passage_count = sum(_passages(text, spec.limits, passages) for text in texts if text is not None)

@@ -1,4 +1,4 @@
-"""Schemas (columns and types) of every parquet file."""
+"""Schemas (names and types of columns) of all parquet files that rayhier writes."""
 
 from collections.abc import Mapping
 
@@ -8,25 +8,25 @@ from rayhier.spec.corpus import FieldType
 
 DOCUMENTS = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 PARENT = pa.field("parent", pa.string())
-"""Column of passages: id of the document that the passage was cut from."""
+"""Column of passages: id of the document that a passage was cut from."""
 FIELDS = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
 QUERIES = pa.schema([("query_id", pa.string()), ("text", pa.string())])
 JUDGEMENTS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32())])
-"""Judgements; in a corpus of passages, `doc_id` is the id of a passage's parent."""
+"""Columns of judgements; in a corpus of passages, `doc_id` is the id of the document that passages were cut from."""
 PAIRS = pa.schema([("query_id", pa.string()), ("doc_id", pa.string())])
-"""Generated queries and their documents; `doc_id` is a passage's parent, as in judgements."""
+"""Columns of generated pairs: a query and its document; `doc_id` is the id of a document, never of a passage."""
 REJECTED = pa.schema([("source", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("value", pa.string())])
-"""Rejected rows of the source, with reasons; `value` is the beginning of the row."""
+"""Columns of the source's rejected rows: file, row number, reason, and the beginning of the row as `value`."""
 
 
 def documents(fields: Mapping[str, FieldType], passages: bool) -> pa.Schema:
-    """Make the schema of documents: DOCUMENTS, `parent` for passages, and the declared fields, which may be null."""
+    """Make the schema of documents: id, title, text, `parent` for passages, and declared fields, which may be null."""
     declared = [pa.field(name, FIELDS[kind]) for name, kind in fields.items()]
     return pa.schema([*DOCUMENTS, *([PARENT] if passages else []), *declared])
 
 
 def carried(documents: pa.Schema) -> pa.Schema:
-    """Return the columns that later stages keep besides id, title and text: `parent` and declared fields."""
+    """Return the columns of documents that later stages keep besides id, title, text: `parent`, declared fields."""
     return pa.schema([field for field in documents if field.name not in DOCUMENTS.names])
 
 
@@ -36,13 +36,17 @@ def vectors(key: str, dimension: int) -> pa.Schema:
 
 
 def spans(dimension: int) -> pa.Schema:
-    """Make the schema of pseudo-queries: document, text, and the base encoder's vector, float32 [dimension]."""
+    """Make the schema of pseudo-queries: the document's id, a text, and its base vector, float32 [dimension]."""
     drawn = [("doc_id", pa.string()), ("text", pa.string())]
     return pa.schema([*drawn, ("vector", pa.list_(pa.float32(), dimension))])
 
 
 def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -> pa.Schema:
-    """Make the schema of the leaf map: a document's `leaves`, best first, `rank` of the row's `leaf`; fields last."""
+    """Make the schema of the leaf map's rows, vectors of float16 or float32 (`precision`) and size `dimension`.
+
+    A row lies in `leaf`, which is the leaf number `rank` of the document's `leaves`, best first, from 0. The declared
+    fields of `documents` come last.
+    """
     value = {"float16": pa.float16(), "float32": pa.float32()}[precision]
     return pa.schema(
         [
@@ -60,9 +64,9 @@ def leaf_map(dimension: int, precision: str, documents: pa.Schema = DOCUMENTS) -
 
 
 NODES = "nodes"
-"""Sidecar of the probabilities of ReTreever's leaves, float16 [leaves], as `model.retreever.stored` makes them."""
+"""Name of the sidecar with the probabilities of a document's leaves in ReTreever's tree, float16 [leaves]."""
 IDS = pa.schema([("doc_id", pa.string())])
-"""Ids of documents that a version of the leaf map removes."""
+"""Column of the files of ids that a version of the leaf map removes."""
 WORDS = pa.list_(pa.string())
 LEAVES = pa.schema(
     [
@@ -74,4 +78,5 @@ LEAVES = pa.schema(
         ("documents", WORDS),
     ]
 )
-"""Nodes of the tree that people look at, level by level, top down; a node's `parent` is a node of the level above."""
+"""Columns of the nodes of the tree that people look at, level by level from the top; a node's `parent` is the number of
+a node in the level above."""

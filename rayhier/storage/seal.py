@@ -1,4 +1,4 @@
-"""JSON files that contain the SHA-256 of their own bytes, so that any damage is detected when they are read."""
+"""JSON files that contain the SHA-256 of their own bytes, so that a damaged file is noticed when it is read."""
 
 import hashlib
 import json
@@ -14,14 +14,14 @@ HEAD = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 
 def seal(value: dict[str, Any]) -> bytes:
-    """Convert a value to JSON, an entry per line; the first is the SHA-256 of all bytes (taken with zeros there)."""
+    """Convert a value to JSON whose first entry is the SHA-256 of all bytes, computed with zeros in its place."""
     lines = (f" {json.dumps(key)}: {json.dumps(entry, allow_nan=False)}" for key, entry in value.items())
     plain = b'{\n "sha256": "' + ZEROS + b'",\n' + ",\n".join(lines).encode() + b"\n}\n"
     return plain.replace(ZEROS, hashlib.sha256(plain).hexdigest().encode(), 1)
 
 
 def unseal(path: Location) -> dict[str, Any]:
-    """Read a sealed file; InputError where its bytes have changed, FileNotFoundError where there is none."""
+    """Read a JSON file made by `seal`; InputError where its bytes were changed, FileNotFoundError if it is missing."""
     data = path.read_bytes()
     head = HEAD.match(data)
     if head is None:

@@ -1,4 +1,4 @@
-"""Describe the source of a corpus before it is read: its files, their content's identity, and its size."""
+"""Describe the source of a corpus before the corpus is read: its files, their hashes, and its size."""
 
 import hashlib
 import json
@@ -21,13 +21,13 @@ from rayhier.storage.sample import passages_a_document
 
 PARQUET = ".parquet"
 PEEKED = 10
-"""Rows of a file that are looked at before a run begins."""
+"""Number of a file's first rows whose keys are checked before a run begins."""
 IR_DATASETS = "pip install 'rayhier[ir-datasets]'"
 
 
 @dataclass(frozen=True)
 class Source:
-    """Everything that a plan knows about a corpus before the corpus stage reads it."""
+    """The source of a corpus, as far as it is known before the corpus stage reads it: identity and sizes."""
 
     identity: dict[str, str]
     """Content that training may read: name of a file of documents, or of judgements of train and dev -> SHA-256, and
@@ -35,25 +35,25 @@ class Source:
     test_identity: dict[str, str]
     """Content that only evaluation reads: the files of queries and of test judgements -> SHA-256; else as above."""
     documents: int | None
-    """Upper bound on the documents; None where it is unknown until the source is read."""
+    """Upper bound of the number of documents; None where it is unknown until the source is read."""
     bytes: int
-    """Size of all files that will be read; 0 where unknown."""
+    """Size in bytes of all files that will be read; 0 where unknown."""
     judged: frozenset[str]
-    """Splits that have judgements, or may have them where this is unknown until the source is read."""
+    """Splits that have judgements; all splits where they are unknown until the source is read."""
     rows: int | None
-    """Rows of the corpus: its documents, or an estimate of its passages; None where unknown."""
+    """Number of rows of the corpus: its documents, or an estimate of its passages; None where unknown."""
     document_bytes: int = 0
-    """Size of the documents' files; 0 where unknown."""
+    """Size in bytes of the documents' files; 0 where unknown."""
     queries: int = 0
     """Number of queries; 0 where unknown."""
     query_bytes: int = 0
-    """Size of the queries' files; 0 where unknown."""
+    """Size in bytes of the queries' files; 0 where unknown."""
     judgements: dict[str, int] = field(default_factory=dict)
-    """Split -> number of lines (or parquet rows) of its judgements; empty where unknown."""
+    """Split -> number of judgements (lines or parquet rows); empty where unknown."""
 
 
 def describe(spec: CorpusSpec) -> Source:
-    """Describe the source that a spec names; InputError where a file is missing or empty."""
+    """Describe the source of a corpus that a spec names; InputError where a file is missing or empty."""
     match spec:
         case PythonDocs():
             return _unread({"python": platform.python_version()}, SPLITS)
@@ -73,7 +73,7 @@ def _unread(identity: dict[str, str], judged: Iterable[str]) -> Source:
 
 
 def unreadable(path: Path, error: Exception) -> InputError:
-    """Make the InputError for a file that is damaged, cut short, or not parquet."""
+    """Make the InputError about a parquet file that is damaged, cut short, or not parquet."""
     message = str(error).splitlines()[0][:200]
     return InputError(f"{path}: cannot be read as parquet ({message}); allowed: a whole parquet file")
 
@@ -87,7 +87,7 @@ def _files(spec: FileCorpus) -> Source:
         lines = file.path.suffix != PARQUET if file in listed.judgements.values() else spec.in_lines
         content[file.name], size, lengths[file.name] = scan_lines(file.path) if lines else _scan_parquet(file.path)
         sizes[file.name] = size
-    documents, text = (sum(held[file.name] for file in listed.documents) for held in (lengths, sizes))
+    documents, text = (sum(numbers[file.name] for file in listed.documents) for numbers in (lengths, sizes))
     if documents == 0:
         raise InputError(
             f"corpus.{_key(spec, 'documents')}: {listed.documents[0].path} is empty; allowed: one document a line"
@@ -98,14 +98,14 @@ def _files(spec: FileCorpus) -> Source:
         )
     first = next(file.path for file in listed.documents if lengths[file.name])
     if spec.in_lines and not isinstance(spec, MsMarco):
-        names, asked = spec.row_columns, spec.row_query_columns
+        names, query_names = spec.row_columns, spec.row_query_columns
         usual = Columns()
         renamed = [name for name in ("title", "text") if getattr(names, name) != getattr(usual, name)]
         required = (names.id, *(getattr(names, name) for name in renamed))
         _check_keys(f"corpus.{_key(spec, 'documents')}", first, required, "columns")
         for query_file in listed.queries[:1]:
             key = f"corpus.{_key(spec, 'queries')}"
-            _check_keys(key, query_file.path, (asked.id, asked.text), "query_columns")
+            _check_keys(key, query_file.path, (query_names.id, query_names.text), "query_columns")
     each = passages_a_document(spec, spec.passages, first) if spec.passages else 1
     test = {file.name for file in listed.queries} | {
         file.name for split, file in listed.judgements.items() if split == "test"
@@ -130,7 +130,7 @@ def _files(spec: FileCorpus) -> Source:
 
 
 def _check_keys(key: str, path: Path, names: Sequence[str], section: str) -> None:
-    """InputError where none of a file's first rows has a key; rows that are no JSON objects are read and told later."""
+    """InputError where a key of `names` is in none of a file's first rows; rows that are no objects are left out."""
     rows: list[dict[str, object]] = []
     with path.open("rb") as opened:
         for line in islice(opened, PEEKED):
@@ -164,9 +164,9 @@ def _repository(key: str, path: str, revision: str | None) -> dict[str, str]:
     folder = hub_data.folder(key, path)
     if folder is None:
         return {path: hub_data.commit(key, path, revision)}
-    held = sorted(path for path in folder.rglob("*") if path.is_file())
-    kept = [path for path in held if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in kept}
+    all_files = sorted(path for path in folder.rglob("*") if path.is_file())
+    visible = [path for path in all_files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    return {f"{key}/{path.relative_to(folder).as_posix()}": files.digest(path) for path in visible}
 
 
 def _scan_parquet(path: Path) -> tuple[str, int, int]:
@@ -179,7 +179,7 @@ def _scan_parquet(path: Path) -> tuple[str, int, int]:
 
 
 def scan_lines(path: Path) -> tuple[str, int, int]:
-    """Return SHA-256, bytes and number of non-blank lines of a file, read once with bounded memory."""
+    """Return a file's SHA-256, its size in bytes, and its number of non-blank lines; reads it in chunks."""
     hashed = hashlib.sha256()
     size = rows = 0
     blank = True

@@ -1,4 +1,4 @@
-"""Find the workdir, the place of a run's artifacts, and check that it can be written."""
+"""Find the workdir, the place of a run's artifacts, and check that a run can write there."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from rayhier.storage.remote import Remote
 
 
 def find(text: str) -> Location:
-    """Return the workdir's location; InputError where it seems not to be writable (nothing is written as a test)."""
+    """Return the location of a workdir; InputError where it seems not to be writable (nothing is written to test)."""
     if "://" not in text:
         local = paths.resolve("workdir", text)
         _check_writable(local)
@@ -22,11 +22,14 @@ def find(text: str) -> Location:
 
 
 def point_at(place: Location, target: Location) -> None:
-    """Let a name in a workdir on this machine lead to a published folder, in one step; buckets have no such names."""
+    """Make `place` a symbolic link to a published folder, in one step; nothing for buckets, which have no links.
+
+    A folder or file that already has the name stays.
+    """
     if not isinstance(place, Path) or not isinstance(target, Path):
         return
     if place.exists() and not place.is_symlink():
-        return  # somebody's own folder of that name
+        return  # a user's own file or folder
     link = place.with_name(f".{place.name}.{os.getpid()}")
     link.unlink(missing_ok=True)
     link.symlink_to(os.path.relpath(target, place.parent))

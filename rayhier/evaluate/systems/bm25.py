@@ -18,18 +18,18 @@ from rayhier.storage.paths import locate
 
 
 class Bm25:
-    """BM25 over the documents of a corpus, or over its passages, of which a document counts by its best."""
+    """BM25 over the documents of a corpus, or its passages, whose best one gives a document's score."""
 
     def __init__(
         self, doc_ids: pa.Array, result_ids: pa.Array, texts: Sequence[str], match_N: Bools | None = None
     ) -> None:
-        """Index texts; only documents marked as matching [n] are results, words are counted over all."""
+        """Count the words of all texts; only documents marked True in `match_N` [n] (None: all) are results."""
         self.result_ids, self.result_N = result_ids, result_numbers(doc_ids, result_ids)
         self.words, self._match_N = Words(texts), match_N
 
     @classmethod
     def of_corpus(cls, corpus: str, where: Filter | None = None) -> Self:
-        """Index every document of a published corpus; with a filter, only documents that match are results."""
+        """Count the words of all documents of a corpus; with a filter, only documents that match are results."""
         fields = [] if where is None else sorted(fields_of(where))
         artifact = Artifact.open(locate(corpus))
         tables = []
@@ -44,7 +44,7 @@ class Bm25:
         return cls(table["doc_id"].combine_chunks(), table["result_id"].combine_chunks(), texts, match_N)
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
-        """Rank the best k results of each query's text that share a word with it."""
+        """Rank the best k results of each query; a result shares a word with the query's text."""
         best = best_results(
             lambda fetch: self.words.best(texts, fetch, self._match_N), self.result_N, self.words.count, k
         )

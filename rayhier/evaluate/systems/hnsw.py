@@ -17,12 +17,12 @@ from rayhier.storage.leaf_map import BUILT, LeafMap
 from rayhier.storage.paths import locate
 
 LINKS = 32
-"""Neighbours of a node, faiss's default."""
+"""Number of neighbours of a node in the graph, faiss's default."""
 LEAST_EFFORT, MOST_EFFORT = 16, 4096
 
 
 class Hnsw:
-    """`IndexHNSWFlat` by inner product; efConstruction is faiss's default."""
+    """faiss's `IndexHNSWFlat` by inner product, with faiss's default efConstruction."""
 
     def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats) -> None:
         self.result_ids, self.result_N = result_ids, result_N
@@ -31,12 +31,15 @@ class Hnsw:
 
     @classmethod
     def of_index(cls, index: str) -> Self:
-        """Build the graph over the documents of a published leaf map."""
+        """Build the graph over all documents of a published index."""
         part = whole(index)
         return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM)
 
     def rank(self, query_QM: Floats, effort: int, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] at efSearch `effort`; visited: distances that faiss computed."""
+        """Rank the best k results of each query [q, m] with efSearch `effort`.
+
+        Distances that faiss computes count as visited documents.
+        """
         searches = [self._one(query_M[None], effort, k) for query_M in np.ascontiguousarray(query_QM)]
         score_QK, row_QK = (np.concatenate([search[place] for search in searches]) for place in (0, 1))
         distances_Q = np.array([search[2] for search in searches])
@@ -45,7 +48,7 @@ class Hnsw:
         return replace(whole_scan(score_QK, row_QK, self.result_ids, visited_Q), scanned_Q=distances_Q)
 
     def _one(self, query_1M: Floats, effort: int, k: int) -> tuple[Floats, Ints, int]:
-        """Search one query: faiss counts distances over all queries of a call together."""
+        """Search one query, because faiss counts distances over all queries of a call together."""
         library: Any = faiss  # faiss' type hints lack these names
         stats, parameters = library.cvar.hnsw_stats, library.SearchParametersHNSW(efSearch=effort)
 
@@ -61,13 +64,13 @@ class Hnsw:
 
 
 def whole(index: str) -> Part:
-    """Load all shards of a leaf map, in its first version, as one part."""
+    """Load all shards of a published index, as it was built, as one part."""
     shards = LeafMap.open(Artifact.open(locate(index)).root, BUILT).manifest.shards
     return Part.of_shards(index, range(len(shards)))
 
 
 def efforts(documents: int) -> list[int]:
-    """Values of efSearch to measure: from 16, each √2 times the one before, to all documents or 4,096.
+    """Return the values of efSearch to measure: from 16, each √2 times the one before, to all documents or 4,096.
 
     >>> efforts(50)
     [16, 23, 32, 45, 50]

@@ -1,4 +1,4 @@
-"""The k-means IVF baseline, each document in one list or in two, and the choice of the cheapest number of lists."""
+"""The k-means IVF baseline, with a document in one list or in two, and the choice of its number of lists."""
 
 import numpy as np
 
@@ -19,9 +19,10 @@ DEPTH = 100
 def faiss_ivf(
     name: str, collection: Collection, query_QM: Floats, k: int, lists: int, seed: int, leaves: int = 1
 ) -> System:
-    """Spherical k-means lists, probed by nearest centroid like `IndexIVFFlat`; routing costs a dot product a list.
+    """Make a system of lists by spherical k-means; a query visits the lists with nearest centroids: `IndexIVFFlat`.
 
-    Where `leaves` is 2, a document lies also in a second list, which SOAR chooses.
+    Routing a query takes a dot product for each list. Where `leaves` is 2, a document also lies in a second list, which
+    SOAR chooses.
     """
     centroids = spherical_kmeans(collection.sample(SAMPLE_A_CLUSTER * lists, seed), lists, seed)
     collection.parts.call(Part.partition, name, centroids, leaves)
@@ -30,7 +31,7 @@ def faiss_ivf(
 
 
 def tuned_lists(name: str, collection: Collection, dev: Queries, seed: int, leaves: int = 1) -> int:
-    """The power of two from 16 to N/8 with the least cost for 95% of exact R@100 on these (dev) queries."""
+    """Return the number of lists (a power of two from 16 to N/8) at which 95% of exact R@100 cost least on dev."""
     judge = Judge(dev, [TUNED_MEASURE])
     target = TUNED_SHARE * judge.mean(collection.exact(dev.vector_QM, DEPTH))[TUNED_MEASURE]
     costs = {}
@@ -41,7 +42,7 @@ def tuned_lists(name: str, collection: Collection, dev: Queries, seed: int, leav
 
 
 def list_choices(documents: int) -> list[int]:
-    """Powers of two from 16 to N/8; where there are none, N/8 rounded down, at least 1.
+    """Return the powers of two from 16 to N/8 for N documents; where there are none, N/8 rounded down, at least 1.
 
     >>> list_choices(1000)
     [16, 32, 64]

@@ -1,4 +1,4 @@
-"""The index itself, searched by a level of ReTreever's tree."""
+"""The index itself as a system to measure, searched by a level of ReTreever's tree."""
 
 from functools import cache
 
@@ -21,9 +21,10 @@ def level_system(
     k: int,
     listed: int,
 ) -> System:
-    """One point: every document is visited. Cost counts the tree, the level's numbers, and scoring a shortlist again.
+    """Make a system with a single point: all documents are visited, and `listed` results are scored again.
 
-    That of a search in one process: of the parts' shortlists, only the rows on the merged one count.
+    Its cost is that of a search in one process: the tree, the numbers of the level, and the scores of the shortlist,
+    which is merged from the shortlists of the parts.
     """
     dimension, documents = queries.vectors.shape[1], collection.matching
     query = collection.parts.send(similarity.query(router, queries))

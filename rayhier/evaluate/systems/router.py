@@ -1,4 +1,4 @@
-"""The index itself: a trained router over its leaf map."""
+"""The index itself as a system to measure: a trained router over its leaves."""
 
 from rayhier.arrays import Ints
 from rayhier.dataset.ranking import Ranking
@@ -16,9 +16,9 @@ from rayhier.spec.filter import Filter
 
 
 def widened_system(name: str, collection: Collection, model: Model, queries: Encoded, k: int, where: Filter) -> System:
-    """A router as searches with a filter use it: queries of which too few documents match visit more leaves.
+    """Make a system that searches with a filter: a query with too few matching documents visits more leaves.
 
-    The parts of the collection apply the filter. Routing costs that of the first leaves.
+    The parts of the collection apply the filter. Routing costs as much as that of the first leaves.
     """
     router, dimension = model.search_router, queries.vectors.shape[1]
     rules = Rules(model.spec.search, router.n_leaves, int(collection.sizes(ROUTER).sum()))
@@ -40,7 +40,7 @@ def widened_system(name: str, collection: Collection, model: Model, queries: Enc
 
 
 def router_system(name: str, collection: Collection, router: Router, queries: Encoded, k: int) -> System:
-    """A router over the leaves it filled; routing costs the router's multiply-adds, as dot products."""
+    """Make a system of a router over its leaves; its multiply-adds, as dot products, are the cost of routing."""
     dimension = queries.vectors.shape[1]
 
     def probe(beam: int) -> Ints:
@@ -50,5 +50,5 @@ def router_system(name: str, collection: Collection, router: Router, queries: En
 
 
 def _routing(router: Router, beam: int, dimension: int) -> float:
-    """Multiply-adds of routing a query, as dot products."""
+    """Cost of routing a query: its multiply-adds, as dot products of vectors."""
     return router.multiply_adds(beam) / dimension

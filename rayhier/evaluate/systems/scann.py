@@ -13,22 +13,22 @@ from rayhier.evaluate.systems.hnsw import whole
 
 WIDTH = 1024
 CELLS = 20_000_000
-"""Most scores that one call returns."""
+"""Most scores that one call to ScaNN returns."""
 
 
 class ScannTree:
-    """ScaNN's tree with its own defaults and exact scores, so that recall is lost by partitions alone.
+    """ScaNN's partitions with its own defaults and exact scores, so that only the choice of partitions loses recall.
 
-    ScaNN does not say which partitions it searched. It is therefore asked for everything it finds in them: the best
-    k are its answer, and how many there are is what it visited, counted. One default is not kept: partitions of at
-    least 50 documents, which moves documents away from their nearest partition where most would be smaller.
+    ScaNN does not say which partitions it searched. So it is asked for everything it finds in them: the best k are its
+    results, and the number of documents is what it visited. One default is not used: partitions of at least 50
+    documents, which moves documents away from their nearest partition where most partitions would be smaller.
     """
 
     def __init__(self, result_ids: pa.Array, result_N: Ints | None, vector_NM: Floats, leaves: int) -> None:
         self.result_ids, self.result_N = result_ids, result_N
         self.count = len(vector_NM)
         self.width = min(WIDTH, self.count)
-        """Results requested in a call; doubled when a call returns as many."""
+        """Number of results that a call asks for; doubled when a call returns as many."""
         # An optional package: the plan refuses specs that need it where it is missing.
         from scann.scann_ops.py import scann_ops_pybind
 
@@ -38,19 +38,19 @@ class ScannTree:
 
     @classmethod
     def of_index(cls, index: str, leaves: int) -> Self:
-        """Build the tree over the documents of a published leaf map."""
+        """Build the partitions, `leaves` of them, over all documents of a published index."""
         part = whole(index)
         return cls(part.result_ids, result_numbers(part.doc_ids, part.result_ids), part.vector_NM, leaves)
 
     def rank(self, query_QM: Floats, beam: int, k: int) -> Ranking:
-        """Rank the best k results of each query [q, m] in the `beam` partitions nearest to it."""
+        """Rank the best k results of each query [q, m] in the `beam` partitions with the nearest centroids."""
         begin = 0
         parts = []
         while begin < len(query_QM):
             end = begin + max(1, CELLS // self.width)
             part = self._some(query_QM[begin:end], beam, k)
             if part[2].max() == self.width < self.count:
-                self.width = min(2 * self.width, self.count)  # partitions hold more than was asked for: again
+                self.width = min(2 * self.width, self.count)  # partitions may hold more: ask again
                 continue
             parts.append(part)
             begin = end

@@ -1,4 +1,4 @@
-"""The index searched as it is served: routed, scanned, fused with BM25, re-ranked by a cross-encoder."""
+"""The index as a system that is searched as it is served: routed, scanned, fused with BM25, re-ranked."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from rayhier.storage.paths import locate
 
 
 class ServedPath:
-    """A process's searcher over all shards of the index as it was built."""
+    """The searcher of one process over all shards of an index as it was built."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
 
     @classmethod
     def open(cls, spec: dict[str, Any], model: str, index: str, found: Mapping[str, str]) -> Self:
-        """Open published artifacts by their folders; `found` are those by kind that re-ranking reads."""
+        """Open a model and an index by their folders; `found` are folders of what re-ranking reads, by kind."""
         job, trained = JobSpec.model_validate(spec), Artifact.open(locate(model))
         leaf_map = LeafMap.open(Artifact.open(locate(index)).root, BUILT)
         opened = {kind: Artifact.open(locate(folder)) for kind, folder in found.items()}
@@ -30,7 +30,7 @@ class ServedPath:
     def rank(
         self, texts: Sequence[str], k: int, mode: str | None = None, budget: int | None = None
     ) -> tuple[Ranking, float]:
-        """Return the best k results of each query, and the seconds taken; not re-ranked where the budget is 0."""
+        """Rank the best k results of each query, and return the seconds it took; a budget of 0 re-ranks nothing."""
         began, measured = time.perf_counter(), self.searcher.model.spec.measured
         spends = None if self.searcher.reranker is None else budget
         ranking, _ = self.searcher.rank(texts, k, budget=spends, filter=measured, mode=mode)

@@ -1,4 +1,4 @@
-"""The interface of every router's settings; the defaults are those of a router without training of its own."""
+"""Base class of the settings of all routers; its defaults are for a router that is not trained by itself."""
 
 from abc import abstractmethod
 from typing import Literal, Self
@@ -6,49 +6,49 @@ from typing import Literal, Self
 from rayhier.spec.base import Section
 
 Reads = Literal["vectors", "tokens"]
-"""Part of an encoded text that routing needs: its vector only, or its vector and its tokens' vectors."""
+"""Part of an encoded text that routing needs: `vectors`, the text's vector; `tokens`, also its tokens' vectors."""
 
 
 class Routing(Section):
-    """Leaves, and how texts are routed to them."""
+    """Settings of a router: number of leaves, and how texts are routed to them."""
 
     @property
     def spills(self) -> bool:
-        """Return True if only documents near a border get a second leaf; False by default: all documents do."""
+        """Return True if only documents near a border between leaves get a second leaf; by default False."""
         return False
 
     @property
     def calibrates(self) -> bool:
-        """Return True if dev queries calibrate the router's probabilities, for a beam per query; False by default."""
+        """Return True if dev queries calibrate the router's probabilities, which a beam by probability needs."""
         return False
 
     @property
     def reads(self) -> Reads:
-        """Part of an encoded text that routing needs."""
+        """Part of an encoded text that routing needs: `vectors` by default."""
         return "vectors"
 
     @property
     def sidecar_bytes(self) -> int:
-        """Bytes of a document in sidecars of the leaf map: 0 by default."""
+        """Bytes that sidecars of the leaf map take for a document: 0 by default."""
         return 0
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of the vectors, with their values; none may exceed the vectors' own."""
+        """Keys that count dimensions of vectors -> their values; none may exceed the size of the encoder's vectors."""
         return {}
 
     def phases(self, *, supervised: bool) -> dict[str, int]:  # noqa: ARG002  some routers are taught by judged pairs
-        """Phases in which only the router trains, name -> epochs: none where it trains together with the encoder."""
+        """Return the phases of training in which only the router trains, name -> epochs; none by default."""
         return {}
 
     def targets(self, queries: int, documents: int) -> int:  # noqa: ARG002  some routers are taught by both
-        """Number of texts that teach the router after the encoder has trained: none."""
+        """Return the number of texts that teach the router after the encoder has trained; 0 by default."""
         return 0
 
     @abstractmethod
     def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Multiply-adds of routing one vector in a router with `leaves` leaves."""
+        """Return the multiply-adds that routing a vector of size `dimension` takes in a router with `leaves` leaves."""
 
     def over(self, documents: int) -> Self:  # noqa: ARG002  some routers count them
-        """Return a copy where `auto` is replaced by the branching for `documents` documents, if there is one."""
+        """Return a copy in which a branching that fits `documents` documents replaces `auto`; by default unchanged."""
         return self

@@ -1,4 +1,4 @@
-"""`router: {type: hce}`: the leaves are nodes of the tree that HCE trains with (ours; the paper discards the tree)."""
+"""`router: {type: hce}`: leaves are nodes of the tree that HCE trains with (our addition; the paper discards it)."""
 
 from typing import Annotated, Literal
 
@@ -8,27 +8,30 @@ from rayhier.spec.router.common import Routing
 from rayhier.spec.router.learned_ivf import automatic_screen
 
 WIDER = 2
-"""Dimensions of an automatic screen as a multiple of a learned IVF's, whose router learns to make up for fewer."""
+"""Factor by which an automatic `screen` has more dimensions than that of learned_ivf, whose router learns to need
+fewer."""
 
 
 class HceRouting(Routing):
-    """Leaves are nodes of the lowest level in HCE's loss: a document lies in the nearest, queries visit by nearness."""
+    """HCE's router: leaves are the lowest nodes in HCE's loss; a text goes to the nodes with nearest centroids."""
 
     type: Literal["hce"]
     rounds: Annotated[int, Field(ge=0, le=1000)] = 3
-    """Rounds of k-means that move the trained centroids to the documents' trained vectors; 0: centroids as trained."""
+    """Iterations of k-means that move the trained centroids to the documents' trained vectors; 0: they stay as
+    trained."""
     screen: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = "auto"
-    """Dimensions of a first, cheap pass over all leaves; 0: no such pass. `auto`: 96 from 256 leaves on."""
+    """Dimensions of the first pass, a cheap comparison with all leaves; 0: no first pass. `auto`: 96 from 256 leaves
+    on."""
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of the vectors, with their values: screen."""
+        """Keys that count dimensions of vectors -> their values: screen."""
         return {"screen": 0 if self.screen == "auto" else self.screen}
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Multiply-adds of routing one vector where every leaf is scored."""
+        """Return the multiply-adds that routing a vector takes where it is compared with all leaves."""
         return float(dimension * leaves)
 
     def screened(self, leaves: int) -> int:
-        """Dimensions of the first pass over a number of leaves; 0: no such pass."""
+        """Return the dimensions of the first pass over a number of leaves; 0: no first pass."""
         return WIDER * automatic_screen(leaves) if self.screen == "auto" else self.screen

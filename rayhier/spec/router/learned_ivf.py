@@ -1,4 +1,4 @@
-"""`router: {type: learned_ivf}` (ours): k-means leaves; a router learns which of them hold a query's answers."""
+"""`router: {type: learned_ivf}` (our method): leaves by k-means; a router learns which ones hold a query's answers."""
 
 import math
 from typing import Annotated, Literal, Self
@@ -9,17 +9,17 @@ from rayhier.spec.base import Rate, Section, Weight
 from rayhier.spec.router.tree import TreeSpec
 
 FEWEST_SCREENED = 256
-"""Least leaves where an automatic `screen` is used."""
+"""Least number of leaves for which an automatic `screen` makes a first pass."""
 SCREEN = 48
-"""Dimensions of an automatic `screen`."""
+"""Dimensions of the first pass where `screen` is auto."""
 DOCUMENTS_A_QUERY = 8
-"""Most documents used as queries for each judged query: more would outweigh the queries."""
+"""Most documents that teach the router as queries, for each judged query: more would outweigh judged queries."""
 DOCUMENTS_A_LEAF = 4
 LEAVES_A_ROOT = 25
 
 
 def automatic_screen(leaves: int) -> int:
-    """Dimensions of an automatic `screen` over a number of leaves; 0: no screen.
+    """Return the dimensions of the first pass over a number of leaves where `screen` is auto; 0: no first pass.
 
     >>> automatic_screen(255), automatic_screen(256)
     (0, 48)
@@ -31,19 +31,20 @@ class Teaching(Section):
     """Training of the router, after the encoder's: it learns which leaves hold a query's answers."""
 
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 5
-    """Passes over the queries and documents that the router learns from."""
+    """Number of passes over the queries, and documents as queries, that the router learns from."""
     batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 256
-    """Queries and documents of a training step, on all workers together."""
+    """Number of queries, and documents as queries, in a training step, of all workers together."""
     lr: Rate = 1e-3
-    """Learning rate of AdamW, falling to zero."""
+    """First learning rate of AdamW; it falls to zero."""
     neighbours: Annotated[int, Field(ge=0, le=100)] = 10
-    """Exact nearest documents of a query that count as answers, besides its judged documents."""
+    """Number of exact nearest documents of a query that count as answers, in addition to its judged answers."""
     judged: Weight = 10.0
-    """Weight of a judged answer of a query; a nearest neighbour of the query has weight 1."""
+    """Weight of a judged answer of a query in the loss; a nearest neighbour of the query has weight 1."""
     documents: Weight = 0.1
-    """Weight of an answer of a document used as a query: the document itself or one of its neighbours."""
+    """Weight, in the loss, of an answer of a document used as a query: the document itself or one of its neighbours; 0:
+    no documents are used as queries."""
     most: Annotated[int, Field(ge=1)] = 20_000
-    """Most documents used as queries."""
+    """Most documents that are used as queries."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -55,16 +56,17 @@ class Teaching(Section):
 
 
 class LearnedIvfRouting(TreeSpec):
-    """Leaves are k-means cells of the trained vectors, full ones penalised; a router learns which hold answers."""
+    """Leaves by k-means of trained vectors, evened out in size; a router learns which leaves hold a query's answers."""
 
     type: Literal["learned_ivf"]
     rank: Annotated[int, Field(ge=0, le=4096)] = 16
-    """Rows of V in x + U ReLU(V x), the change to a query's vector before it is compared with leaves; 0: no change."""
+    """Rows of the matrix V in x + U ReLU(V x), the learned change of a query's vector x before it is compared with
+    leaves; 0: no change."""
     screen: Annotated[int, Field(ge=0, le=4096)] | Literal["auto"] = "auto"
-    """Dimensions of a first, cheap pass over all leaves, for height 1 alone; 0: no such pass. `auto`: 48 from 256
-    leaves on."""
+    """Dimensions of the first pass, a cheap comparison with all leaves, for height 1 only; 0: no first pass. `auto`: 48
+    from 256 leaves on."""
     teaching: Teaching = Teaching()
-    """How the router learns from judged queries, once the leaves exist."""
+    """Training of the router by judged queries, once the leaves exist."""
 
     @model_validator(mode="after")
     def _screen_is_flat(self) -> Self:
@@ -74,40 +76,40 @@ class LearnedIvfRouting(TreeSpec):
 
     @property
     def spills(self) -> bool:
-        """Return True: only documents near a border get a second leaf, a share of `index.spilled`."""
+        """Return True: only documents near a border between leaves get a second leaf, the share `index.spilled`."""
         return True
 
     @property
     def calibrates(self) -> bool:
-        """Return True: dev queries calibrate the router's probabilities, for a beam per query."""
+        """Return True: dev queries calibrate the router's probabilities, which a beam by probability needs."""
         return True
 
     def phases(self, *, supervised: bool) -> dict[str, int]:
-        """Phases in which only the router trains, name -> epochs; 0 without judged queries (docs/LOG.md)."""
+        """Return the router's phase of training, name -> epochs; 0 epochs without judged queries (docs/LOG.md)."""
         return {"router": self.teaching.epochs if supervised else 0}
 
     def targets(self, queries: int, documents: int) -> int:
-        """Estimate the number of texts that teach the router, with `queries` judged queries."""
+        """Estimate the number of texts that teach the router: judged queries, and documents used as queries."""
         return queries + min(documents, self.teaching.most, DOCUMENTS_A_QUERY * queries)
 
     def auto_leaves(self, documents: int) -> float:
         """Return the leaves where `branching` is auto: one for every four documents, at most 25 √N for N documents.
 
-        The screen makes routing cheap, and with small leaves a search visits fewer documents.
+        The first pass makes routing cheap, and with small leaves a search visits fewer documents.
         """
         return min(documents / DOCUMENTS_A_LEAF, LEAVES_A_ROOT * math.sqrt(documents))
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Multiply-adds of routing one vector where every leaf is scored."""
+        """Return the multiply-adds that routing a vector takes where it is compared with all leaves."""
         return float(dimension * (2 * self.rank + leaves))
 
     @property
     def dimensions(self) -> dict[str, int]:
-        """Keys that count dimensions of the vectors, with their values: rank and screen."""
+        """Keys that count dimensions of vectors -> their values: rank and screen."""
         return {"rank": self.rank, "screen": 0 if self.screen == "auto" else self.screen}
 
     def screened(self, documents: int) -> int:
-        """Dimensions of the first pass over the leaves; 0: no such pass."""
+        """Return the dimensions of the first pass in an index over `documents` documents; 0: no first pass."""
         if self.screen != "auto":
             return self.screen
         return automatic_screen(self.leaves(documents)) if self.height == 1 else 0

@@ -12,25 +12,27 @@ from rayhier.spec.router.common import Reads, Routing
 Splits = Literal["linear", "mlp", "attention"]
 Aggregation = Literal["shared", "linear", "ancestors"]
 DEEPEST_ATTENTION = 12
-"""Depth up to which the outputs of attention, 512 numbers a split, of a batch of texts fit in memory."""
+"""Most levels for which attention's outputs for a batch of texts, 512 numbers a split, fit in memory."""
 
 
 class RetreeverRouting(Routing):
-    """2^depth leaves; the distribution over a level's nodes represents a text in as many numbers."""
+    """ReTreever's router: a binary tree with 2^depth leaves. Probabilities of a level's nodes represent a text."""
 
     type: Literal["retreever"]
     depth: Annotated[int, Field(ge=1, le=16)] = 10
-    """Levels below the root, D. The tree has 2^D leaves."""
+    """Number of levels below the root, D; the tree has 2^D leaves."""
     splits: Splits = "linear"
-    """How an inner node splits texts. `linear`: by a hyperplane over their vectors. `mlp`: over 128 hidden units that
-    all nodes share. `attention`: by attention to the vectors of their tokens, as in the paper; slow without a GPU."""
+    """Model by which an inner node splits texts. `linear`: a hyperplane over their vectors. `mlp`: one over 128 hidden
+    units that all nodes share. `attention`: attention to the vectors of their tokens, as in the paper; slow without a
+    GPU."""
     aggregation: Aggregation = "ancestors"
-    """How attention's outputs become a node's score. `shared`: by one linear map. `linear`: by one for each node.
-    `ancestors`: and a small MLP over the scores of the node and its ancestors."""
+    """Function that makes attention's outputs a node's score. `shared`: one linear map for all nodes. `linear`: one for
+    each node. `ancestors`: as `linear`, then a small MLP over the scores of the node and its ancestors."""
     propagation: Literal["product", "learned"] = "product"
-    """Probability of a leaf. `product`: of the splits on its path. `learned`: by an MLP over these too."""
+    """Probability of a leaf. `product`: product of the splits' probabilities on its path. `learned`: an MLP over these
+    too."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of the nodes' scores that a training step leaves out."""
+    """Share of the nodes' scores that a training step leaves out at random."""
 
     @model_validator(mode="after")
     def _attention_aggregates(self) -> Self:
@@ -42,19 +44,19 @@ class RetreeverRouting(Routing):
 
     @property
     def reads(self) -> Reads:
-        """Part of an encoded text that routing needs."""
+        """Part of an encoded text that routing needs: `tokens` where splits are by attention, else `vectors`."""
         return "tokens" if self.splits == "attention" else "vectors"
 
     @property
     def leaves(self) -> int:
-        """Number of leaves, 2^D."""
+        """Number of leaves, 2^depth."""
         return int(2**self.depth)
 
     @property
     def sidecar_bytes(self) -> int:
-        """Bytes of a document in sidecars of the leaf map: a float16 for each leaf."""
+        """Bytes that sidecars of the leaf map take for a document: a float16 for each leaf."""
         return 2 * self.leaves
 
     def multiply_adds(self, leaves: int, dimension: int) -> float:
-        """Multiply-adds of routing one vector: every split's hyperplane, or those over the hidden units."""
+        """Return the multiply-adds that routing a vector of size `dimension` takes, where all splits are computed."""
         return float(dimension * (leaves - 1)) if self.splits == "linear" else float(128 * (dimension + leaves - 1))

@@ -1,4 +1,4 @@
-"""`train:` how the encoder learns, and with some methods the tree too; one file for each method."""
+"""`train:` training of the encoder, and with some methods of the router; one file for each method."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`train: {type: contrast}`: only the encoder learns, moving queries towards their documents, away from others."""
+"""`train: {type: contrast}`: the encoder learns alone, moving queries towards their documents, away from others."""
 
 from typing import Literal, Self
 
@@ -16,11 +16,11 @@ LEARNS = (
     "anchor",
     "measure_every",
 )
-"""Keys of what trains by judged pairs."""
+"""Keys that have no effect where nothing is trained by judged pairs."""
 
 
 class ContrastTraining(InfoNce):
-    """InfoNCE over a batch's documents and mined hard negatives; without train judgements nothing is trained."""
+    """Training of the encoder by InfoNCE on judged pairs; without train judgements nothing is trained."""
 
     type: Literal["contrast"]
 
@@ -32,14 +32,14 @@ class ContrastTraining(InfoNce):
 
     @property
     def routes(self) -> bool:
-        """Return False: the router learns after the encoder."""
+        """Return False: this training does not train the router, which learns after the encoder."""
         return False
 
     @property
     def needs_judgements(self) -> bool:
-        """Return True: nothing is trained without train judgements."""
+        """Return True: without train judgements nothing is trained."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  documents teach nothing here
-        """Phases of training, name -> epochs; empty without judged pairs, so that the encoder stays as it is."""
+        """Return the phases of training, name -> epochs; none without judged pairs, where nothing is trained."""
         return {"encoder": self.passes(pairs)} if pairs else {}

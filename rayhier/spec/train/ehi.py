@@ -1,4 +1,4 @@
-"""`train: {type: ehi}`: encoder and tree learn together, by three losses at once.
+"""`train: {type: ehi}`: encoder and tree learn together, by a sum of three losses.
 
 Kumar et al., "End-to-end Learning of Hierarchical Index for Efficient Dense Retrieval", Eq. 2-6 and Algorithm 1.
 """
@@ -12,20 +12,21 @@ from rayhier.spec.train.common import Mining, Training
 
 
 class Loss(Section):
-    """The three losses and their weights λ; the paper's Table 8 tunes them for each collection."""
+    """EHI's three losses, their weights λ and margins; the paper's Table 8 tunes them for each collection."""
 
     semantic: Weight = 1.0
-    """λ1: triplets on the encoder's vectors."""
+    """Weight λ1 of the triplet loss on the encoder's vectors."""
     indexing: Weight = 1.0
-    """λ2: triplets on the path embeddings."""
+    """Weight λ2 of the triplet loss on path embeddings, the tree's probabilities on a text's path."""
     intra_leaf: Weight = 1.0
-    """λ3: loss of unlike documents in the same leaf."""
+    """Weight λ3 of the loss for unlike documents in the same leaf."""
     margin: Annotated[float, Field(ge=0, le=2)] = 0.3
-    """γ of both triplet losses."""
+    """Margin γ of the triplet losses."""
     unlike: Annotated[float, Field(ge=-1, le=1)] = 0.9
-    """τ: documents less similar than this are unlike."""
+    """Similarity τ below which two documents count as unlike."""
     intra_leaf_form: Literal["product", "triplet"] = "product"
-    """Form of the intra-leaf loss. `product`: Eq. 5 of the paper. `triplet`: the gated triplet of its Algorithm 1."""
+    """Form of the loss for unlike documents in a leaf. `product`: the paper's Eq. 5. `triplet`: the triplet of its
+    Algorithm 1."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -39,14 +40,14 @@ class Loss(Section):
 
 
 class EhiNegatives(Mining):
-    """One mined negative for each query, found with the current encoder and tree."""
+    """Mining of one hard negative for each query, found with the current encoder and tree."""
 
     source: Literal["query_leaves", "positive_leaf", "exact", "none"] = "query_leaves"
-    """Where the best wrong documents are taken from. `query_leaves`: the query's leaves (Algorithm 1).
-    `positive_leaf`: the positive document's leaf (Appendix C.2). `exact`: all documents (ANCE's, Table 12).
-    `none`: nothing is mined."""
+    """Documents from which hard negatives are taken. `query_leaves`: those in leaves that the query visits (the paper's
+    Algorithm 1). `positive_leaf`: those in the leaf of the query's document (Appendix C.2). `exact`: all documents (as
+    in ANCE, Table 12). `none`: nothing is mined."""
     beam: Annotated[int, Field(ge=1, le=1000)] = 4
-    """Leaves of the query that are searched for hard negatives; only with `query_leaves`."""
+    """Most leaves that a query visits to find hard negatives; only with `query_leaves`."""
 
     @model_validator(mode="after")
     def _beam_is_the_query_s(self) -> Self:
@@ -60,21 +61,21 @@ class EhiTraining(Training):
 
     type: Literal["ehi"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] = 20
-    """Passes over the training pairs."""
+    """Number of passes over the training pairs."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 64
-    """Pairs of a training step, on all workers together."""
+    """Number of pairs in a training step, of all workers together."""
     encoder_lr: Rate = 1e-3
-    """Learning rate of the encoder (AdamW, weight decay 0.01, torch's default)."""
+    """Learning rate of the encoder, by AdamW with weight decay 0.01, torch's default."""
     router_lr: Rate = 3e-3
-    """Learning rate of the router (AdamW, weight decay 0.01, torch's default)."""
+    """Learning rate of the router, by AdamW with weight decay 0.01, torch's default."""
     loss: Loss = Loss()
     """Weights, margins and form of the three losses."""
     hard_negatives: EhiNegatives = EhiNegatives()
-    """Mined hard negatives."""
+    """Mining of hard negatives for the triplets."""
 
     @property
     def routes(self) -> bool:
-        """Return True: the router learns together with the encoder."""
+        """Return True: this training trains the router together with the encoder."""
         return True
 
     @property
@@ -83,5 +84,5 @@ class EhiTraining(Training):
         return False
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:  # noqa: ARG002  both teach it
-        """Phases of training, name -> epochs: one phase, with judged pairs or with documents alone."""
+        """Return the phases of training, name -> epochs: one phase, by judged pairs or by documents alone."""
         return {"joint": self.epochs}

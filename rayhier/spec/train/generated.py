@@ -1,4 +1,4 @@
-"""`train.generated`: pairs of a query that a model has written and its document, in addition to judged pairs."""
+"""`train.generated`: pairs of a document and a query that a model wrote for it, to train on like judged pairs."""
 
 from typing import Annotated, Literal, Self
 
@@ -8,11 +8,12 @@ from rayhier.spec.base import Section
 
 
 class PairFile(Section):
-    """Pairs of a file of JSON lines, `{"query": "…", "doc_id": "…"}`, in UTF-8."""
+    """Pairs in a UTF-8 file of JSON lines, `{"query": "…", "doc_id": "…"}`."""
 
     type: Literal["file"]
     path: Annotated[str, Field(min_length=1)]
-    """The file, relative to the current directory. In a corpus of passages `doc_id` names the document, no passage."""
+    """Path of the file, relative to the current directory. In a corpus of passages, `doc_id` names a document, not a
+    passage."""
 
 
 class QueryModel(Section):
@@ -20,24 +21,24 @@ class QueryModel(Section):
 
     type: Literal["model"]
     model: Annotated[str, Field(min_length=1)]
-    """A folder of the model and its tokenizer, `package:NAME` for the folder inside an installed package, or a hub id
-    `ORG/NAME` (`@REVISION`). Weights in safetensors only, no code of the model's own."""
+    """A folder of the model and its tokenizer, `package:NAME` for the folder inside an installed package, or a Hugging
+    Face hub id `ORG/NAME` (`@REVISION`). Only weights in safetensors are read, and no code of the model is run."""
     prompt: str = ""
-    """Text put before every document."""
+    """Text that is put before each document that the model reads."""
     per_document: Annotated[int, Field(ge=1, le=100)] = 1
-    """Queries of a document; fewer where the model repeats itself."""
+    """Number of queries for each document; fewer where the model repeats itself."""
     max_length: Annotated[int, Field(ge=4, le=8192)] = 512
-    """Most tokens that the model reads, prompt and document together; the rest is cut off."""
+    """Most tokens that the model reads, prompt and document together; further tokens are cut off."""
     new_tokens: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Most tokens of a query."""
+    """Most tokens of a query that the model writes."""
     most: Annotated[int, Field(ge=1)] = 100_000
-    """Most documents (passages, where these are cut) to write queries for, drawn by a hash of the id."""
+    """Most documents (passages, where documents are cut) to write queries for, drawn by a hash of the id."""
     top_k: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Likeliest tokens from which each next one is drawn; 1: always the likeliest."""
+    """Number of likeliest tokens from which each next token is drawn; 1: always the likeliest."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
-    """Seed that, with a document's id, decides on drawing the document and on the tokens drawn for it."""
+    """Seed of the draws: of documents to write queries for, and of the queries' tokens."""
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 32
-    """Documents that the model reads at a time."""
+    """Number of documents that the model reads in one forward pass."""
 
     @model_validator(mode="after")
     def _not_the_likeliest_twice(self) -> Self:

@@ -15,7 +15,7 @@ from rayhier.spec.train.pseudo_queries import PseudoQueries
 
 
 def node_counts(documents: int, branching: int) -> list[int]:
-    """Return the nodes of levels 1 to L - 1, top down, without the root and the documents.
+    """Return the number of nodes of each level of a document tree between root and documents, top down.
 
     ValueError for less than one document, or a branching below 2.
 
@@ -33,20 +33,20 @@ def node_counts(documents: int, branching: int) -> list[int]:
 
 
 class TreeShape(Section):
-    """The tree over the documents: clusters of documents, clusters of these, up to one root."""
+    """Shape of the tree over the documents: clusters of documents, clusters of clusters, up to one root."""
 
     branching: Annotated[int, Field(ge=2, le=1_000_000)] | Literal["auto"] = 8
-    """Mean children of a node, b: N documents have ⌈N/b⌉ parents, these ⌈N/b²⌉, and so on. `auto`: the power of two
-    from the cube root of N on, as the paper takes it for BEIR."""
+    """Mean number of children of a node, b: N documents have ⌈N/b⌉ parents, these ⌈N/b²⌉, and so on. `auto`: the least
+    power of two that is not below the cube root of N, which the paper takes for BEIR."""
     levels: Annotated[int, Field(ge=0, le=64)] | Literal["auto"] = "auto"
-    """Levels below the root whose nodes the loss tells apart by their centroids, M; fewer than the tree has. `auto`:
-    all levels of nodes."""
+    """Number of levels below the root, M, in which the loss tells a node from its siblings by their centroids. `auto`:
+    all levels between root and documents."""
     recluster: Literal["never", "improved", "every"] = "never"
-    """When the tree is grown anew from the trained vectors. `improved`: after each measurement that is the best so far
-    (Algorithm 3). `every`: after each measurement."""
+    """Times at which the tree is grown anew from the trained vectors. `never`: it stays. `improved`: after each
+    measurement that is the best so far (the paper's Algorithm 3). `every`: after each measurement."""
 
     def counts(self, documents: int) -> list[int]:
-        """Nodes of each level that has any, top down, without root and documents.
+        """Return the number of nodes of each level between root and documents, top down.
 
         >>> TreeShape(branching=32).counts(5183), TreeShape(branching=8).counts(5183)
         ([6, 162], [2, 11, 81, 648])
@@ -54,7 +54,7 @@ class TreeShape(Section):
         return node_counts(documents, self.children(documents))
 
     def children(self, documents: int) -> int:
-        """Mean children of a node, b, for a number of documents."""
+        """Return the mean number of children of a node, b, for a tree over `documents` documents."""
         if self.branching != "auto":
             return self.branching
         power = 1
@@ -63,11 +63,11 @@ class TreeShape(Section):
         return max(2, power)
 
     def told_apart(self, documents: int) -> int:
-        """Return M, the number of levels with centroids in the loss, for a number of documents."""
+        """Return M, the number of levels in which the loss tells a node from its siblings by their centroids."""
         return len(self.counts(documents)) if self.levels == "auto" else self.levels
 
     def check(self, documents: int) -> None:
-        """Raise InputError where the tree of `documents` documents has no level of nodes, or fewer than `levels`."""
+        """Raise InputError where a tree over so many documents has no level of nodes, or fewer levels than `levels`."""
         branching, height = self.children(documents), len(self.counts(documents))
         if branching >= documents:
             raise InputError(
@@ -82,39 +82,40 @@ class TreeShape(Section):
 
 
 class HceTraining(InfoNce):
-    """Contrast with siblings as negatives: of the answer, and of the nodes above it in a document tree."""
+    """HCE's training: a contrast in which negatives are siblings, of the answer and of the nodes above it in a tree."""
 
     type: Literal["hce"]
     objective: Literal["auto", "supervised", "documents", "joint"] = "auto"  # type: ignore[assignment]
-    """Source of the pairs. `supervised`: train judgements (the paper's S), and generated pairs. `documents`:
-    pseudo-queries (U). `joint`: both, S + α U (J). `auto`: joint where train judgements or generated pairs exist, else
-    documents."""
+    """Source of the pairs. `supervised`: train judgements and generated pairs (the paper's S). `documents`:
+    pseudo-queries and their documents (U). `joint`: both, S + α U (J). `auto`: joint where train judgements or
+    generated pairs exist, else documents."""
     generated: GeneratedSpec | None = None
-    """Pairs that a model has written for documents, trained on like judged ones (the paper's +QG); null: none."""
+    """Pairs that a model wrote for documents, trained on like judged pairs (the paper's +QG); null: none."""
     form: Literal["single", "paper"] = "single"
-    """Terms of the loss. `single`: one contrast of documents, which mined negatives may join. `paper`: Eq. 5-8, a
-    contrast in both directions for every level below those told apart by centroids, nothing mined, `hierarchy` 1."""
+    """Terms of the loss. `single`: one contrast among documents, to which mined hard negatives are added. `paper`: Eq.
+    5-8, a contrast in both directions for each level below those of `tree.levels`, nothing mined, `hierarchy` 1."""
     tree: TreeShape = TreeShape()
-    """The tree over the documents."""
+    """Shape of the tree over the documents."""
     hierarchy: Weight = 0.1
-    """Weight of the cross-entropy among a node's siblings, at each level that is told apart by centroids."""
+    """Weight of the cross-entropy by which a query picks a node among its siblings, at each level of `tree.levels`."""
     siblings: Annotated[int, Field(ge=0, le=100)] = 4
-    """Documents drawn from below the answer's parent as further negatives of its query alone; known answers never."""
+    """Number of documents below the parent node of a query's answer that are drawn as further negatives of this query;
+    never its known answers."""
     directions: Literal["query", "both"] = "query"
-    """`query`: each query picks its document. `both`: each document picks its query too."""
+    """`query`: the loss lets each query pick its document. `both`: it lets each document pick its query too."""
     pseudo_weight: Weight = 0.5
-    """Weight of pseudo-queries relative to judged pairs, α; only with `joint`."""
+    """Weight α of pseudo-queries in the loss, where judged pairs have weight 1; only with `joint`."""
     pseudo_queries: PseudoQueries = PseudoQueries()
-    """Texts that stand for queries where documents teach."""
+    """Texts of documents that stand for queries where there are none, or in addition to queries."""
     start: Literal["auto", "whitened", "base"] = "auto"
-    """Where training begins. `whitened`: at a head in closed form under which documents
-    differ from their own pseudo-queries alike in all directions (ours). `base`: at the base encoder. `auto`: whitened
-    where a head trains, there are pseudo-queries, and dev does not measure clearly worse."""
+    """Weights at which training begins. `whitened`: a head in closed form, under which documents differ from their own
+    pseudo-queries equally in all directions (our addition). `base`: the base encoder. `auto`: whitened where a head
+    trains, there are pseudo-queries, and the start is not clearly worse on dev."""
     optimizer: Literal["adamw", "adafactor"] = "adamw"
-    """`adamw`: weight decay 0.01, torch's default. `adafactor`: the paper's, with neither relative steps nor scaling by
-    parameter."""
+    """`adamw`: AdamW with weight decay 0.01, torch's default. `adafactor`: Adafactor as in the paper, without relative
+    steps and scaling by parameter."""
     patience: Annotated[int, Field(ge=1)] | None = None
-    """Measurements without gain after which training stops; null: it runs to its last epoch."""
+    """Number of measurements on dev without gain after which training stops; null: it runs to its last epoch."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -135,48 +136,51 @@ class HceTraining(InfoNce):
         return self
 
     def whitens(self, spans: int) -> bool:
-        """Return True if a head starts whitened, given the number of pseudo-queries."""
+        """Return True if training starts at a whitened head, given the number of pseudo-queries, `spans`."""
         return self.start == "whitened" or (self.start == "auto" and spans > 0)
 
     @property
     def sees_tree(self) -> bool:
-        """Return True if the loss depends on the tree; without levels, siblings come from all documents."""
+        """Return True if the loss depends on the tree; without levels, siblings are drawn from all documents."""
         return self.form == "paper" or (self.tree.levels != 0 and (self.hierarchy > 0 or self.siblings > 0))
 
     @property
     def routes(self) -> bool:
-        """Return False: the router learns after the encoder."""
+        """Return False: this training does not train the router, which is made after it."""
         return False
 
     @property
     def needs_judgements(self) -> bool:
-        """Return False: without train judgements, pseudo-queries of documents teach."""
+        """Return False: without train judgements, pseudo-queries of documents are trained on."""
         return False
 
     @property
     def draws(self) -> PseudoQueries | None:
-        """Pseudo-queries that the embed step draws and encodes, for training or dev; None where pairs alone teach."""
+        """Settings of the pseudo-queries that the embed stage draws and encodes; None if objective is supervised."""
         return None if self.objective == "supervised" else self.pseudo_queries
 
     @property
     def does_without_draws(self) -> bool:
-        """Return True if training by pairs goes on where no document has a pseudo-query."""
+        """Return True if training goes on by pairs alone where no document has a pseudo-query."""
         return self.objective == "auto" and self.start != "whitened"
 
     @property
     def generation(self) -> GeneratedSpec | None:
-        """Generated pairs to train on in addition to judged pairs; None: none."""
+        """Settings of generated pairs, which are trained on in addition to judged pairs; None: no generated pairs."""
         return self.generated
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Phases of training, name -> epochs, for pairs, or without any for documents alone."""
+        """Return the phases of training, name -> epochs, by pairs, or without pairs by documents alone."""
         return {"encoder": self.passes(pairs or documents)}
 
     def leaves(self, documents: int) -> int:
-        """Nodes of the lowest level that is told apart by centroids, for a number of documents; 1 without any."""
-        kept = min(documents, self.most_documents)
-        return [1, *self.tree.counts(kept)][self.tree.told_apart(kept)]
+        """Return the number of leaves for `documents` documents: nodes of the lowest level that the loss tells apart.
+
+        It is 1 where `tree.levels` is 0.
+        """
+        in_training = min(documents, self.most_documents)
+        return [1, *self.tree.counts(in_training)][self.tree.told_apart(in_training)]
 
     def check_documents(self, documents: int) -> None:
-        """Raise InputError where the tree does not fit this number of documents."""
+        """Raise InputError where the tree's settings do not fit this number of documents."""
         self.tree.check(min(documents, self.most_documents))

@@ -1,4 +1,4 @@
-"""`train: {type: retreever}`: a tree learns whose nodes represent a text, coarsely and finely.
+"""`train: {type: retreever}`: training of a binary tree whose nodes' probabilities represent a text, coarse to fine.
 
 "ReTreever: Tree-based Coarse-to-Fine Representations for Retrieval" (Gupta et al., 2025).
 """
@@ -14,57 +14,58 @@ from rayhier.spec.train.common import MEASUREMENTS, Training
 from rayhier.spec.train.contrast import ContrastTraining
 
 STEPS, FEWEST = 3_000, 5
-"""Least steps, and least passes, of automatic epochs."""
+"""Where epochs are automatic: least number of training steps (STEPS), and least number of epochs (FEWEST)."""
 Schedule = Literal["constant", "linear", "exponential", "stochastic", "matryoshka"]
 Comparison = Literal["tv", "cosine"]
 ANCHOR = 1_000.0
-"""Weight of the anchor of linear splits where it is automatic."""
+"""Weight of the anchor loss where it is automatic and splits are linear."""
 STARTS: dict[Splits, tuple[str, ...]] = {
     "linear": ("auto", "random", "mrl", "kmeans"),
     "mlp": ("auto", "random", "mrl"),
     "attention": ("auto", "random"),
 }
-"""Starts of a retreever router's splits, by their kind."""
+"""Kind of a ReTreever router's splits -> allowed values of `start`."""
 
 
 class RetreeverTraining(Training):
-    """Symmetric InfoNCE over a batch, at levels of a tree; the encoder learns first, by contrast, or stays as it is."""
+    """ReTreever's training: symmetric InfoNCE at levels of a tree; the encoder may learn before it, by contrast."""
 
     type: Literal["retreever"]
     epochs: Annotated[int, Field(ge=1, le=100_000)] | Literal["auto"] = "auto"  # type: ignore[assignment]
-    """Passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least 5."""
+    """Number of passes over the training pairs in which the tree learns. `auto`: as many as make 3,000 steps, at least
+    5."""
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)] = 128
-    """Pairs of a training step, on all workers together."""
+    """Number of pairs in a training step, of all workers together."""
     router_lr: Rate = 3e-3
-    """Learning rate of the tree (AdamW), which rises over a twentieth of the steps, then falls to zero."""
+    """Highest learning rate of the tree (AdamW): it rises over the first twentieth of the steps, then falls to zero."""
     measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"  # type: ignore[assignment]
     """Epochs between two measurements on dev. The last epoch is always measured. `auto`: twenty measurements, or one
     an epoch where there are fewer epochs."""
     reads: Literal["auto", "base", "trained"] = "auto"
-    """Encoder of the vectors, or tokens, that the tree reads. `trained`: the encoder learns first, by contrast, in a
-    separate phase. `base`: the encoder does not learn. `auto`: by `encoder.train`."""
+    """Encoder of the vectors, or tokens, that the tree reads. `trained`: the encoder learns before the tree, by
+    contrast. `base`: the encoder does not learn. `auto`: trained unless `encoder.train` is none."""
     schedule: Schedule = "matryoshka"
-    """Levels that learn. `constant`: the leaves alone. `linear`, `exponential`: a level that deepens with the steps.
-    `stochastic`: in each step one level d, drawn in proportion to d². `matryoshka`: all at once."""
+    """Levels of the tree that a step trains. `constant`: only the leaves. `linear`, `exponential`: one level, deeper
+    with the steps. `stochastic`: one level d, drawn in proportion to d². `matryoshka`: all levels at once."""
     similarity: Comparison = "cosine"
-    """How two texts are compared at a level of 2^h nodes. `tv`: by the paper's total variation -½‖p - q‖₁ of their
-    distributions. `cosine`: of 2^h p - 1 (ours)."""
+    """Similarity of two texts at a level of 2^h nodes, from their probabilities p and q. `tv`: the paper's total
+    variation, -½‖p - q‖₁. `cosine`: cosine of 2^h p - 1 and 2^h q - 1 (our addition)."""
     documents: Weight = 1.0
-    """Documents used as queries in addition to judged ones, each for one of its three nearest, as a multiple of the
-    judged pairs (ours). 0: none."""
+    """Number of documents used as queries in addition to judged queries, as a multiple of the judged pairs; the answer
+    of each is one of its three nearest documents (our addition). 0: none."""
     anchor: Weight | Literal["auto"] = "auto"
-    """Weight of the mean squared differences, within a batch, between cosines of the deepest level and of the encoder's
-    vectors, among queries, among documents and between both: so the tree keeps similarities that the training pairs do
-    not show (ours). 0: none; `tv` has none. `auto`: 1,000 for linear splits; others cannot keep these cosines, and have
-    none."""
+    """Weight of a loss that keeps similarities which the training pairs do not show (our addition): the mean squared
+    difference between cosines of the deepest level and cosines of the encoder's vectors, over the texts of a batch. 0:
+    no such loss; `tv` has none. `auto`: 1,000 for linear splits, 0 for others, which cannot keep these cosines."""
     start: Literal["auto", "random", "mrl", "kmeans"] = "auto"
-    """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained first, the most
-    important nearest to the root (ours). `kmeans`: from one half of a node's documents to the other. `auto`: mrl, for
-    splits by attention random."""
+    """Directions of the splits at the start. `mrl`: those of a Matryoshka adapter that is trained before, the most
+    important nearest to the root (our addition). `kmeans`: from one half of a node's documents to the other half.
+    `random`: random. `auto`: mrl, or for splits by attention random."""
     scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
-    """First value of the learned factor of similarities before the softmax. `auto`: 300 for tv, 20 for cosine."""
+    """First value of the learned factor by which similarities are multiplied before the softmax. `auto`: 300 for tv, 20
+    for cosine."""
     most_scale: Annotated[float, Field(gt=0, le=10_000)] | Literal["auto"] = "auto"
-    """Greatest value of the factor of similarities. `auto`: 10,000 for tv, 100 for cosine."""
+    """Greatest value of the learned factor of similarities. `auto`: 10,000 for tv, 100 for cosine."""
 
     @model_validator(mode="after")
     def _each_key_counts(self) -> Self:
@@ -80,17 +81,20 @@ class RetreeverTraining(Training):
         return self
 
     def passes(self, pairs: int) -> int:
-        """Number of passes over a number of training pairs."""
+        """Return the number of epochs of the tree for a number of training pairs."""
         if self.epochs != "auto":
             return self.epochs
         return max(FEWEST, math.ceil(STEPS / max(1, math.ceil(pairs / self.batch_size))))
 
     def between(self, epochs: int) -> int:
-        """Epochs between two measurements, of a number of epochs in all."""
+        """Return the number of epochs between two measurements on dev, in a training of `epochs` epochs."""
         return math.ceil(epochs / MEASUREMENTS) if self.measure_every == "auto" else self.measure_every
 
     def scales(self, similarity: Comparison) -> tuple[float, float]:
-        """Return the softmax's first scale and its limit; `scale` and `most_scale` count for the tree's similarity."""
+        """Return the first and the greatest factor of a similarity before the softmax.
+
+        `scale` and `most_scale` apply only to the tree's own similarity; others have the automatic values.
+        """
         start, most = (300.0, 10_000.0) if similarity == "tv" else (20.0, 100.0)
         if similarity != self.similarity:
             return start, most
@@ -100,7 +104,7 @@ class RetreeverTraining(Training):
         )
 
     def held(self, splits: str) -> float:
-        """Return the weight of the anchor of a tree whose splits are of a kind."""
+        """Return the weight of the anchor loss for a kind of splits; 0: no such loss."""
         if self.similarity == "tv":
             return 0.0
         if self.anchor != "auto":
@@ -109,7 +113,7 @@ class RetreeverTraining(Training):
 
     @property
     def contrast(self) -> ContrastTraining:
-        """Training of the encoder before the tree: the shipped contrast."""
+        """Settings by which the encoder is trained before the tree: those of `train: {type: contrast}` by default."""
         return ContrastTraining(
             type="contrast",
             objective="auto" if self.objective == "documents" else self.objective,
@@ -119,21 +123,21 @@ class RetreeverTraining(Training):
 
     @property
     def routes(self) -> bool:
-        """Return True: training teaches the router, by documents as queries where judgements are missing."""
+        """Return True: this training trains the router; documents serve as queries where judgements are missing."""
         return True
 
     @property
     def needs_judgements(self) -> bool:
-        """Return False: the tree is trained without train judgements too."""
+        """Return False: without train judgements, the tree is trained by documents as queries."""
         return False
 
     @property
     def needs_differences(self) -> bool:
-        """Return True: training needs documents that differ, as no split separates equal ones."""
+        """Return True: training fails where all documents are equal, as no split separates them."""
         return True
 
     def phases(self, pairs: int, documents: int) -> dict[str, int]:
-        """Phases of training, name -> epochs: the encoder's with judged pairs, a start's adapter, the tree."""
+        """Return the phases of training, name -> epochs: encoder (with judged pairs), adapter (for start mrl), tree."""
         passes = self.passes(pairs or documents)
         encoder = {"encoder": self.contrast.passes(pairs)} if pairs and self.reads != "base" else {}
         return {**encoder, **({"adapter": passes} if self.start in ("auto", "mrl") else {}), "tree": passes}
