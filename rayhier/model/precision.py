@@ -11,7 +11,7 @@ from rayhier.spec import InputError
 from rayhier.spec.encoder import Device, Precision
 
 ROWS, M, INNER = {"cpu": 512, "cuda": 16_384}, 384, 1536
-"""Tokens per device type, and widths, of the layers that are timed: those of a small encoder."""
+"""Tokens for each type of device, and the two widths, of the layers that are timed: those of a small encoder."""
 ROUNDS = 4
 """Rounds of timing, of which the fastest counts; the first is slow, since it initialises libraries."""
 
