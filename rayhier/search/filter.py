@@ -1,4 +1,4 @@
-"""Apply a filter to the rows of a table.
+"""Applies a filter, parsed from a request, to the rows of a table.
 
 A condition on a missing value is false at once, so that `and`, `or` and `not` know only true and false.
 """
@@ -16,7 +16,7 @@ FUNCTIONS: dict[Comparison, str] = {"gt": "greater", "gte": "greater_equal", "lt
 
 
 def matching(table: pa.Table, where: Filter) -> Bools:
-    """Return a mask [n] of a table's rows: True where a row meets a filter over the table's columns.
+    """Return a mask [n] of a table's rows: True where a row meets a filter on the table's columns.
 
     >>> table = pa.table({"year": [2019, None, 2021]})
     >>> matching(table, Not(Bound("year", "gte", 2020))).tolist()
