@@ -17,8 +17,7 @@ from rayhier.arrays import Floats, Ints, Values
 
 CUT = 1e-6
 """Singular values below this share of the largest count as zero: with near-low-rank documents the usual 1e-15 gives
-estimates that are wrong by several times the scores.
-"""
+estimates that are wrong by several times the scores."""
 
 
 class Fit(Protocol):

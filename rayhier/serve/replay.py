@@ -1,7 +1,7 @@
-"""`python -m rayhier.serve.replay QUERIES`: send many queries to a server; measure recall of exact search, and times.
+"""The command `python -m rayhier.serve.replay QUERIES`: sends queries to a server; measures recall and times.
 
-Exact results are the same server's when a query visits every leaf. Where the index re-ranks, results are compared
-before re-ranking; the times are those of queries as they are served.
+Recall is that of exact results, which are the same server's when a query visits every leaf. Where the index re-ranks,
+results are compared before re-ranking; the times are those of queries as they are served.
 """
 
 import argparse
@@ -21,17 +21,17 @@ from rayhier.serve.http.models import IndexResponse, SearchResponse
 KEYS = ("query", "text", "question")
 """Keys of a JSON line that may hold a query."""
 MOST = 100_000
-"""Most queries of a file."""
+"""Most queries in a file."""
 PATIENCE = 5
-"""Retries of a query that is not timed, where the server is busy."""
+"""Number of times that a query that is not timed is sent again where the server is busy."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Comparison of a query's answers: as the server searches, and with every leaf visited."""
+    """Measures of a query: its answer as served, compared with the answer where every leaf is visited."""
 
     recall: float | None
-    """Share of the exact results among the answer's; None where there are no exact results."""
+    """Share of the exact results that are in the answer, 0 to 1; None where there are no exact results."""
     ms: float
     """Milliseconds until the answer arrived."""
     visited: float
@@ -48,22 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-k", type=int, default=10, help="results of a question (default 10)")
     parser.add_argument("--beam", type=int, default=None, help="leaves to visit (default: the server's)")
     parser.add_argument("--clients", type=int, default=1, help="questions that are asked at a time (default 1)")
-    given = parser.parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     try:
-        questions = read_questions(given.queries)
-        token = None if given.token_file is None else given.token_file.read_text().strip()
-        client, hasty = Client(given.url, token, retries=PATIENCE), Client(given.url, token, retries=0)
+        questions = read_questions(parsed.queries)
+        token = None if parsed.token_file is None else parsed.token_file.read_text().strip()
+        client, hasty = Client(parsed.url, token, retries=PATIENCE), Client(parsed.url, token, retries=0)
         index = client.index()
-        replayed = replay(hasty, client, index, questions, given.k, given.beam, max(1, given.clients))
+        replayed = replay(hasty, client, index, questions, parsed.k, parsed.beam, max(1, parsed.clients))
     except (ApiError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(shown(replayed, index, given.k))
+    print(shown(replayed, index, parsed.k))
     return 0
 
 
 def read_questions(path: Path) -> list[str]:
-    """Read the queries of a file; ValueError where a line holds none, or there are none or too many."""
+    """Read the queries of a file; ValueError where a line holds none, or where there are none or too many."""
     questions = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
@@ -92,10 +92,11 @@ def replay(
     beam: int | None,
     clients: int,
 ) -> list[Replayed | None]:
-    """Compare every query's answer with exact search; None for a query that the server refused when it was timed.
+    """Compare every query's answer with exact search; None stands for a query that the server refused.
 
-    `hasty`, a client without retries, sends the timed queries. ValueError where the server allows no exact search, or
-    refused all queries.
+    `hasty`, a client without retries, sends the queries that are timed; `client` sends the others. `beam` None stands
+    for the server's default; `clients` queries are sent at a time. ValueError where the server allows no exact search,
+    or refused all queries.
     """
     _check(index)
     plain = None if index.rerank == "none" else False
@@ -137,7 +138,7 @@ def _check(index: IndexResponse) -> None:
 
 
 def _recall(answer: SearchResponse, exact: SearchResponse) -> float | None:
-    """Return the share of the exact results among an answer's; None where there are no exact results."""
+    """Return the share of the exact results that are in an answer; None where there are no exact results."""
     wanted = {result.id for result in exact.results}
     return sum(result.id in wanted for result in answer.results) / len(wanted) if wanted else None
 
@@ -149,7 +150,7 @@ def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
 
 
 def shown(asked: Sequence[Replayed | None], index: IndexResponse, k: int) -> str:
-    """Format a table of recall, documents visited and milliseconds over all queries."""
+    """Format a table of recall, documents visited and milliseconds over all queries; None in `asked`: refused."""
     answered = [query for query in asked if query is not None]
     recalls = [query.recall for query in answered if query.recall is not None]
     ms = sorted(query.ms for query in answered)

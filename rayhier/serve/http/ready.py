@@ -1,4 +1,4 @@
-"""Readiness: which shard groups answer a search. Needs no token, so the groups are checked once a second at most."""
+"""Readiness of a server: whether every shard group answers a search, checked once a second at most."""
 
 import asyncio
 import contextvars
@@ -6,11 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 
 KEPT_SECONDS = 1.0
-"""Seconds for which an answer is given again without another search."""
+"""Seconds for which the result of a check is given again without another check."""
 
 
 class Readiness:
-    """Checks which groups do not answer; checks at the same time share one search."""
+    """Checks which shard groups do not answer; callers at the same time share one check."""
 
     def __init__(self, unavailable: Callable[[], Awaitable[list[str]]]) -> None:
         self._unavailable, self._asked = unavailable, -KEPT_SECONDS
