@@ -41,7 +41,7 @@ class Pairs:
     ids_NT: Tensor
     mask_NT: Tensor
     type_NT: Tensor
-    """Token types as the transformer was trained with them; all 0 for a transformer without."""
+    """Token types [n, t], by which the transformer tells query from document; all 0 where it has none."""
     segment_NT: Tensor
 
     def to(self, device: torch.device) -> "Pairs":
@@ -111,8 +111,8 @@ class CrossEncoder(nn.Module):
         return Pairs(*(torch.from_numpy(array) for array in (ids_NT, mask_NT, types_NT, segment_NT)))
 
 
-def _mean(hidden_NTM: Tensor, here_NT: Tensor) -> Tensor:
-    weight_NT1 = here_NT.unsqueeze(-1).float()
+def _mean(hidden_NTM: Tensor, segment_NT: Tensor) -> Tensor:
+    weight_NT1 = segment_NT.unsqueeze(-1).float()
     return (hidden_NTM * weight_NT1).sum(1) / weight_NT1.sum(1).clamp(min=1e-9)
 
 

@@ -40,7 +40,7 @@ class EhiRouter(TreeRouter):
         """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
 
     def config(self) -> dict[str, Any]:
-        """Return the arguments, and the type, that rebuild this router before its weights are loaded."""
+        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         return {
             "type": "ehi",
             "dimension": self.dimension,

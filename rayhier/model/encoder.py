@@ -106,7 +106,7 @@ class Encoder(nn.Module):
         return pooled_NM
 
     def trainable(self, which: Literal["last_layer", "all"]) -> list[nn.Parameter]:
-        """Freeze all parameters but those of the last transformer layer (`all`: none); return those that train.
+        """Freeze the parameters outside the last transformer layer, or with `all` none; return those that train.
 
         The transformer's pooler, which is not used, is always frozen. Raises InputError where `which` is `last_layer`
         and the architecture's layers are not known.

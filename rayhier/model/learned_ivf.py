@@ -27,7 +27,7 @@ from rayhier.model.encoded import Encoded
 from rayhier.model.tree import TreeRouter
 
 SHORTLIST = 4
-"""Number of leaves that pass the screen, to be scored in full, for each leaf that a query visits."""
+"""Leaves scored in full after the screen, a cheap first comparison, for each leaf that a query visits."""
 SHARES = 100
 """Number of intervals between the quantiles that `calibrate` stores."""
 CALIBRATED = 1024
@@ -67,7 +67,7 @@ class LearnedIvfRouter(TreeRouter):
         self.register_buffer("reach_T", torch.full((SHARES + 1,), torch.inf))
 
     def config(self) -> dict[str, Any]:
-        """Return the arguments, and the type, that rebuild this router before its weights are loaded."""
+        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         shape = {"dimension": self.dimension, "branching": self.branching, "height": self.height}
         return {"type": "learned_ivf", **shape, "rank": self.rank, "screen": self.screen, "groups": self.cells.groups}
 
@@ -96,12 +96,12 @@ class LearnedIvfRouter(TreeRouter):
 
     @property
     def calibrated(self) -> bool:
-        """True if `calibrate` has stored how probable answers' leaves are."""
+        """True if `calibrate` has stored how probable the router finds the leaves of judged answers."""
         return bool(self.reach_T.isfinite().all())
 
     @torch.no_grad()
     def calibrate(self, x_NM: Tensor, row_P: Tensor, leaf_PR: Tensor) -> None:
-        """Store quantiles, over judged answers, of log(p / n) of the best of the leaves in which an answer lies.
+        """Store quantiles, over judged answers, of log(p / n), the largest over the leaves in which an answer lies.
 
         p is the router's probability that the leaf holds an answer, n the leaf's number of documents. A pair is a
         query, row `row_P` of `x_NM`, and an answer, which lies in the leaves `leaf_PR` [pairs, 1 or 2].
@@ -199,7 +199,7 @@ def _given(y_NM: Tensor, node_NS: Tensor, W: Tensor, b: Tensor) -> Tensor:
 
 
 def reach_loss(log_p_NL: Tensor, row_P: Tensor, leaf_PR: Tensor, weight_P: Tensor) -> Tensor:
-    """Compute the sum over pairs of -w log(p), where p is the probability that any leaf of the answer is the right one.
+    """Compute the sum over pairs of -w log(p): p is the total probability of the leaves in which the answer lies.
 
     A pair is a query, row `row_P` of the leaves' log-probabilities `log_p_NL`, and an answer in the leaves `leaf_PR`
     [pairs, r] with the weight w in `weight_P`; equal leaves of an answer count once.

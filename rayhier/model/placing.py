@@ -1,4 +1,4 @@
-"""Places documents in leaves: each in the leaf that a router chooses, documents near a border also in a second one."""
+"""Places documents in leaves: each in the leaf that a router chooses, and where a second leaf is as near, in both."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from rayhier.model.router import Router, place_all
 from rayhier.model.spill import CANDIDATES, Spill, second_leaves
 
 PLACED = 16_384
-"""Documents placed at a time: the candidate leaves of so many are in memory together."""
+"""Number of documents placed at a time, whose candidate leaves are in memory together."""
 
 
 def parts(n: int) -> list[slice]:

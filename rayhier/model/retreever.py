@@ -113,7 +113,7 @@ class AttentionSplits(nn.Module):
         self.register_buffer("within_SD", (above_SD >= 0).float(), persistent=False)
 
     def forward(self, token_NTM: Tensor, mask_NT: Tensor) -> Tensor:
-        """Compute scores [n, splits] of texts from their tokens' vectors [n, t, m]; the mask is 1 on tokens."""
+        """Compute texts' scores [n, splits] at every split from their tokens' vectors [n, t, m] and a mask [n, t]."""
         score_NS = self._own(token_NTM, mask_NT)
         if self.aggregation != "ancestors":
             return score_NS
@@ -185,9 +185,10 @@ def deviations(depth: int) -> Tensor:
 
 
 def products(score_NS: Tensor) -> list[Tensor]:
-    """Compute log-probabilities of the nodes of levels 1 to D from splits' scores [n, splits]: [n, 2^h] for level h.
+    """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores [n, splits].
 
-    A node's probability is the product of sigmoids along its path: sigmoid(score) to the left, sigmoid(-score) right.
+    Returns a tensor [n, 2^h] for each level h. A node's probability is the product along its path of sigmoid(score)
+    where the path goes left, sigmoid(-score) where it goes right.
 
     >>> [level.exp() for level in products(torch.tensor([[0.0, torch.inf, -torch.inf]]))]
     [tensor([[0.5000, 0.5000]]), tensor([[0.5000, 0.0000, 0.0000, 0.5000]])]
@@ -202,9 +203,9 @@ def products(score_NS: Tensor) -> list[Tensor]:
 
 
 def sums(leaf_NL: Tensor) -> list[Tensor]:
-    """Compute log-probabilities of the nodes of levels 1 to D from the leaves' [n, leaves]: [n, 2^h] for level h.
+    """Compute log-probabilities of the nodes at levels 1 to depth from the leaves' [n, leaves].
 
-    A node's probability is the sum of its children's.
+    Returns a tensor [n, 2^h] for each level h. A node's probability is the sum of its children's.
 
     >>> [level.exp() for level in sums(torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log())]
     [tensor([[0.3000, 0.7000]]), tensor([[0.1000, 0.2000, 0.3000, 0.4000]])]
@@ -222,7 +223,7 @@ class LearnedPropagation(nn.Module):
     sign_LD: Tensor
 
     def __init__(self, depth: int, hidden: int = 16, dropout: float = 0.1) -> None:
-        """Make an MLP for each of 2^depth leaves; the first output is 0, so that leaf probabilities are products."""
+        """Make an MLP for each of 2^depth leaves; its output starts at 0, which keeps the product of splits."""
         super().__init__()
         leaves = 2**depth
         self.weight_LDH = nn.Parameter(torch.randn(leaves, depth, hidden) / depth**0.5)
@@ -234,7 +235,7 @@ class LearnedPropagation(nn.Module):
         self.register_buffer("sign_LD", 1.0 - 2.0 * ((leaf_L1 >> (up_D - 1)) & 1), persistent=False)
 
     def forward(self, score_NS: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of the nodes of levels 1 to D from splits' scores: [n, 2^h] for level h."""
+        """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores: [n, 2^h] for level h."""
         probability_NLD = torch.sigmoid(score_NS[:, self.path_LD] * self.sign_LD)
         hidden_NLH = F.relu(torch.einsum("nld,ldh->nlh", probability_NLD, self.weight_LDH) + self.bias_LH)
         added_NL = torch.einsum("nlh,lh->nl", self.dropout(hidden_NLH), self.output_LH)
@@ -258,11 +259,11 @@ class NodeTree(nn.Module):
         self.splits, self.propagation, self.dropout = splits, propagation, nn.Dropout(dropout)
 
     def forward(self, *read: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of the nodes of levels 1 to D from the splits' input: [n, 2^h] for level h."""
+        """Compute log-probabilities of the nodes at levels 1 to depth from the splits' input: [n, 2^h] for level h."""
         return self.levels(self.splits(*read))
 
     def levels(self, score_NS: Tensor) -> list[Tensor]:
-        """Compute log-probabilities of the nodes of levels 1 to D from splits' scores: [n, 2^h] for level h."""
+        """Compute log-probabilities of the nodes at levels 1 to depth from splits' scores: [n, 2^h] for level h."""
         dropped_NS = self.dropout(score_NS)
         return products(dropped_NS) if self.propagation is None else list(self.propagation(dropped_NS))
 
@@ -319,7 +320,7 @@ class Representations(nn.Module, ABC):
 
 
 class TreeLevels(Representations):
-    """Levels of a tree as representations of a text: vectors of 2, 4, … 2^D numbers, from the scores of the splits."""
+    """Levels of a tree as representations of a text: vectors of 2, 4, … 2^depth numbers, from the splits' scores."""
 
     def __init__(self, tree: NodeTree, similarity: Comparison) -> None:
         """Represent texts by a tree's levels, whose vectors are compared by `similarity`: total variation or cosine."""
@@ -333,7 +334,7 @@ class TreeLevels(Representations):
     def begin(self, removed_S: Tensor) -> None:
         """Set the start of the learned offset for cosine from the mean scores [splits] that `scale` removed.
 
-        Splits are centred so that leaves are even. But their cosine needs what all texts have in common: without
+        Splits are centred so that leaves are even. But the cosine of texts needs what all texts have in common: without
         it, coarse levels and the deepest have lower recall (docs/LOG.md).
         """
         if self.offset_L is not None:
@@ -341,12 +342,12 @@ class TreeLevels(Representations):
 
     @property
     def width(self) -> int:
-        """Number of splits, 2^D - 1."""
+        """Number of splits, 2^depth - 1."""
         return len(level_of_splits(self.tree.splits.depth))
 
     @property
     def counts(self) -> Sequence[int]:
-        """Number of nodes of each level: 2, 4, … 2^D."""
+        """Number of nodes at each level: 2, 4, … 2^depth."""
         return [2**level for level in range(1, self.tree.splits.depth + 1)]
 
     @property
@@ -427,7 +428,7 @@ class RetreeverRouter(nn.Module):
         """Centroids of each leaf's training documents, without prices; every document gets a second leaf by them."""
 
     def config(self) -> dict[str, Any]:
-        """Return the arguments, and the type, that rebuild this router before its weights are loaded."""
+        """Return the router's type and constructor arguments, by which `load_router` makes it again."""
         return {"type": "retreever", **self._config}
 
     @property
@@ -437,12 +438,12 @@ class RetreeverRouter(nn.Module):
 
     @property
     def n_leaves(self) -> int:
-        """Number of leaves, 2^D."""
+        """Number of leaves, 2^depth."""
         return int(2**self.levels)
 
     @property
     def levels(self) -> int:
-        """Number of levels, D."""
+        """Number of levels below the root, the tree's depth."""
         return self.splits.depth
 
     @property
@@ -456,7 +457,7 @@ class RetreeverRouter(nn.Module):
         return self.splits if isinstance(self.splits, AttentionSplits) else None
 
     def nodes(self, encoded: Encoded) -> list[Tensor]:
-        """Compute log-probabilities of the nodes of levels 1 to D: [n, 2^h] for level h."""
+        """Compute log-probabilities of texts in the nodes at levels 1 to depth: a tensor [n, 2^h] for each level h."""
         score_NS = self.splits(encoded.vectors) if encoded.token_scores is None else encoded.token_scores
         return self.representations.tree.levels(score_NS)
 
@@ -468,7 +469,7 @@ class RetreeverRouter(nn.Module):
         return np.concatenate([stored(self.nodes(part)[-1]) for part in parts])
 
     def route(self, encoded: Encoded, beam: int) -> tuple[Tensor, Tensor]:
-        """Find the most probable leaves [n, k] of texts and their log-probabilities [n, k], k = min(beam, 2^D).
+        """Find the most probable leaves [n, k] of texts and their log-probabilities [n, k], k = min(beam, leaves).
 
         All splits are computed in one pass, so that a beam misses none.
         """

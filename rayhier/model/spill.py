@@ -67,8 +67,8 @@ def _soar(vectors_NM: Floats, leaf_NC: np.ndarray, centroids_LM: Floats, price_L
     residual_NCM = _unit(vectors_NM)[:, None, :] - centroids_LM[leaf_NC]
     first_NM = residual_NCM[:, 0]
     length_N1 = np.maximum(np.linalg.norm(first_NM, axis=1, keepdims=True), 1e-12)
-    other_NCM = residual_NCM[:, 1:]
-    parallel_NC = np.einsum("ncm,nm->nc", other_NCM, first_NM / length_N1)
-    loss_NC = np.square(other_NCM).sum(axis=2) + WEIGHT * np.square(parallel_NC)
+    candidate_NCM = residual_NCM[:, 1:]
+    parallel_NC = np.einsum("ncm,nm->nc", candidate_NCM, first_NM / length_N1)
+    loss_NC = np.square(candidate_NCM).sum(axis=2) + WEIGHT * np.square(parallel_NC)
     # |x - c|² = 2 - 2 cos: a price in cosine counts twice.
     return np.asarray(1 + (loss_NC + 2 * price_L[leaf_NC[:, 1:]]).argmin(axis=1))

@@ -41,7 +41,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Spent:
-    """The result of a query's calls: all documents of its pool, first those read, then the others by estimate."""
+    """The result for a query: all documents of its pool (those that may be read), first those read, then the others."""
 
     row_P: Ints
     """Rows [p] of the pool, best first: the documents read by score, then the others by estimate."""
@@ -53,7 +53,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Spending:
-    """A budget of calls for each query, divided into rounds; calling the object spends it."""
+    """A budget of calls (documents that a scorer reads) for each query, in rounds; calling the object spends it."""
 
     budget: int
     """Documents that the scorer reads for a query."""
@@ -70,15 +70,15 @@ class Spending:
             )
 
     def __call__(self, score: Score, queries: Sequence[Asked]) -> list[Spent]:
-        """Spend the calls of every query; returns each query's result. A round's pairs are scored together.
+        """Have `score` score the documents of each query with the best estimates, within the budget.
 
-        Where a pool has fewer documents than the budget allows calls, all of them are read. Raises ScorerError where
-        the scorer fails.
+        Returns each query's result. A round's pairs, of all queries, are scored together. Where a pool has fewer
+        documents than the budget allows calls, all of them are read. Raises ScorerError where the scorer fails.
         """
         return run_sync(self.asking(queries), lambda pairs: within(self.seconds, lambda: score(*pairs)))
 
     def asking(self, queries: Sequence[Asked]) -> Asking:
-        """Spend the calls of every query as a generator, which yields each round's pairs and is sent their scores."""
+        """Spend the budget as a generator, which yields each round's pairs (query, row) and is sent their scores."""
         states = [_State(query) for query in queries]
         each = self.budget // self.rounds
         for number in range(self.rounds):

@@ -93,7 +93,10 @@ def _table(rows: Sequence[tuple[str, str, str]]) -> pa.Table:
 
 
 def choose_pairs(spec: ScoresSpec, query_QM: Floats, vectors: Artifact) -> Iterator[Chosen]:
-    """Yield the pairs to score, by file of the corpus and each once, for queries with base vectors [q, m]."""
+    """Yield the (query, document) pairs to score, each once, file by file of the corpus.
+
+    `query_QM` are the queries' base vectors [q, m].
+    """
     files = vectors.names("documents/")
     if spec.count == "all":
         yield from (_every(name, len(query_QM), vectors) for name in files)

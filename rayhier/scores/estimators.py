@@ -134,7 +134,7 @@ class Matching:
 
     @classmethod
     def of(cls, score_N: Values, base_N: Values) -> "Matching":
-        """Fit the map to scores [n] and base scores [n] of the same pairs; no change where either are all equal."""
+        """Fit the map to scores [n] and base scores [n] of the same pairs; the identity where either are all equal."""
         spread, base_spread = float(np.std(score_N)), float(np.std(base_N))
         if not spread or not base_spread:
             return cls(0.0, 1.0)
@@ -142,9 +142,9 @@ class Matching:
         return cls(float(np.mean(score_N)) - float(np.mean(base_N)) / beta, beta)
 
     def __call__(self, score_N: Values) -> Values:
-        """Map scores [n] to the base's range."""
+        """Map the cross-encoder's scores [n] to the range of base scores."""
         return np.asarray(self.beta * (score_N - self.alpha))
 
     def undo(self, matched_N: Values) -> Values:
-        """Map scores [n] in the base's range back."""
+        """Map scores [n] in the range of base scores back to the cross-encoder's range."""
         return np.asarray(matched_N / self.beta + self.alpha)

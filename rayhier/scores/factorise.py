@@ -19,7 +19,7 @@ from rayhier.scores.estimators import Matching
 from rayhier.spec.cross_encoder import FactorsSpec
 
 SHRINK = 0.5
-"""Shrinkage of a document's mean residual, which counts n / (n + 0.5) where it is of n scores."""
+"""Constant c of the factor n / (n + c) by which a document's mean residual over n scores is shrunk."""
 OWN_LINE = 10
 """Least scores with which a query has a separate intercept and slope."""
 MATCHED = 100

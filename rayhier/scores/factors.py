@@ -23,7 +23,7 @@ MAPS = ("queries.safetensors", "documents.safetensors")
 
 
 class Learned(BaseModel):
-    """Learned numbers that all documents share."""
+    """Numbers learned from a cross-encoder's scores that hold for all documents alike."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     model: str
@@ -32,7 +32,7 @@ class Learned(BaseModel):
     """Mean slope of scores on the base score."""
     alpha: float
     beta: float
-    """With `alpha`: β (s - α) maps scores to the range of base scores."""
+    """Factor β that, with `alpha` α, maps scores s to the range of base scores: β (s - α)."""
     biased: bool
     """True if documents have a bias."""
 
@@ -43,7 +43,8 @@ class Factors:
 
     learned: Learned
     table: pa.Table
-    """Columns doc_id, bias, count, and vector where vectors are free."""
+    """Table with a row for each document that has scores: doc_id, bias, number of scores, and vector where it is
+    free."""
     maps: tuple[Inductive, Inductive] | None = None
     """Learned maps of queries' and of documents' vectors; None where vectors are free or not learned."""
 
@@ -91,7 +92,7 @@ class Factors:
         return vector_NM
 
     def query(self, own_M: Floats) -> Floats:
-        """Return the vector [m] of a query that goes with `vectors`: mapped where documents are, else `own_M`."""
+        """Return a query's vector [m] to multiply with `vectors`: mapped where documents' are, else `own_M`."""
         return own_M if self.maps is None else np.asarray(mapped(self.maps[0], own_M[None])[0])
 
     def prior(self, row_N: Ints, base_N: Values) -> Values:

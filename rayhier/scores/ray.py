@@ -33,7 +33,7 @@ from rayhier.storage.model_folder import ModelFolder
 from rayhier.storage.paths import locate
 
 PART = 1_024
-"""Pairs of a part; a process of a killed run scores at most so many again."""
+"""Number of pairs that are scored and written together; a killed run scores at most so many again in each process."""
 PAIRS = pa.schema([("query", pa.int32()), ("item", pa.string()), ("text", pa.string())])
 """Columns of pairs to score: the query's position, the document's id and its text."""
 SCORES = pa.schema([("query", pa.string()), ("item", pa.string()), ("score", pa.float32())])
@@ -43,7 +43,7 @@ CHOSEN = "chosen"
 
 
 class ScorePart:
-    """An actor that scores parts of the chosen pairs."""
+    """An actor that scores the chosen pairs, part by part, with a cross-encoder."""
 
     def __init__(self, cross_encoder: str, spec: dict[str, Any], root: str, ledger: str, cpus: int) -> None:
         """Open the cross-encoder at a path, and read the queries below `root`; `ledger` names the parts done."""

@@ -60,7 +60,7 @@ class PairScorer:
         return np.array([scores[pair] for pair in pairs], dtype=np.float32)
 
     def choose(self, queries: Sequence[str], items: Sequence[str]) -> Precision:
-        """Choose the precision by comparing it on the given pairs where the spec has `auto`; returns the precision."""
+        """Choose the precision by scoring the given pairs in each, where the spec has `auto`; returns the precision."""
         if self.precision == "auto":
             self.precision, self.model = fastest(self._load, self._scored, list(zip(queries, items, strict=True)))
         return self.precision

@@ -1,4 +1,4 @@
-"""Settings of a published cross-encoder, and the scorer that it opens with them."""
+"""Settings of a published cross-encoder, and the scorer that is opened with them."""
 
 from pydantic import BaseModel, ConfigDict
 

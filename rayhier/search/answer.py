@@ -12,7 +12,7 @@ OWN = (ID, "leaf", "title", "text")
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that answers a query, with its score."""
+    """A document that a search found for a query, with its score."""
 
     id: str
     """Id of the document, or, where the corpus is cut into passages, of the document that the passage is from."""
@@ -20,7 +20,7 @@ class Hit:
     leaf: int
     title: str
     text: str
-    """Text of the passage that scored best, where the corpus is cut into passages."""
+    """Text of the document, or of its best passage where the corpus is cut into passages."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The corpus's declared fields, by name."""
     estimated: bool = False
@@ -37,9 +37,9 @@ class Answer:
     documents: int
     """Number of distinct documents whose scores were computed."""
     fraction: float
-    """The same number as a fraction of the corpus, 0 to 1."""
+    """Number of distinct documents whose scores were computed, as a fraction of the corpus, 0 to 1."""
     scored: int = 0
-    """Number of scores computed, with copies of a document in several leaves or shard groups counted each."""
+    """Number of scores computed; a document's copies in several leaves or shard groups count each."""
     calls: int | None = None
     """Number of documents that the cross-encoder read; None where results were not re-ranked."""
     enough: bool = True

@@ -34,9 +34,10 @@ class Words:
         return np.asarray(self._index.get_scores(tokens), dtype=np.float32)
 
     def best(self, queries: Sequence[str], k: int, mask_N: Bools | None = None) -> tuple[Floats, Ints]:
-        """Return scores and rows [q, k] of the best texts that share a word with each query; -inf and -1 fill up.
+        """Return scores and rows [q, k] of the best texts that share a word with each query.
 
-        With a mask [n], only texts where it is True are results; words are counted over all texts either way.
+        Scores are -inf and rows -1 where there are fewer. With a mask [n], only texts where it is True are results;
+        words are counted over all texts either way.
         """
         k = min(k, self.count)
         if not self._any:
@@ -55,7 +56,7 @@ class IndexedWords:
 
     @classmethod
     def of(cls, leaf_map: LeafMap) -> "IndexedWords":
-        """Read every document of a leaf map's version, each once."""
+        """Make BM25 over all documents of a leaf map's version, each once."""
         tables = []
         for shard in leaf_map.manifest.shards:
             table = leaf_map.read(shard, ["doc_id", "rank", "title", "text"], verify=False)

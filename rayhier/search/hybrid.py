@@ -22,7 +22,7 @@ from rayhier.spec.search import HybridSpec
 from rayhier.storage import columns
 
 RANKS = 60
-"""Constant of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
+"""Constant c in the scores 1 / (c + rank) of reciprocal rank fusion (Cormack et al., SIGIR 2009)."""
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class LevelPart:
     ) -> None:
         """Index documents' numbers at the level [n, k]; `row_N` [n] are their rows in a segment, ascending.
 
-        `again` reads the numbers [a, x] that score documents again, by their places [a] among these. Files of `lease`
-        stay on this machine while this object lives.
+        `again` reads the numbers [a, x] that score documents again, by their places [a] among these. `lease` keeps
+        cached files on this machine while this object lives.
         """
         self.similarity, self.row_N, self._again, self._lease = similarity, row_N, again, lease
         self._search = flat(level_NK, similarity.comparison)
@@ -120,7 +120,7 @@ class LevelScan:
     """Searches a level of ReTreever's tree over the segments of an index."""
 
     def __init__(self, similarity: LevelSimilarity, parts: Mapping[int, LevelPart], leaves: LeafScan) -> None:
-        """Search parts, by their segments' numbers; `leaves` holds the same segments, with the documents' texts."""
+        """Take the parts to search, by the number of each one's segment in `leaves`, which reads documents' texts."""
         self.similarity, self._leaves = similarity, leaves
         self._parts = {number: part for number, part in parts.items() if len(part.row_N)}
 
@@ -128,8 +128,8 @@ class LevelScan:
     def mapped(cls, similarity: LevelSimilarity, leaf_map: LeafMap, leaves: LeafScan, cache_bytes: float) -> Self:
         """Open the shards of a leaf map's version, in the range of leaves of `leaves`, for searches by a level.
 
-        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar of leaf
-        probabilities, or one that another model made.
+        Files kept on this machine stay within `cache_bytes`. InputError where a shard has no sidecar (a file beside it)
+        of leaf probabilities, or one that another model made.
         """
         shards = [(shard, nodes_of(leaf_map, shard)) for shard in leaf_map.manifest.shards]
         parts = {
@@ -168,7 +168,10 @@ class LevelScan:
     def scan(
         self, query: LevelQuery, k: int, listed: int, where: Filter | None = None, *, with_vectors: bool = False
     ) -> Ranking:
-        """Rank the best k results of each query, among the `listed` best by the level that meet the filter `where`."""
+        """Rank the best k results of each query among the `listed` best by the level's numbers.
+
+        Only documents that meet the filter `where` are compared.
+        """
         return self.shortlist(query, listed, where, with_vectors=with_vectors).finished(k)
 
     def _masks(self, where: Filter | None) -> Mapping[int, Bools | None]:
@@ -207,7 +210,7 @@ class LevelScan:
 
 
 def nodes_of(leaf_map: LeafMap, shard: Shard) -> Sidecar:
-    """Return a shard's sidecar of leaf probabilities; InputError where there is none, or another model made it."""
+    """Return a shard's sidecar (a file beside it) of leaf probabilities; InputError if none or another model's."""
     nodes = shard.sidecars.get(NODES)
     if nodes is None:
         raise InputError(

@@ -18,12 +18,12 @@ from rayhier.spec.train.retreever import Comparison
 
 @dataclass(frozen=True)
 class LevelSimilarity:
-    """How documents are compared at a level of ReTreever's tree, and how the best of them are scored again."""
+    """A rule for comparing documents at a level of ReTreever's tree, and for scoring the best of them again."""
 
     level: int
     comparison: Comparison
     again: str
-    """What scores the best documents again: `none`, `level` (the deepest level) or `vectors`."""
+    """Source of the second scores of the best documents: `none`, `level` (the deepest level) or `vectors`."""
     offset_L: Floats | None = field(default=None, compare=False, repr=False)
     """Learned numbers [l] that are added to the leaves' for cosine; None for total variation."""
 

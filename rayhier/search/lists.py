@@ -35,7 +35,7 @@ class Places:
         self._place[leaf_L - self._before] = np.arange(len(leaf_L))
 
     def __call__(self, leaves: Ints) -> Ints:
-        """Return each leaf's position among the leaves taken at the start; -1 for any other leaf."""
+        """Return each leaf's position among the leaves that the constructor took; -1 for any other leaf."""
         return self._place.take(leaves - self._before, mode="clip")
 
 
@@ -112,7 +112,7 @@ class LeafLists:
         return self._best(query_QM, self._lists(leaves_QB), k)
 
     def vectors(self, rows: Ints) -> Floats:
-        """Read the vectors [n, m] of some rows; the codec must be lossless (flat or fp16), rows in lists' order."""
+        """Read the vectors [n, m] of rows, which must be numbered in lists' order; only from codecs flat and fp16."""
         end_L = np.cumsum(self._held_L)
         list_N = np.searchsorted(end_L, rows, side="right")
         place_N, width = rows - (end_L - self._held_L)[list_N], self.index.code_size
@@ -241,7 +241,7 @@ class _Again:
 
     @classmethod
     def of(cls, list_N: Ints, lower_NR: Ints, n_lists: int, mask_N: Bools | None = None) -> "_Again":
-        """Take the rows of rank above 0: of all rows, or of those in a mask [n]."""
+        """Take the rows of rank above 0: of all rows, or of those where a mask [n] is True."""
         again_N = (lower_NR >= 0).any(axis=1)
         rows = np.flatnonzero(again_N if mask_N is None else again_N & mask_N)
         rows = rows[np.argsort(list_N[rows], kind="stable")]
@@ -252,7 +252,7 @@ class _Again:
         return cls(begin_L, int((leaf_U >= 0).sum()), place, place(lower_NR[rows]))
 
     def count(self, list_QB: Ints, leaves_QB: Ints) -> Ints:
-        """Rows of each query's lists [q, β] whose document another of its leaves [q, β] holds at a lower rank."""
+        """Count the rows [q] in each query's lists whose document another of its leaves holds at a lower rank."""
         size_QB = np.where(list_QB < 0, 0, self.begin_L[list_QB + 1] - self.begin_L[list_QB])
         if size_QB.sum() <= COUNTED:
             return self._count(list_QB, size_QB, leaves_QB)

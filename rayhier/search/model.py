@@ -27,12 +27,15 @@ HEAD_ROWS = 16_384
 
 
 class Model:
-    """A trained encoder and its router."""
+    """A trained encoder and its router, as searches use them."""
 
     def __init__(
         self, router: Router, text_encoder: Callable[[], TextEncoder], spec: JobSpec, head: ResidualHead | None = None
     ) -> None:
-        """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors."""
+        """Take a router, a function that opens the encoder, and a head where it alone maps stored base vectors.
+
+        The head is None where the transformer trained too, so that texts must be encoded.
+        """
         self.router, self.spec, self._open, self._head = router, spec, text_encoder, head
 
     @classmethod
@@ -74,7 +77,10 @@ class Model:
 
     @cached_property
     def search_router(self) -> Router:
-        """The router with the beam that the spec's `search.beam` names; InputError where it was not trained for it."""
+        """The router as the spec's `search.beam` needs it; InputError where it was not trained with judged queries.
+
+        Where `search.beam` has type mass, queries end their visits where an answer has become improbable.
+        """
         target = self.spec.search.reach
         if target is None:
             return self.router
@@ -85,7 +91,7 @@ class Model:
 
     @cached_property
     def level_similarity(self) -> LevelSimilarity | None:
-        """The similarity of ReTreever's level that the spec's searches compare; None where searches visit leaves."""
+        """The rule by which searches compare documents at a level of ReTreever's tree; None where they visit leaves."""
         return LevelSimilarity.of(self.spec.search, self.tree) if self.spec.search.how == "level" else None
 
     @property

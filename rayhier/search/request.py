@@ -96,7 +96,7 @@ class Request:
     where: Filter | None = None
     """Filter that results meet; None: all documents may be results."""
     budget: int = 0
-    """Documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
+    """Number of documents that the cross-encoder reads for a query; 0: results are not re-ranked."""
     pool: int | None = None
     """Number of documents found for a query, of which the cross-encoder reads some; None: results are not re-ranked."""
 
@@ -144,7 +144,7 @@ class Rules:
     ) -> Request:
         """Check the parts of a request, fill in the spec's defaults, and return the request.
 
-        A budget of 0 is `rerank` False; `name` stands for the queries in messages. InputError names a part that is
+        A budget of 0 means `rerank` False; `name` stands for the queries in messages. InputError names a part that is
         not allowed, and the values that are.
         """
         if filter is not None and not isinstance(filter, Mapping | Filter):

@@ -28,7 +28,7 @@ from rayhier.storage.artifact import Artifact
 GAP = 0.01
 """Distance below the least score of a read document to which the best estimate is moved."""
 LEXICAL = 0.3
-"""Weight of BM25, divided by the query's best, where the spec's `first` is both: it is added to the base score."""
+"""Weight of BM25, divided by the query's best, that is added to the base score where `rerank.first` is `both`."""
 
 Read = Callable[[Sequence[str], Sequence[str]], Floats]
 """Function from queries and documents as texts, pair by pair, to scores [n]."""
@@ -94,7 +94,7 @@ class Reranker:
     def asking(
         self, texts: Sequence[str], query_QM: Floats, ranking: Ranking, k: int, budget: int | None = None
     ) -> Asking:
-        """Re-rank as a call of this object does, with scores that the caller sends for each round's pairs."""
+        """Re-rank like a call of this object, as a generator: it yields each round's pairs and is sent their scores."""
         table = ranking.documents
         if not table.num_rows:
             return replace(ranking, calls_Q=np.zeros(len(texts), np.int64))
@@ -168,7 +168,7 @@ class Reranker:
 
 
 def below(score_P: Values, calls: int) -> Values:
-    """Lower the scores [p] after the first `calls` together, so that all are in descending order.
+    """Lower all scores [p] after the first `calls` by one amount, so that they lie below these.
 
     >>> below(np.array([3.0, 1.0, 2.5, 0.5]), 2).tolist()
     [3.0, 1.0, 0.99, -1.01]

@@ -37,7 +37,7 @@ RERANKER = "reranker"
 
 @dataclass(frozen=True)
 class Scan:
-    """Work: score the documents in the leaves that queries visit; its answer is a `Ranking`."""
+    """A piece of a search's work: score the documents in the leaves that queries visit. The answer is a `Ranking`."""
 
     query_QM: Floats
     leaves_QB: Ints
@@ -50,7 +50,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Words:
-    """Work: score all documents by BM25; its answer is a `Lexical`."""
+    """A piece of a search's work: score all documents by BM25. The answer is a `Lexical`."""
 
     texts: Sequence[str]
     query_QM: Floats
@@ -62,7 +62,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Level:
-    """Work: compare all documents by a level of ReTreever's tree; its answer is a `Shortlist`."""
+    """A piece of a search's work: compare all documents by a level of ReTreever's tree. The answer is a `Shortlist`."""
 
     query: LevelQuery
     results: int
@@ -73,14 +73,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Score:
-    """Work: score pairs of a query and a document by the cross-encoder; its answer is an array of scores [n]."""
+    """A piece of a search's work: have the cross-encoder score (query, document) pairs. The answer is scores [n]."""
 
     queries: Sequence[str]
     documents: Sequence[str]
 
 
 Reading = Scan | Words | Level
-"""Work that reads the index."""
+"""A piece of a search's work that reads the index."""
 Work = Reading | Score
 
 
@@ -90,7 +90,7 @@ class Reply:
 
     parts: Sequence[Any]
     lost: Sequence[Sequence[str]] = ()
-    """For each query the names of the parts of the index that it needed but that did not answer; empty if all did."""
+    """Names, for each query, of the parts of the index that it needed but that did not answer; empty if all did."""
 
     @property
     def size(self) -> int:
@@ -110,11 +110,11 @@ class Found:
     leaves_QB: Ints
     """Leaves [q, β] that each query visited; -1 where it visited fewer."""
     lost: list[list[str]]
-    """For each query the names of the parts of the index that it needed but that did not answer."""
+    """Names, for each query, of the parts of the index that it needed but that did not answer."""
 
 
 Retrieval = Generator[list[Work], list[Reply], Found]
-"""Generator that yields rounds of work, is sent a reply to each piece of a round, and returns the outcome."""
+"""Generator that yields a search's rounds of work, is sent a reply to each piece, and returns the search's outcome."""
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,8 @@ class Retriever:
             while True:
                 (reply,) = yield [Score(*pairs)]
                 if not reply.parts:
-                    lost = [[*names, RERANKER] for names in outcome.lost]
-                    return Found(unread(outcome.ranking, k), outcome.leaves_QB, lost)
+                    lost_parts = [[*names, RERANKER] for names in outcome.lost]
+                    return Found(unread(outcome.ranking, k), outcome.leaves_QB, lost_parts)
                 pairs = rounds.send(reply.parts[0])
         except StopIteration as end:
             return replace(outcome, ranking=_compacted(end.value))

@@ -20,9 +20,10 @@ class Routes:
     leaves_QB: Ints
     """Leaves [q, β] in the order of visit; -1 where a query visits fewer."""
     log_prob_QB: Floats
-    """Log-probabilities [q, β] of these leaves."""
+    """Log-probabilities [q, β] of the leaves in `leaves_QB`."""
     log_density_QB: Floats | None = None
-    """Log of probability / number of documents, [q, β], by which leaves are visited where the router knows sizes."""
+    """Logarithms [q, β] of probability / number of documents of the leaves, which order them; None if sizes are
+    unknown."""
     level: LevelQuery | None = None
     """Queries' numbers at a level of ReTreever's tree, where a search compares all documents and visits no leaf."""
     encode_ms: float = 0.0

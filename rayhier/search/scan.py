@@ -25,7 +25,7 @@ from rayhier.spec.search import LOSSLESS, Codec
 from rayhier.storage.leaf_map import LeafMap, Shard
 
 KEPT = 6
-"""A query's rows are cut to the best when there are so many times the rows to fetch."""
+"""Most rows that are collected for a query before the worst are dropped, as a multiple of the rows to fetch."""
 
 
 class LeafScan:
@@ -110,11 +110,11 @@ class LeafScan:
         again = codecs.AGAIN[self.codec] > 0
         fetch = fetch or k * max(1, codecs.AGAIN[self.codec])
         q = len(query_QM)
-        held_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
+        own_QB = np.where((leaves_QB >= self.leaves.start) & (leaves_QB < self.leaves.stop), leaves_QB, -1)
         visited_Q, scanned_Q = np.zeros(q, dtype=np.int64), np.zeros(q, dtype=np.int64)
         best = _Best(q, fetch)
         for number, slot in enumerate(self._slots):
-            query_A = np.flatnonzero((slot.place(held_QB) >= 0).any(axis=1))
+            query_A = np.flatnonzero((slot.place(own_QB) >= 0).any(axis=1))
             if not len(query_A):
                 continue
             segment = slot.segment
@@ -123,12 +123,12 @@ class LeafScan:
             if not most:  # all its rows were removed, or none matches
                 continue
             queries = slice(None) if len(query_A) == q else query_A  # not copied where all queries need the segment
-            query_AM, held_AB, all_AB = query_QM[queries], held_QB[queries], leaves_QB[queries]
+            query_AM, own_AB, all_AB = query_QM[queries], own_QB[queries], leaves_QB[queries]
             # Only the stored vectors tell which passage of a document is the best.
             scan = lists.scan_rows if again and segment.holds_passages else lists.scan
-            score, row = scan(query_AM, held_AB, most)
+            score, row = scan(query_AM, own_AB, most)
             best.put(number, query_A, score, row)
-            visited, scanned = lists.count(held_AB, all_AB)
+            visited, scanned = lists.count(own_AB, all_AB)
             visited_Q[query_A] += visited
             scanned_Q[query_A] += scanned
         rows, whole_Q = best.rows(), ~best.cut_Q
@@ -169,10 +169,11 @@ class LeafScan:
         return self._slots[segment].segment.matching(where).mask
 
     def results(self, rows: "RankedRows", k: int, *, with_vectors: bool = False) -> tuple[Floats, Ints, pa.Table, Ints]:
-        """Return scores and table rows [q, k] of the best k results, ties by id, and the table of their documents.
+        """Rank the best k results of each query, ties by id, among its best rows.
 
-        The last of the four are the table rows [q, t] of the first rows, of which several may belong to one result.
-        With `with_vectors`, the documents have their own `doc_id` and their `vector` too.
+        Returns scores [q, k]; rows [q, k] of a table; this table, of documents; and rows [q, t] of the table for the
+        best of `rows`, several of which may belong to one result. With `with_vectors`, the table has the columns
+        `doc_id` and `vector` too.
         """
         many_Q, taken = (rows.row_QT >= 0).sum(axis=1), k
         while True:
@@ -200,7 +201,7 @@ class LeafScan:
 
 
 class Slot:
-    """A segment, opened at first use, and the numbers of its leaves."""
+    """A segment, the rows of one shard, which is opened at first use, and the numbers of its leaves."""
 
     def __init__(self, leaves: Sequence[int], open_: Callable[[], Segment]) -> None:
         self._open, self._lock = open_, threading.Lock()
@@ -279,7 +280,8 @@ class Candidates:
 
     rows: RankedRows
     visited_Q: Ints
-    """Distinct documents scored [q]; a document is not counted where a leaf of lower rank, elsewhere, has it too."""
+    """Number [q] of distinct documents scored; a document in two leaves of a query counts in the first of these
+    only."""
     scanned_Q: Ints
     """Number of rows scored [q]."""
     whole_Q: Bools

@@ -27,7 +27,7 @@ from rayhier.storage.leaf_map import LeafMap, Manifest
 from rayhier.storage.paths import Location, locate
 
 AT_ONCE = 16
-"""Queries that are re-ranked at a time, which limits how many pools are in memory."""
+"""Most queries that are re-ranked together, since the documents to re-rank are in memory."""
 
 
 class Searcher:
@@ -131,7 +131,7 @@ class Searcher:
         return answers(outcome.ranking, outcome.leaves_QB, self.manifest.documents, request.k)
 
     def retrieve(self, request: Request, encoded: Encoded | None = None) -> Found:
-        """Search for a request; returns ranking and leaves visited. `encoded` are its queries, if encoded already."""
+        """Search as a request says: ranking and leaves visited. `encoded` are its queries, if encoded already."""
         queries: Queries | Encoded = request.queries if encoded is None else encoded
         routes = find_routes(self.model, queries, request.beam)
         retriever = Retriever(self.rules, self.model.widen, self.reranker)

@@ -41,7 +41,7 @@ KEPT_FILTERS = 4
 
 
 class Segment(Protocol):
-    """Interface of rows of a leaf map, in inverted lists by leaf."""
+    """Interface of a segment: rows of a leaf map that are scanned together, in an inverted list for each leaf."""
 
     @property
     def lists(self) -> LeafLists:
@@ -281,7 +281,10 @@ def _write(folder: Path, table: pa.Table, codec: Codec) -> None:
 
 
 def copies_of(table: pa.Table, rank_N: Ints) -> Copies | None:
-    """Return which rows of a leaf map, of ranks [n], belong to one result; None where every row is its own result."""
+    """Return which rows of a leaf map belong to one result; None where every row is its own result.
+
+    `rank_N` [n] are the rows' ranks: 0 in a document's first leaf, 1 in its second.
+    """
     several = bool((rank_N > 0).any())
     if not several and "parent" not in table.column_names:
         return None

@@ -1,7 +1,4 @@
-"""The shortlist of a search by a level of ReTreever's tree: the best rows by few numbers, which other scores rank.
-
-Shapes: Q queries, T rows of a shortlist, K results, F rows of several shortlists.
-"""
+"""The shortlist of a search by a level of ReTreever's tree: best rows by few numbers, which other scores then order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +12,9 @@ from rayhier.dataset.ranking import ID, Ranking, by_name, compact, joined, once,
 
 @dataclass(frozen=True)
 class Shortlist:
-    """The rows of each query that are best by a level's numbers, best first.
+    """The rows of each query that are best by a level's numbers, best first: enough to hold a number of results.
 
-    Where the corpus is cut into passages, several rows may belong to one result; there are as many rows as hold some
-    number of results.
+    Where the corpus is cut into passages, several rows may belong to one result.
     """
 
     score_QT: Floats

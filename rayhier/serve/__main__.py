@@ -21,7 +21,7 @@ from rayhier.storage.paths import locate
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until stopped; the exit code is 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
+    """Serve until stopped; returns the exit status: 2 for a user's mistake, 130 after Ctrl-C, 0 after SIGTERM."""
     parsed = _parser().parse_args(arguments)
     is_config = parsed.target.endswith((".yaml", ".yml"))
     return run_command(lambda: _deploy(parsed) if is_config else _embed(parsed))
@@ -52,12 +52,12 @@ def _deploy(parsed: argparse.Namespace) -> None:
     os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
     if parsed.workdir is None:
         raise InputError("--workdir: got none with a Serve config; allowed: where a run built an index")
-    looked = look(Path(parsed.target), parsed.workdir, parsed.token_file, parsed.port)
-    print(f"starting {looked.spec.name} from {looked.args.workdir}", flush=True)
+    config = look(Path(parsed.target), parsed.workdir, parsed.token_file, parsed.port)
+    print(f"starting {config.spec.name} from {config.args.workdir}", flush=True)
     say("  loading libraries")  # takes seconds: the cheap checks were made before
     from rayhier.serve.local import checked, deploy
 
-    local = checked(looked)
+    local = checked(config)
     deploy(local)
     try:
         print(hint(local.url, local.args.token_file), flush=True)

@@ -72,9 +72,9 @@ def _ingresses() -> int:
 
 
 def check(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """Return the version to serve, its manifest and each shard group's leaves; InputError where `args` are wrong.
+    """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
 
-    Needs no cluster.
+    InputError where `args` are wrong. Needs no cluster.
     """
     if not Tokens(args.token_file, args.write_token_file).required and os.environ.get(HA_PROXY) == "1":
         raise InputError(

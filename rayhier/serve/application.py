@@ -26,7 +26,7 @@ from rayhier.storage.paths import locate
 
 
 def check_index(args: ServeArgs) -> tuple[Version, Manifest, list[range]]:
-    """Return the version to serve, its manifest and each shard group's leaves.
+    """Return the version of the index to serve, its manifest, and the range of leaves of each shard group.
 
     InputError where the index cannot be served, or a limit is wrong.
     """

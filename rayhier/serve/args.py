@@ -77,11 +77,11 @@ class ServeArgs(_Args):
     together: Count = 64
     """Most queries, of several requests, that are encoded, routed and scanned together; 1: each request by itself."""
     shard_seconds: Seconds = 5.0
-    """Seconds that a shard group may take to answer; later, answers go without its documents."""
+    """Seconds that a shard group may take to answer, after which answers lack its documents."""
     encoder_precision: Precision = "float32"
     """Number format that queries are encoded in: in bfloat16 an answer depends on how queries were batched."""
     reranker_seconds: Seconds = 20.0
-    """Seconds that the cross-encoder may take for all calls of a request; later, the answer goes without re-ranking.
+    """Seconds that the cross-encoder may take for all calls of a request, after which its answer is not re-ranked.
     Where the calls of other requests would take half of this time, a request is answered 503."""
     reranker_threads: Count = 1
     """Threads with which torch scores pairs, in each replica of the cross-encoder."""

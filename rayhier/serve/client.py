@@ -45,7 +45,7 @@ class SearchOptions(TypedDict, total=False):
     """Options of a search besides the query, `k`, `beam` and a filter."""
 
     mode: Mode | None
-    """What orders results: `dense` (vectors), `bm25` (words) or `hybrid` (both); default: the server's."""
+    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both); default: the server's."""
     rerank: bool | None
     """True: the cross-encoder re-ranks results; default: as the index's spec says."""
     budget: SupportsIndex | None
@@ -124,7 +124,7 @@ class _Server:
 
 
 class Client:
-    """A client of a server of an index; its requests wait for their answers.
+    """A client of a server of an index; each method returns once the server has answered.
 
     A request that is answered 503, or that no server answers, is sent again, at most `retries` times, after the pause
     that the server asks for. `timeout` is in seconds. Connections are kept until `close`. Methods raise ApiError
@@ -152,7 +152,7 @@ class Client:
         filter: Mapping[str, Any] | None = None,  # noqa: A002 the name in every interface
         **options: Unpack[SearchOptions],
     ) -> SearchResponse:
-        """Search the best `k` documents for a query in at most `beam` leaves; the server has the defaults.
+        """Search the best `k` documents for a query in at most `beam` leaves; None stands for the server's default.
 
         `filter`, over the declared fields: only documents that meet it are results, from as many leaves as hold
         enough of them. `SearchOptions` has the other options. ApiError or ValueError where there is no answer.
@@ -171,7 +171,7 @@ class Client:
         return self._send(self._server.search_batch(questions, k, beam, filter, options))
 
     def route(self, question: Question, beam: SupportsIndex | None = None) -> RouteResponse:
-        """List the leaves that a query would visit, at most `beam`, in the order of visit."""
+        """List the leaves that a query would visit, at most `beam`, in the order of visit; ApiError as in `search`."""
         return self._send(self._server.route(question, beam))
 
     def index(self) -> IndexResponse:

@@ -71,7 +71,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
 
 
 def read_args(pairs: Sequence[str], **given: str | None) -> ServeArgs:
-    """Make a server's arguments from `NAME=VALUE` pairs and from `given` by name; InputError for a wrong one."""
+    """Make a server's settings from `NAME=VALUE` pairs and keyword arguments; InputError where one is wrong."""
     values: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     for pair in pairs:
         path, equals, text = pair.partition("=")
@@ -142,7 +142,7 @@ def _read(template: Path) -> dict[str, Any]:
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise InputError where the port is not free: Ray Serve itself would retry for a while and then say less."""
+    """Raise InputError where the port is not free: Ray Serve itself retries for a while, and its error says less."""
     if not 1 <= port <= 65535:
         raise InputError(f"port: got {port}; allowed: 1 to 65535")
     try:

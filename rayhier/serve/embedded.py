@@ -24,7 +24,7 @@ from rayhier.serve.metrics import Prometheus
 from rayhier.spec import InputError
 
 HEALTH_SECONDS = 10.0
-"""Seconds between two checks whether mapped files were changed."""
+"""Seconds between two checks for changes of the mapped files."""
 KEPT_SECONDS = 60
 """Seconds for which a connection is kept without a request."""
 
@@ -105,7 +105,7 @@ class Embedded:
         return app
 
     async def watch(self) -> None:
-        """Open files again whenever they were changed while open; runs until it is cancelled."""
+        """Check every ten seconds whether open files were changed, and open them again; runs until it is cancelled."""
         while True:
             await asyncio.sleep(HEALTH_SECONDS)
             for shards in self._shards:

@@ -23,7 +23,7 @@ from rayhier.spec import InputError
 
 POLL_SECONDS = 0.2
 SAID_SECONDS = 10.0
-"""Seconds between two printed lines that a deployment is still starting."""
+"""Seconds between printed lines that say that a deployment is still starting."""
 
 
 def prepare(template: Path, workdir: str, token_file: str | None, port: int | None) -> ServeConfig:

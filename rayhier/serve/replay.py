@@ -28,7 +28,7 @@ PATIENCE = 5
 
 @dataclass(frozen=True)
 class Replayed:
-    """Measures of a query: its answer as served, compared with the answer where every leaf is visited."""
+    """Measures of one query: recall of its answer, milliseconds, documents visited, and whether it was partial."""
 
     recall: float | None
     """Share of the exact results that are in the answer, 0 to 1; None where there are no exact results."""
@@ -40,7 +40,7 @@ class Replayed:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Send a file's queries to a server and print a table; the exit code is 2 where server or file are not usable."""
+    """Send a file's queries to a server and print a table; returns 0, or 2 where server or file are not usable."""
     parser = argparse.ArgumentParser(prog="python -m rayhier.serve.replay", description="Ask a server many questions.")
     parser.add_argument("queries", type=Path, help="a question a line, or JSON lines with query, text or question")
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: this machine, port 8000)")
@@ -139,8 +139,8 @@ def _check(index: IndexResponse) -> None:
 
 def _recall(answer: SearchResponse, exact: SearchResponse) -> float | None:
     """Return the share of the exact results that are in an answer; None where there are no exact results."""
-    wanted = {result.id for result in exact.results}
-    return sum(result.id in wanted for result in answer.results) / len(wanted) if wanted else None
+    exact_ids = {result.id for result in exact.results}
+    return sum(result.id in exact_ids for result in answer.results) / len(exact_ids) if exact_ids else None
 
 
 def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:

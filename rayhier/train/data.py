@@ -146,7 +146,7 @@ def others(vectors_NM: Floats, result_N: Ints | None, rows: Ints, count: int) ->
 
 
 def neighbours(vectors_NM: Floats, rows: Ints, count: int) -> Ints:
-    """Find the exact nearest neighbours [r, count] of the vectors at `rows`, each without itself; -1 fills up."""
+    """Find for each vector at `rows` its exact nearest neighbours [r, count], not itself; -1 where there are fewer."""
     near = nearest(vectors_NM[rows], vectors_NM, count + 1)[0]
     itself = near == rows[:, None]
     # Equal vectors can push a row out of its own list; then the last neighbour is dropped instead.

@@ -56,7 +56,7 @@ class Measured:
 
     @property
     def dev(self) -> float:
-        """Mean of the measures; higher is better."""
+        """Mean of the measures; a higher one is better."""
         return float(np.mean(list(self.values.values())))
 
 

@@ -51,7 +51,7 @@ class EncoderPhase(ABC):
 
     @abstractmethod
     def parts(self, rows: Ints, generator: np.random.Generator) -> list[Part]:
-        """Make the terms of a step's loss on the pairs `rows`, except the anchor's."""
+        """Make the terms of a step's loss on the pairs `rows`, except that of documents' base vectors (`anchors`)."""
 
     def steps(self, epoch: int) -> Iterator[Draw]:
         """Yield the steps of one pass over the training pairs."""

@@ -64,7 +64,7 @@ class KnownPositives:
     documents: int
 
     def __call__(self, query_X: Ints, document_X: Ints) -> np.ndarray:
-        """Return True for each pair of rows that is known; arrays of query rows and document rows are broadcast."""
+        """Return booleans, True where the document is a known answer of the query; rows of both are broadcast."""
         key = query_X * self.documents + document_X
         place = np.searchsorted(self.key_P, key).clip(max=len(self.key_P) - 1)
         return np.asarray(self.key_P[place] == key)

@@ -11,13 +11,13 @@ CHUNK_QUERIES = 4096
 
 
 Search = Callable[[slice, int], Ints]
-"""Function from a slice of the pairs and k to the k best document rows [p, k] for their queries; -1 fills up."""
+"""Function from a slice of the pairs and k to the k best document rows [p, k] for their queries; -1 means no row."""
 
 
 def mine(search: Search, query_P: Ints, known: KnownPositives, top: int) -> Ints:
     """Mine hard negatives: for each pair the `top` best documents that are no known answers of its query.
 
-    `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first; where fewer are found, -1 fills up.
+    `query_P` are the rows of the pairs' queries. Returns rows [p, top], best first, -1 where there are fewer.
     """
     mined_PX = np.full((len(query_P), top), -1, dtype=np.int64)
     for start in range(0, len(query_P), CHUNK_QUERIES):

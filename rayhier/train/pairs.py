@@ -30,11 +30,11 @@ class Pairs:
         return self.learner.kept["mined"].numpy()
 
     def side(self, side: Side) -> Floats:
-        """Encode all rows of a side: trained vectors [n, m] on the first worker; an empty array on the others."""
+        """Encode all texts of a side, such as queries: [n, m] on the first worker; an empty array on the others."""
         return encode_side(self.tower, side, self.examples.document_NM.shape[1], self.learner.group)
 
     def steps(self, epoch: int, search: Callable[[], Search]) -> Iterator[tuple[float, Ints, np.random.Generator]]:
-        """Yield for each step of an epoch: share of training that is done, numbers of pairs, random generator.
+        """Yield for each step of an epoch: share of training that is done, the step's pairs by number, generator.
 
         Where hard negatives are due, every worker calls `search`, and the first worker calls the search that it
         returns.

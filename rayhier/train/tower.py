@@ -43,13 +43,13 @@ class Tower(Protocol):
         """Device on which vectors are computed."""
 
     def size(self, side: Side) -> int:
-        """Return the number of rows of a side."""
+        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of rows, with gradient."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of rows, without gradient."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
 
     def save(self, base: Path, max_length: int, folder: Path) -> None:
         """Write the trained encoder as a sentence-transformers folder; `base` is the untrained encoder's folder."""
@@ -64,17 +64,17 @@ class HeadTower:
         self.device = device
 
     def size(self, side: Side) -> int:
-        """Return the number of rows of a side."""
+        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
         return len(self.stored[side])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] from the stored vectors of rows, with gradient."""
+        """Compute trained vectors [n, m] from the stored vectors of a side's texts at `rows` [n], with gradient."""
         vectors: Tensor = self.module(torch.from_numpy(self.stored[side][rows]).to(self.device))
         return vectors
 
     @torch.no_grad()
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of rows without gradient, in batches, so that memory does not grow with n."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient, in batches."""
         parts = [self.encode(side, part) for part in np.array_split(rows, max(1, -(-len(rows) // TOWER_ROWS)))]
         return torch.cat(parts)
 
@@ -115,15 +115,15 @@ class TextTower:
         return self.encoder.device
 
     def size(self, side: Side) -> int:
-        """Return the number of rows of a side."""
+        """Return the number of texts of a side: queries, documents, dev queries or pseudo-queries."""
         return len(self.texts[side])
 
     def give(self, side: Side, texts: Sequence[str]) -> None:
-        """Replace all texts of a side."""
+        """Replace the texts of a side: queries, documents, dev queries or pseudo-queries."""
         self.texts[side] = pa.chunked_array([pa.array(texts, pa.string())])
 
     def encode(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of the rows' texts, with gradient."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], with gradient."""
         if not len(rows):
             return torch.zeros(0, self.encoder.dimension, device=self.device, requires_grad=torch.is_grad_enabled())
         tokens = self.encoder.tokenise(self._texts(side, rows))
@@ -149,13 +149,13 @@ class TextTower:
                 self.module.eval()
 
     def infer(self, side: Side, rows: Ints) -> Tensor:
-        """Compute trained vectors [n, m] of the rows' texts, without gradient."""
+        """Compute trained vectors [n, m] of a side's texts at `rows` [n], without gradient."""
         with self._autocast():
             return torch.from_numpy(self.encoder.encode(self._texts(side, rows))).to(self.device)
 
     @torch.no_grad()
     def read(self, side: Side, rows: Ints) -> tuple[Tensor, Tensor]:
-        """Compute vectors [n, t, m] of the tokens in the rows' texts, without gradient, and a mask [n, t]."""
+        """Compute vectors [n, t, m] of the tokens in a side's texts, without gradient, and a mask [n, t]."""
         if not len(rows):
             return torch.zeros(0, 1, self.encoder.dimension, device=self.device), torch.zeros(0, 1, device=self.device)
         tokens = self.encoder.tokenise(self._texts(side, rows))
@@ -218,7 +218,7 @@ def text_tower(
 
 
 def encode_side(tower: Tower, side: Side, dimension: int, group: WorkerGroup) -> Floats:
-    """Encode all rows of a side on all workers: [n, m] on the first worker; an empty array on the others."""
+    """Encode all texts of a side on all workers: [n, m] on the first worker; an empty array on the others."""
     return divided(lambda rows: tower.infer(side, rows), np.arange(tower.size(side)), dimension, group)
 
 

@@ -39,7 +39,7 @@ class Admission:
     def wait(self) -> float:
         """Seconds that a further query would wait: for all counted requests but the largest.
 
-        The largest request is being worked on: every query waits for the batch at work, which shows no queue.
+        The largest request is being worked on: every query waits for the batch at work, which is no sign of a queue.
         """
         return self._each * (sum(self._there) - max(self._there, default=0))
 

@@ -19,7 +19,7 @@ from rayhier.storage.paths import locate
 PAIRS = 128
 """Most pairs, of one request or of several, that are scored together."""
 HUNG_SECONDS = 120.0
-"""Seconds of work on such pairs after which Ray Serve replaces this replica by another."""
+"""Seconds of work on a batch of pairs after which Ray Serve replaces this replica by another."""
 
 
 class CrossEncoderReplica:
@@ -57,7 +57,7 @@ class CrossEncoderReplica:
         return np.concatenate([np.zeros(0, np.float32), *(score_N for score_N, _ in scored)])
 
     async def ping(self) -> None:
-        """Return once pairs are scored: those at work, or a new pair where there are none."""
+        """Return once a batch at work, or else a new pair, is scored, which shows that the replica works."""
         if self._at_work or self._batches.waiting:
             async with self._read:
                 await self._read.wait()

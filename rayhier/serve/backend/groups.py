@@ -49,7 +49,7 @@ class Group:
         self._batches: Batches[Scan, Ranking] = Batches(self._scanned, together, "scan", metrics, at_once)
 
     async def read(self, work: Reading) -> Any:
-        """Do a piece of a search's work in the group's leaves; LostError where no answer comes in time.
+        """Do a piece of a search's work, such as a scan, in the group's leaves; LostError where no answer comes.
 
         Scans that arrive while others are at work are made together, where their `k` and their beam are equal.
         """

@@ -37,13 +37,13 @@ class DeploymentClient:
     name: str
     handle: DeploymentHandle
     ping_seconds: float = 2.0
-    """Longest seconds for a ping, which does a small piece of a replica's work."""
+    """Most seconds for a ping, which does a small piece of a replica's work."""
     late_seconds: float = 0.5
     """Seconds after which a call is late."""
     alive_seconds: float = 1.0
-    """Longest seconds for two calls that ask for a sign of life, which a replica gives whatever it works on."""
+    """Most seconds for two calls that ask for a sign of life, which a replica gives whatever it works on."""
     another_seconds: float = 0.5
-    """Longest seconds for another replica to take the call of one that died, since there may be no other."""
+    """Most seconds for another replica to take the call of one that died, since there may be no other."""
     lost: bool = field(default=False, init=False)
     """True where no request is sent to the deployment until it answers a ping."""
     _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False, repr=False)
@@ -131,13 +131,13 @@ class DeploymentClient:
 
 @dataclass(frozen=True)
 class ShardHandle:
-    """A shard group's deployment, which must answer within `seconds`."""
+    """A client of a shard group's deployment, which must answer within `seconds`."""
 
     client: DeploymentClient
     seconds: float
 
     async def read(self, work: Reading) -> Any:
-        """Do a piece of a search's work in the group; LostError where no answer comes in time."""
+        """Do a piece of a search's work, such as a scan, in the group; LostError where no answer comes in time."""
         return await self.client.ask(lambda handle: handle.read.remote(work), self.seconds)
 
     async def answers(self) -> bool:
@@ -147,7 +147,7 @@ class ShardHandle:
 
 @dataclass(frozen=True)
 class ScorerHandle:
-    """The cross-encoder's deployment."""
+    """A client of the cross-encoder's deployment, which scores pairs."""
 
     client: DeploymentClient
 

@@ -13,7 +13,7 @@ from rayhier.serve.backend.version import Version
 from rayhier.serve.errors import LostError
 
 PING_SECONDS = 5.0
-"""Longest seconds for the cross-encoder to finish the pairs that it is reading."""
+"""Most seconds for the cross-encoder to finish the pairs that it is reading."""
 log = logging.getLogger("ray.serve")
 
 
@@ -25,7 +25,7 @@ class LocalShards:
         self.name, self._group = name, ShardGroup(version, leaves)
 
     async def read(self, work: Reading) -> Any:
-        """Do a piece of a search's work; LostError where it fails."""
+        """Do a piece of a search's work, such as a scan; LostError where it fails."""
         try:
             return await self._group.read(work)
         except Exception as error:

@@ -13,7 +13,7 @@ from rayhier.serve.backend.admission import Admission
 from rayhier.serve.errors import LostError
 
 WAITING = 0.5
-"""Share of a request's seconds for calls that may pass in waiting for other requests' calls; beyond, it is refused."""
+"""Share of the seconds for a request's calls that it may wait for other requests' calls; else it is refused."""
 log = logging.getLogger("ray.serve")
 
 
@@ -31,7 +31,7 @@ class Reranking:
     """Scores pairs of a query and a document for requests, in a limited time for each request."""
 
     def __init__(self, scores: PairScores, seconds: float = 60.0) -> None:
-        """Let the calls of a request take `seconds`, over all its rounds."""
+        """Limit the calls of a request, in all its rounds together, to `seconds`."""
         self._scores, self._seconds = scores, seconds
         self.admission = Admission(WAITING * seconds)
         """Counter of the calls that wait; raises ApiError 503 where further ones would wait too long."""

@@ -31,7 +31,7 @@ class GoneError(Exception):
 
 
 class Receiver:
-    """Receives bodies; the bytes of all bodies that are arriving are limited."""
+    """Receives the bodies of requests, whose bytes together are limited while they arrive."""
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits, self._held = limits, 0

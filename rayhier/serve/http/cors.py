@@ -13,7 +13,7 @@ from rayhier.serve.http.models import NAME_SHOWN
 
 
 class Cors(CORSMiddleware):
-    """Middleware that answers browsers' preflight requests, with refusals in the form of every error."""
+    """Middleware that answers browsers' preflight requests; a refusal has the JSON body that all errors have."""
 
     def preflight_response(self, request_headers: Headers) -> Response:
         """Answer a preflight request with the allowed origins, methods and headers, or refuse it."""

@@ -1,4 +1,4 @@
-"""Answers every error with the body `{"error": {"code", "message"}}`: ours, the web framework's, and defects."""
+"""Answers all errors with the body `{"error": {"code", "message"}}`: ours, the web framework's, and defects."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus

@@ -100,7 +100,7 @@ class SearchRequest(_Request):
     """Most leaves to visit; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
     mode: Mode | None = None
-    """What orders results: `dense` (vectors), `bm25` (words) or `hybrid` (both). Default for text: `mode` of `GET
+    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for text: `mode` of `GET
     /v1/index`; for a vector: `dense`."""
     rerank: bool | None = None
     """True: a cross-encoder re-ranks the results. Default for text: true unless `rerank` of `GET /v1/index` is none."""
@@ -128,8 +128,8 @@ class BatchRequest(_Request):
     """Most leaves to visit for each query; default: `beam` of `GET /v1/index`."""
     filter: FilterBody | None = None
     mode: Mode | None = None
-    """What orders results: `dense` (vectors), `bm25` (words) or `hybrid` (both). Default for texts: `mode` of `GET
-    /v1/index`; for vectors: `dense`."""
+    """Order of results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both). Default for texts: `mode` of
+    `GET /v1/index`; for vectors: `dense`."""
     rerank: bool | None = None
     """True: a cross-encoder re-ranks the results. Default for texts: true unless `rerank` of `GET /v1/index` is
     none."""
@@ -265,7 +265,7 @@ class SearchResponse(AnswerBody):
     ms: dict[str, float]
     """Milliseconds by step: queue (waiting for the encoder), encode, route, scan (including waiting there), total."""
     mode: Mode
-    """What ordered the results: `dense` (vectors), `bm25` (words) or `hybrid` (both)."""
+    """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
 class BatchResponse(_Body):
@@ -277,7 +277,7 @@ class BatchResponse(_Body):
     ms: dict[str, float]
     """Milliseconds for the whole batch, by step: queue (waiting for the encoder), encode, route, scan, total."""
     mode: Mode
-    """What ordered the results: `dense` (vectors), `bm25` (words) or `hybrid` (both)."""
+    """Order of the results: `dense` (by vectors), `bm25` (by words) or `hybrid` (by both)."""
 
 
 class RouteResponse(_Body):
@@ -296,11 +296,11 @@ class IndexResponse(_Body):
     name: str
     version: int
     index: str
-    """Fingerprint of the index."""
+    """Fingerprint of the index: a hash of everything it depends on."""
     model: str
-    """Fingerprint of the model."""
+    """Fingerprint of the model: a hash of everything it depends on."""
     router: str
-    """Type of the router."""
+    """Type of the router: ehi, learned_ivf or retreever."""
     documents: int
     """Number of documents; of passages where the corpus is cut into passages."""
     leaves: int
@@ -314,7 +314,7 @@ class IndexResponse(_Body):
     dimension: int
     """Number of numbers in a vector."""
     similarity: Similarity
-    """How vectors are compared; where it is `cosine`, a query's vector must have unit length."""
+    """Similarity of vectors: `cosine`, for which a query's vector must have unit length, or `dot` (inner product)."""
     precision: str
     """Number format that queries are encoded in."""
     fields: dict[str, FieldType]
@@ -322,7 +322,8 @@ class IndexResponse(_Body):
     k: int
     """Number of results for a query that gives no `k`."""
     rerank: str
-    """How results are re-ranked by a cross-encoder: none, rnr, axn or adacur."""
+    """Method of re-ranking by a cross-encoder: none, rnr (the best documents), axn or adacur (documents chosen in
+    rounds)."""
     budget: int
     """Number of documents that the cross-encoder reads for a query; 0 where there is no cross-encoder."""
     pool: int | Literal["leaves", "all"] | None
@@ -332,17 +333,18 @@ class IndexResponse(_Body):
     """`leaves` where a query visits leaves; `level` where all documents are compared, by a level of ReTreever's
     tree."""
     mode: Mode
-    """What orders the results of a text that gives no `mode`: `dense` (vectors), `bm25` (words) or `hybrid` (both)."""
+    """Order of results for a text that gives no `mode`: `dense` (by vectors), `bm25` (by words) or `hybrid` (by
+    both)."""
     modes: list[Mode]
     """Modes that a query may ask for."""
     beam: int
     """Most leaves visited for a query that gives no `beam`."""
     limits: dict[str, int | float]
-    """Limits of requests, by name: `max_k` and others."""
+    """Limits of requests by name, such as `max_k`, the most results for a query."""
 
 
 class Health(_Body):
-    """Readiness of every shard group, and of the cross-encoder where there is one: answers are then complete."""
+    """State of a server: ready where every shard group answers, and the cross-encoder where there is one."""
 
     ready: bool
     lost: list[str]

@@ -161,7 +161,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer with an error in the form of every error, and close the connection."""
+        """Answer with the JSON body that all errors have, and close the connection."""
         self._is_refused = True
         self._end_deadline()
         if self.transport.is_closing():

@@ -34,7 +34,7 @@ def group_loss(score_D: Tensor, teacher_D: Tensor, weight: float) -> Tensor:
 
 
 class Reading:
-    """The training phase of a cross-encoder on groups from several corpora.
+    """The training phase of a cross-encoder on groups of a query, its answer and wrong documents, from several corpora.
 
     A pass is an epoch, or a part of a long one.
     """

@@ -1,4 +1,4 @@
-"""The measure that picks EHI's best epoch: recall of the current index, with few documents visited."""
+"""Measures an EHI index on dev queries, to pick the best epoch: recall where few documents are visited."""
 
 from collections.abc import Collection, Sequence
 

@@ -127,7 +127,10 @@ class Joint:
         return losses
 
     def batch(self, rows: Ints, hard_D: Ints) -> tuple[Batch, Callable[[], None]]:
-        """Encode this worker's share of a batch; also returns a function to call after the loss's backward pass."""
+        """Encode this worker's share of the pairs `rows` and of their hard negatives, by row (-1: none).
+
+        Returns the inputs of the losses, and a function to call after the loss's backward pass.
+        """
         group = self.learner.group
         query_D, document_D = self.examples.pair_P2[rows].T
         shares = group.shares(np.arange(len(rows)))

@@ -12,7 +12,7 @@ from rayhier.train.hce.training_tree import TrainingTree
 
 
 class TreeBatch:
-    """A loss term of HCE: queries pick their documents among others, and the tree nodes above them among siblings.
+    """A term of HCE's loss: each query picks its answer among documents, and the answer's nodes among their siblings.
 
     Documents drawn near an answer are negatives of its query alone, so the query's worker encodes them.
     """
@@ -27,10 +27,10 @@ class TreeBatch:
         *,
         both: bool = False,
     ) -> None:
-        """Add to pairs the rows of further negatives near each answer in the tree: sets [n, s], -1 where fewer.
+        """Take pairs, and sets of further negatives for each pair, rows [n, s] of documents near the answer (-1: none).
 
-        Each set gives a term of the contrast. `hierarchy` weighs the cross-entropy among siblings of nodes, `weight`
-        the sum of all; with `both`, documents pick their queries too.
+        The contrastive loss is computed with each set and summed. `hierarchy` weighs the cross-entropy among siblings
+        of nodes, `weight` the sum of all; with `both`, documents pick their queries too.
         """
         self.pairs, self.training_tree, self.both = pairs, training_tree, both
         self.hierarchy, self.weight = hierarchy, weight
@@ -69,11 +69,11 @@ class TreeBatch:
 
 
 def scores(query_NM: Tensor, sibling_XM: Tensor, sibling_NS: Ints) -> Tensor:
-    """Compute inner products [n, s] of each query with its siblings; -inf where it has fewer.
+    """Compute inner products [n, s] of each query with its own negatives; -inf where it has fewer.
 
-    `sibling_NS` holds their rows, -1 for none; `sibling_XM` their vectors, in the order of the entries that are not -1.
+    `sibling_NS` holds the negatives' rows, -1 for none; `sibling_XM` the vectors of all that are not -1, in order.
     """
-    there_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
-    row_X = there_NS.nonzero()[:, 0]
-    score_NS = query_NM.new_full(there_NS.shape, -torch.inf)
-    return score_NS.masked_scatter(there_NS, (query_NM[row_X] * sibling_XM).sum(dim=1))
+    present_NS = torch.from_numpy(sibling_NS >= 0).to(query_NM.device)
+    row_X = present_NS.nonzero()[:, 0]
+    score_NS = query_NM.new_full(present_NS.shape, -torch.inf)
+    return score_NS.masked_scatter(present_NS, (query_NM[row_X] * sibling_XM).sum(dim=1))

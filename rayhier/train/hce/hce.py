@@ -53,7 +53,7 @@ class Hce(EncoderPhase):
 
     @property
     def levels(self) -> list[int]:
-        """Levels of the tree that give negatives near an answer, a term each: one, or all from M (Eq. 7)."""
+        """Levels at whose nodes negatives near an answer are drawn: level M alone, or all from M down (Eq. 7)."""
         lowest = len(self.hierarchy)
         return [lowest] if self.spec.form == "single" else list(range(lowest, len(self.training_tree.counts) + 1))
 

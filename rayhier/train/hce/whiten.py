@@ -19,7 +19,7 @@ from rayhier.train.tower import HeadTower, Tower
 SHRINKAGE = 0.1
 """Multiple of the identity that is added to the covariance, scaled to a mean variance of 1 (docs/LOG.md)."""
 ERRORS = 2.0
-"""A head does not start whitened where dev is worse with it by more than so many standard errors."""
+"""Number of standard errors: a head starts whitened unless dev is worse with it by more."""
 ROWS = 65_536
 """Differences in memory at a time."""
 

@@ -30,7 +30,7 @@ DEAREST = 0.2
 FEWEST_GROUPED = 16_384
 """Least number of leaves with which documents are compared only with leaves of the nearest groups."""
 UNSEEN = 20
-"""Where documents are a sample of the corpus, one of so many is kept from k-means and prices."""
+"""Divisor of rows: where documents are a sample of the corpus, every 20th is read neither by k-means nor for prices."""
 SAMPLE_A_LEAF = 256
 """Documents for each leaf in the sample from which prices are computed."""
 
@@ -70,12 +70,12 @@ def empty_router(spec: LearnedIvfRouting, documents: int, dimension: int, seed: 
 def settle(router: LearnedIvfRouter, document_NM: Floats, spec: JobSpec, seed: int, *, sampled: bool = False) -> Ints:
     """Place documents in leaves [n, r], first leaf first, about evenly; the router keeps prices and leaf sizes.
 
-    In each round a leaf fuller than the mean gets a higher price, which counts as distance, and an emptier leaf a lower
-    one, as in an auction, until sizes are even; the most even round counts. Prices, and the border within which
-    documents have a second leaf, come from a sample of documents and stay with the router, so that every document is
-    placed independently, now or later. A round compares a document only with the leaves that were nearest before there
-    were prices. Where the documents are a sample of the corpus (`sampled`), the border comes from those that neither
-    k-means nor the prices have read.
+    A price is subtracted from documents' cosines to a leaf's centroid. In each round a leaf fuller than the mean gets a
+    higher price and an emptier leaf a lower one, as in an auction, until sizes are even; the most even round counts.
+    Prices, and the border within which documents have a second leaf, come from a sample of documents and stay with the
+    router, so that every document is placed independently, now or later. A round compares a document only with the
+    leaves that were nearest before there were prices. Where the documents are a sample of the corpus (`sampled`), the
+    border comes from those that neither k-means nor the prices have read.
     """
     n, leaves, spill = len(document_NM), spec.leaves_per_document, spec.index.second_leaf
     rows = np.sort(np.random.default_rng([seed, 3]).permutation(n)[: SAMPLE_A_LEAF * router.n_leaves])
@@ -150,6 +150,6 @@ def leaf_sizes(leaf_NR: Ints, n_leaves: int) -> Ints:
     """
     sizes = np.bincount(leaf_NR[:, 0], minlength=n_leaves)
     for rank in range(1, leaf_NR.shape[1]):
-        other = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
-        sizes = sizes + np.bincount(other, minlength=n_leaves)
+        further = leaf_NR[(leaf_NR[:, :rank] != leaf_NR[:, rank : rank + 1]).all(axis=1), rank]
+        sizes = sizes + np.bincount(further, minlength=n_leaves)
     return sizes

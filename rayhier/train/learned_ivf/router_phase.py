@@ -108,7 +108,7 @@ class RouterPhase:
         return {"dev": float(np.exp(-total / dev.weight_P.sum())), **balance(self.sizes)}
 
     def finish(self) -> None:
-        """Compute the router's screen; on the first worker, store how probable it finds the leaves of dev answers."""
+        """Compute the router's low-dimensional screen; on the first worker, store how it rates dev answers' leaves."""
         self.router.finish()
         if self.epochs and self.learner.group.rank == 0:
             query_P = torch.from_numpy(self.dev.pair_P2[:, 0])

@@ -11,7 +11,7 @@ from rayhier.spec.router.learned_ivf import DOCUMENTS_A_QUERY, Teaching
 from rayhier.train.examples import Examples
 
 MOST_JUDGED = 10
-"""Number of a query's judged answers that count in full."""
+"""Number of a query's judged answers up to which each has the full weight."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Documents as queries for their nearest neighbours, trained with the judged pairs (ours).
 
-Train queries lie close to their answers once the encoder has learned these pairs, so that a tree can send a query and
-its answer to one leaf without any order among other vectors. Pairs of neighbouring documents keep that order.
+Train queries lie close to their answers once the encoder has learned these pairs, so that a tree can learn to put each
+query with its answer and to divide all other vectors anyhow. Pairs of neighbouring documents prevent this.
 """
 
 from dataclasses import replace

@@ -43,7 +43,7 @@ def grow(
     read: Read | None = None,
     held_N: Ints = NONE,
 ) -> RetreeverRouter:
-    """Train a tree of the router's spec and return its router; `run` is called with each phase and its name.
+    """Train a tree of the router's spec and return its router; `run` is called with each phase's name and the phase.
 
     The tree reads the tensors that `read` gives for texts, by default the tower's vectors. Documents in `held_N`, by
     row, stand for dev queries, so that none is trained with as a query.

@@ -184,7 +184,7 @@ class Matching:
 
     @torch.no_grad()
     def scores(self, side: Side, row_N: Ints | None = None) -> Floats:
-        """Compute scores [n, w] of a side's rows, by default all, on the first worker; an empty array on the others."""
+        """Compute scores [n, w] of a side's texts, by default all, on the first worker; on others an empty array."""
         rows = np.arange(self.tower.size(side)) if row_N is None else row_N
         return self._divided(self.representations.scores, side, rows, self.representations.width)
 
@@ -211,7 +211,7 @@ class Matching:
 
 
 def picks(score_NC: Tensor, own_N: Tensor, spared_NC: Tensor) -> Tensor:
-    """Compute cross-entropy, summed over rows: row i picks column `own_N[i]` among columns that are not spared."""
+    """Compute cross-entropy, summed over rows: row i picks column `own_N[i]` among those not in `spared_NC`."""
     return F.cross_entropy(score_NC.masked_fill(spared_NC, -torch.inf), own_N, reduction="sum")
 
 

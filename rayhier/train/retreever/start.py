@@ -36,11 +36,11 @@ def principal(vectors_NM: Floats, seed: int) -> Tensor:
 
 @torch.no_grad()
 def start_at_directions(splits: Splits, direction_DM: Tensor, vectors_NM: Floats, seed: int) -> Tensor:
-    """Start splits at the first third of directions [d, m], the root at the first; the others at random directions.
+    """Set the splits' hyperplanes to the first third of the rows of [d, m], from the root down, then at random.
 
-    Random directions come in orthogonal bases: a complete basis keeps inner products as they are. With hidden units,
-    these start at the first directions and their opposites, and a split adds some of them up. Returns the means of
-    scores that were removed [splits].
+    Random rows come in orthogonal bases: a complete basis keeps inner products as they are. Where splits read hidden
+    units, these are set to the first rows and their opposites, and a split reads one or a random mixture of them.
+    Returns the means of scores that were removed [splits].
     """
     planes, draw = splits.planes, torch.Generator().manual_seed(seed)
     count, dimension = len(planes.weight), direction_DM.shape[1]
