@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from rayhier.model.encoded import Encoded
 
 SCALE = 20.0
-"""Factor of cosines before a softmax over leaves makes them probabilities: p = softmax(20 cos)."""
+"""Factor of cosines before the softmax that makes them probabilities of leaves: p = softmax(20 cos)."""
 PROBES = 16
 """Number of nearest groups of leaves with which a document is compared."""
 
@@ -22,7 +22,7 @@ PROBES = 16
 class Cells(nn.Module):
     """The leaves' centroids, by which documents are placed, with prices that divert documents from crowded leaves.
 
-    A document lies in the leaf with the greatest cosine minus price, and in a second leaf where that leaf is nearly as
+    A document lies in the leaf with the greatest cosine minus price, and also in the second best if that is nearly as
     good.
     """
 

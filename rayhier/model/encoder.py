@@ -150,7 +150,7 @@ POOL = {"mean": mean, "cls": first}
 
 def load_tokenizer(layout: Layout) -> Any:
     """Load the tokenizer of an encoder's folder, which `layout` describes."""
-    from transformers import AutoTokenizer  # a second of CPU, which workers that encode no text save
+    from transformers import AutoTokenizer  # takes a second, which workers without texts save
 
     tokenizer = AutoTokenizer.from_pretrained(layout.transformer, **LOCAL)
     if layout.lowercase:
@@ -226,7 +226,7 @@ def _similarity(folder: Path) -> Similarity:
 def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, *, trained: bool = True) -> None:
     """Write a base encoder, with its head if `trained`, as a sentence-transformers folder.
 
-    `max_length` is the number of tokens to which the folder's users cut a text.
+    `max_length` is the number of tokens to which programs that load the folder cut a text.
     """
     folder.mkdir(parents=True, exist_ok=True)
     layout = read_layout(base)
@@ -249,7 +249,7 @@ def save_encoder(base: Path, head: ResidualHead, max_length: int, folder: Path, 
 def save_trained(encoder: Encoder, max_length: int, folder: Path) -> None:
     """Write an encoder whose transformer was trained, in its precision, as a sentence-transformers folder.
 
-    `max_length` is the number of tokens to which the folder's users cut a text.
+    `max_length` is the number of tokens to which programs that load the folder cut a text.
     """
     folder.mkdir(parents=True, exist_ok=True)
     encoder.transformer.save_pretrained(folder)

@@ -150,7 +150,7 @@ class AttentionSplits(nn.Module):
 
 @torch.no_grad()
 def _settle(planes: nn.Linear, mean_S: Tensor, spread_S: Tensor, depth: int) -> Tensor:
-    """Make the means of splits' scores 0 and their deviations those of a start; returns the means that were removed."""
+    """Shift and scale splits to mean scores of 0 and the deviations of the start; returns the removed means."""
     if not bool((spread_S > 0).all()):
         flat = int((~(spread_S > 0)).sum())
         raise ValueError(f"{flat} of {len(spread_S)} splits give all texts one score; allowed: splits that differ")
@@ -217,13 +217,13 @@ def sums(leaf_NL: Tensor) -> list[Tensor]:
 
 
 class LearnedPropagation(nn.Module):
-    """Leaf probabilities by small MLPs, one for each leaf, which correct the product of splits on its path."""
+    """Leaf probabilities by small MLPs, one for each leaf, which correct the product of probabilities on its path."""
 
     path_LD: Tensor
     sign_LD: Tensor
 
     def __init__(self, depth: int, hidden: int = 16, dropout: float = 0.1) -> None:
-        """Make an MLP for each of 2^depth leaves; its output starts at 0, which keeps the product of splits."""
+        """Make an MLP for each of 2^depth leaves; its output starts at 0, which keeps the product on the path."""
         super().__init__()
         leaves = 2**depth
         self.weight_LDH = nn.Parameter(torch.randn(leaves, depth, hidden) / depth**0.5)

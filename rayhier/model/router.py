@@ -91,7 +91,7 @@ def own_beams(router: Router, target: float) -> Router:
     The share `target` of dev queries' answers stays within reach. Raises ValueError where the router is no learned IVF,
     or was trained without judged queries.
     """
-    if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses the others earlier
+    if not isinstance(router, LearnedIvfRouter):  # spec.router.calibrates refuses other routers earlier
         raise ValueError("only a learned_ivf router knows how probable an answer is")
     return OwnBeam(router, target)
 

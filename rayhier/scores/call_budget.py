@@ -32,7 +32,7 @@ class ScorerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Asked:
-    """A query to search for: the scores that order its first round, and the estimator of scores from other scores."""
+    """A query for a scorer: scores that order its first round, and the estimator of all its documents' scores."""
 
     first_P: Values
     """Scores [p] of the pool's documents; the first round reads the documents with the highest."""

@@ -88,7 +88,7 @@ def _trend(prior_S: Values, score_S: Values, solve: Callable[[np.ndarray], np.nd
     design_S2 = np.stack([np.ones(len(prior_S)), prior_S], axis=1)
     weighted_S2 = solve(design_S2)
     normal_22, right_2 = design_S2.T @ weighted_S2, weighted_S2.T @ score_S
-    # A prior that tells the documents read not apart has no slope to be found.
+    # Where the prior is equal for all documents that were read, there is no slope.
     spread = np.ptp(prior_S) > CUT * max(1.0, float(np.abs(prior_S).max(initial=0)))
     line_2 = np.linalg.solve(normal_22, right_2) if spread else np.array([0.0, -1.0])
     if line_2[1] < 0 or not np.isfinite(line_2).all():

@@ -21,7 +21,7 @@ from rayhier.spec.cross_encoder import FactorsSpec
 SHRINK = 0.5
 """Constant c of the factor n / (n + c) by which a document's mean residual over n scores is shrunk."""
 OWN_LINE = 10
-"""Least scores with which a query has a separate intercept and slope."""
+"""Least number of scores with which a query has a separate intercept and slope."""
 MATCHED = 100
 """Number of queries whose scores are matched to the base's range."""
 GATE = -5.0

@@ -165,8 +165,8 @@ def lines(searcher: "Searcher", request: "Request", answer: "Answer") -> Iterato
     if request.mode != "dense":
         yield f"compared the words of all {searcher.manifest.documents:,} documents{matching}"
     if request.where is not None and not answer.enough:
-        every = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
-        within = "" if every else f" in the {len(answer.leaves):,} leaves that search.widest allows"
+        visits_all = not visits_leaves or len(answer.leaves) == searcher.rules.leaves
+        within = "" if visits_all else f" in the {len(answer.leaves):,} leaves that search.widest allows"
         yield f"documents that match{within}: {len(answer.hits)}, fewer than k ({request.k})"
     if request.mode == "bm25":
         return

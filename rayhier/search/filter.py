@@ -33,7 +33,7 @@ def matching(table: pa.Table, where: Filter) -> Bools:
             return _bools(pc.is_valid(table[field]) if present else pc.is_null(table[field]))
         case OneOf(field, values):
             kind = table[field].type
-            # `is_in` compares bits, and zero has two kinds of them.
+            # `is_in` compares bits, which differ for 0.0 and -0.0.
             zeros = (0.0, -0.0) if pa.types.is_floating(kind) and 0 in values else ()
             return _bools(pc.is_in(table[field], pa.array([*values, *zeros], kind)))
         case Bound(field, comparison, value):

@@ -112,7 +112,7 @@ class LeafLists:
         return self._best(query_QM, self._lists(leaves_QB), k)
 
     def vectors(self, rows: Ints) -> Floats:
-        """Read the vectors [n, m] of rows, which must be numbered in lists' order; only from codecs flat and fp16."""
+        """Read the vectors [n, m] of rows; needs a codec without loss (flat, fp16), and rows numbered list by list."""
         end_L = np.cumsum(self._held_L)
         list_N = np.searchsorted(end_L, rows, side="right")
         place_N, width = rows - (end_L - self._held_L)[list_N], self.index.code_size

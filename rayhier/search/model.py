@@ -139,7 +139,7 @@ class Model:
         if not isinstance(self.router, LearnedIvfRouter):
             return None
         log_size_L = self.router.log_size_L.cpu().numpy()
-        return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # of leaf -1, no leaf, it stays -inf
+        return np.asarray(log_prob_QB - log_size_L[leaves_QB])  # stays -inf for leaf -1, which is no leaf
 
 
 def _route(router: Router, encoded: Encoded, beam: int) -> tuple[Ints, Floats]:

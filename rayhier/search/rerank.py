@@ -100,8 +100,8 @@ class Reranker:
             return replace(ranking, calls_Q=np.zeros(len(texts), np.int64))
         bodies, vector_NM = document_texts(table), columns.matrix(table[VECTOR])
         ids = table[DOC_ID].combine_chunks()
-        every, most = [rows[rows >= 0] for rows in ranking.row_QK], self.spec.pooled(ranking.row_QK.shape[1])
-        pools = [row_F[:most] for row_F in every]
+        ranked, most = [rows[rows >= 0] for rows in ranking.row_QK], self.spec.pooled(ranking.row_QK.shape[1])
+        pools = [row_F[:most] for row_F in ranked]
         bases = [
             (vector_NM[row_P] @ query_M).astype(np.float64) for query_M, row_P in zip(query_QM, pools, strict=True)
         ]
@@ -125,7 +125,7 @@ class Reranker:
             base_N = np.array([bases[query][row] for query, row in zip(query_N, row_N, strict=True)])
             sums = checked(answer, len(row_N)) + self.base_weight * base_N
         score_QK, row_QK = np.full((len(texts), k), -np.inf, np.float32), np.full((len(texts), k), -1)
-        for query, (pool, row_F) in enumerate(zip(spent, every, strict=True)):
+        for query, (pool, row_F) in enumerate(zip(spent, ranked, strict=True)):
             best, rest = row_F[pool.row_P], slice(len(pool.row_P), len(row_F))
             row_F = np.append(best, row_F[rest])[:k]
             score_F = below(np.append(pool.score_P, ranking.score_QK[query, rest]), len(best))

@@ -86,7 +86,7 @@ def _end() -> None:
     from ray import serve
 
     print("stopping", flush=True)
-    # Ray's listener prints that the controller, which shuts itself down, is gone.
+    # Hide Ray's message that the controller, which shuts itself down, has died.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         serve.shutdown()
         ray.shutdown()

@@ -24,7 +24,7 @@ PASSED_ON = 10_000
 form, and a call that asks for a sign of life must not wait behind a replica's work."""
 UNLIMITED = -1
 CPUS_OF_TWO = 4
-"""Least CPUs of a cluster that runs two ingresses."""
+"""Least number of CPUs of a cluster that runs two ingresses."""
 DRAINS = 5.0
 """Seconds, beyond those of a request, in which a stopped replica may finish its work."""
 

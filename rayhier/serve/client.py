@@ -28,7 +28,7 @@ from rayhier.spec.search import Mode
 ANSWER_SHOWN = 200
 """Number of characters shown of an answer that cannot be parsed."""
 PAUSE_SECONDS = 0.25
-"""Least seconds before the first retry; every further retry waits at least twice as long."""
+"""Least pause, in seconds, before the first retry; it doubles with every further retry."""
 LONGEST_PAUSE_SECONDS = 30.0
 """Longest pause, in seconds, for which a retry waits; where a server asks for a longer one, there is no retry."""
 
@@ -345,7 +345,7 @@ def _json(value: Any, place: str) -> Any:
             case Mapping() if all(isinstance(key, str) for key in plain):
                 return {key: _json(item, f"{place}.{key}") for key, item in plain.items()}
     except (OverflowError, RecursionError):
-        pass  # a whole number beyond every float, lists without end
+        pass  # a number too large for a float, or a list that contains itself
     allowed = "text, finite numbers, true, false, null, lists, and objects whose keys are text"
     raise ValueError(f"{place[:ANSWER_SHOWN]}: got {_shown(value)}; allowed: {allowed}")
 

@@ -64,7 +64,7 @@ def look(template: Path, workdir: str, token_file: str | None, port: int | None)
             f"limit for the head of a request; allowed: {HA_PROXY}=1, args.behind_front: true where a proxy before it "
             f"limits heads, or {', '.join(LOOPBACK)}"
         )
-    if isinstance(host, str) and isinstance(number, int):  # else Serve's own check says what is wrong
+    if isinstance(host, str) and isinstance(number, int):  # otherwise Ray Serve's own check reports the mistake
         check_free(host, number)
     Tokens(args.token_file, args.write_token_file)
     return ServeConfig(template, config, args, current.read(locate(args.workdir)).spec, host, number)

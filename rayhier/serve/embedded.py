@@ -34,7 +34,7 @@ def serve(args: ServeArgs, host: str, port: int, ready: Callable[[], None]) -> N
 
     InputError where the index cannot be served, or nothing can listen on the port.
     """
-    signal.signal(signal.SIGTERM, _end)  # which uvicorn raises again once all requests are answered
+    signal.signal(signal.SIGTERM, _end)  # uvicorn raises the signal again once all requests are answered
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(args, host, port, ready))
 

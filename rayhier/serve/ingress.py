@@ -67,7 +67,7 @@ class Ingress:
 
     def __del__(self) -> None:
         """Release the version, which vacuum may then remove; called by Ray Serve when it stops the replica."""
-        if hasattr(self, "_served"):  # else it could not be opened
+        if hasattr(self, "_served"):  # missing where opening failed
             self._served.close()
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -70,9 +70,9 @@ def _run(local: ServeConfig) -> None:
                 cli.main(["run", "--non-blocking", str(copy)], standalone_mode=False)
         except SystemExit:  # raised after any error, which is printed
             raise InputError(f"not deployed: {_reason([output.getvalue()])}") from None
-        except RayActorError:  # Serve ends what of its own does not start within seconds
+        except RayActorError:  # Ray Serve ends its own actors that do not start within seconds
             raise InputError("not deployed: Serve did not start in time; is this machine busy? Start again") from None
-        except Abort:  # what the command makes of Ctrl-C
+        except Abort:  # raised by the command on Ctrl-C
             raise KeyboardInterrupt from None
 
 

@@ -149,14 +149,14 @@ def _timed(ask: Callable[[], SearchResponse]) -> tuple[SearchResponse, float]:
     return answer, 1e3 * (time.perf_counter() - began)
 
 
-def shown(asked: Sequence[Replayed | None], index: IndexResponse, k: int) -> str:
-    """Format a table of recall, documents visited and milliseconds over all queries; None in `asked`: refused."""
-    answered = [query for query in asked if query is not None]
+def shown(replays: Sequence[Replayed | None], index: IndexResponse, k: int) -> str:
+    """Format a table of recall, documents visited and milliseconds over all queries; None: a refused query."""
+    answered = [query for query in replays if query is not None]
     recalls = [query.recall for query in answered if query.recall is not None]
     ms = sorted(query.ms for query in answered)
     rows = {
-        "questions": f"{len(asked):,}",
-        "refused (503), left out": f"{len(asked) - len(answered):,}",
+        "questions": f"{len(replays):,}",
+        "refused (503), left out": f"{len(replays) - len(answered):,}",
         f"recall of exact, first {k}": f"{sum(recalls) / len(recalls):.4f}" if recalls else "-",
         "no exact results, left out": f"{len(answered) - len(recalls):,}",
         "visited": f"{sum(query.visited for query in answered) / len(answered):.2%} of {index.documents:,} documents",

@@ -269,11 +269,11 @@ def _optimizer(modules: Mapping[str, nn.Module], rates: Sequence[float], descent
         groups += [{"params": spared, "lr": rate, "weight_decay": 0.0}] if spared else []
     if descent.optimizer == "adamw":
         return torch.optim.AdamW(groups, betas=descent.betas)
-    # AdaFactor (Shazeer and Stern, 2018) by the rates given: no relative steps, no scaling by the parameter's size.
-    # The one of transformers: torch's scales by the parameter, and would move centroids far less than the encoder.
+    # AdaFactor (Shazeer and Stern, 2018) with the given rates: no relative steps, no scaling by the parameter's size.
+    # transformers' version: torch's scales by the parameter's size, and would move centroids far less than the encoder.
     from transformers.optimization import Adafactor
 
-    # Its steps start at a rate, which every step sets anew.
+    # The constructor needs a rate; every step sets another.
     optimizer: torch.optim.Optimizer = Adafactor(
         groups, lr=1e-3, relative_step=False, scale_parameter=False, warmup_init=False
     )

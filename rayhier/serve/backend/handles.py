@@ -71,7 +71,7 @@ class DeploymentClient:
         except asyncio.CancelledError:
             if _leaves():
                 raise
-        except Exception as error:  # noqa: BLE001  Ray's errors, and those of what carries its calls
+        except Exception as error:  # noqa: BLE001  Ray's errors and those of its transport
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             self._lose()
         finally:
@@ -171,7 +171,7 @@ async def _replies(method: DeploymentHandle, seconds: float) -> bool:
         if _leaves():
             raise
         return False
-    except Exception:  # noqa: BLE001  Ray's errors, and those of what carries its calls
+    except Exception:  # noqa: BLE001  Ray's errors and those of its transport
         return False
     return True
 

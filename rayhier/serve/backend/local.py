@@ -36,7 +36,7 @@ class LocalShards:
         """Return True if the leaves answer a search now."""
         try:
             await self._group.ping()
-        except Exception as error:  # noqa: BLE001  whatever fails, nothing is found
+        except Exception as error:  # noqa: BLE001  any failure means no answer
             log.warning("%s is lost: %s: %s", self.name, type(error).__name__, error)
             return False
         return True
@@ -73,6 +73,6 @@ class LocalScorer:
         try:
             async with asyncio.timeout(PING_SECONDS):
                 await self._replica.ping()
-        except Exception:  # noqa: BLE001  whatever fails, nothing is scored
+        except Exception:  # noqa: BLE001  any failure means no scores
             return False
         return True

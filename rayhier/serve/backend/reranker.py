@@ -64,5 +64,5 @@ class Reranking:
                     return Reply([])
 
             yield score
-            if not is_lost or loop.time() >= until:  # calls that were late tell how fast they are made
+            if not is_lost or loop.time() >= until:  # late calls count too: they show how slow the scorer is
                 answered()

@@ -176,11 +176,11 @@ def _health(app: FastAPI, engine: Backend) -> None:
         return JSONResponse({"ready": not lost, "lost": lost}, 503 if lost else 200, RETRY if lost else None)
 
     for path, answer in {"/healthz": healthz, "/readyz": readyz}.items():
-        app.head(path, include_in_schema=False)(answer)  # load balancers ask so
+        app.head(path, include_in_schema=False)(answer)  # load balancers send HEAD
 
 
 def _searches(
-    app: FastAPI, engine: Backend, asked: _Asked, index: IndexResponse, most_bytes: int, metrics: Metrics | None
+    app: FastAPI, engine: Backend, converter: _Asked, index: IndexResponse, most_bytes: int, metrics: Metrics | None
 ) -> None:
     async def answered(body: SearchRequest | BatchRequest, request: Request) -> tuple[Answers, list[AnswerBody]]:
         outcome = await engine.search(request)
@@ -192,7 +192,7 @@ def _searches(
 
     @app.post("/v1/search", summary="Find documents", tags=["search"], response_model=SearchResponse)
     async def search(body: SearchRequest) -> Response:
-        request = asked.search(body)
+        request = converter.search(body)
         outcome, (answer,) = await answered(body, request)
         return _sent(SearchResponse(**dict(answer), mode=request.mode, version=index.version, ms=outcome.ms))
 
@@ -203,7 +203,7 @@ def _searches(
         response_model=BatchResponse,
     )
     async def batch(body: BatchRequest) -> Response:
-        request = asked.search(body)
+        request = converter.search(body)
         outcome, answers = await answered(body, request)
         return _sent(BatchResponse(answers=answers, mode=request.mode, version=index.version, ms=outcome.ms))
 
@@ -211,7 +211,7 @@ def _searches(
         "/v1/route", summary="List the leaves that a question would visit, in the order of visit", tags=["search"]
     )
     async def route(body: RouteRequest) -> RouteResponse:
-        return _routed(await engine.route(asked.route(body)), index.version)
+        return _routed(await engine.route(converter.route(body)), index.version)
 
     @app.get("/v1/index", summary="Describe the index that is served", tags=["index"])
     async def the_index() -> IndexResponse:

@@ -106,7 +106,7 @@ def json_route(most: int) -> type[APIRoute]:
 
             async def handle(request: Request) -> Response:
                 parsed = JsonRequest(request.scope, request.receive)
-                await parsed.json()  # FastAPI, which reads it next, would give an error here another form
+                await parsed.json()  # FastAPI, which parses it next, would answer an error in another form
                 return await plain(parsed)
 
             return handle

@@ -62,10 +62,10 @@ class Guard:
         except GoneError:
             return
         except ApiError as error:
-            if not status:  # else the answer is cut off
+            if not status:  # otherwise an answer has begun, and is cut off
                 await respond(error)(scope, receive, noted)
         except Exception:
-            status = status or 500  # which the application answers with further out
+            status = status or 500  # outer middleware answers the error with 500
             raise
         finally:
             path = scope["path"].removeprefix(scope.get("root_path", ""))

@@ -113,7 +113,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         if not self._in_head:
             self._await_head()
-            self._head_bytes = 1  # the head has begun; what has come of it so far is not counted
+            self._head_bytes = 1  # the head has begun; its bytes so far are not counted
 
     def on_headers_complete(self) -> None:
         """Begin to answer a request, unless its head is too long."""

@@ -19,7 +19,7 @@ class Readiness:
     async def __call__(self) -> list[str]:
         """Return the names of the groups that do not answer now, or did not within the last second."""
         if self._answer is None or time.monotonic() - self._asked >= KEPT_SECONDS:
-            # In a separate context: it answers other callers too when the first has left.
+            # In a separate context, since other callers wait for it even if the first caller leaves.
             self._answer = asyncio.create_task(self._ask(), context=contextvars.Context())
             self._asked = time.monotonic()
         return await asyncio.shield(self._answer)

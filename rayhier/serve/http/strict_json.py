@@ -38,7 +38,7 @@ def parse(body: bytes, most: int) -> Any:
 
 def _check_size(body: bytes, most: int) -> None:
     begun = body.count(b"[") + body.count(b"{")
-    if begun + body.count(b",") < most and begun <= DEEPEST:  # not more, though what stands in texts is counted too
+    if begun + body.count(b",") < most and begun <= DEEPEST:  # enough, though texts' characters are counted too
         return
     byte_N = _outside_texts(body)
     begins_N = (byte_N == ord("[")) | (byte_N == ord("{"))

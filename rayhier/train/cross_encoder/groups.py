@@ -104,16 +104,20 @@ def _leaves(vector_NM: Floats, seed: int) -> Leaves:
 
 
 def _fresh(
-    known: KnownPositives, query: int, taken: list[int], here_X: Ints, count: int, generator: np.random.Generator
+    known: KnownPositives, query: int, taken: list[int], candidate_X: Ints, count: int, generator: np.random.Generator
 ) -> list[int]:
-    """Draw up to `count` of the rows `here_X` that are neither taken nor known answers of a query."""
-    drawn_X = generator.permutation(here_X) if len(here_X) <= 10 * count + 100 else _some(here_X, count, generator)
+    """Draw up to `count` of the rows `candidate_X` that are neither taken nor known answers of a query."""
+    drawn_X = (
+        generator.permutation(candidate_X)
+        if len(candidate_X) <= 10 * count + 100
+        else _some(candidate_X, count, generator)
+    )
     free = ~np.isin(drawn_X, taken) & ~known(np.full(len(drawn_X), query), drawn_X)
     rows: list[int] = drawn_X[free][:count].tolist()
     return rows
 
 
-def _some(here_X: Ints, count: int, generator: np.random.Generator) -> Ints:
+def _some(candidate_X: Ints, count: int, generator: np.random.Generator) -> Ints:
     """Draw distinct rows of many in random order, more than `count`."""
-    drawn_X = here_X[generator.integers(len(here_X), size=10 * count + 100)]
+    drawn_X = candidate_X[generator.integers(len(candidate_X), size=10 * count + 100)]
     return np.asarray(drawn_X[np.sort(np.unique(drawn_X, return_index=True)[1])])

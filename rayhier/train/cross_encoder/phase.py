@@ -106,7 +106,7 @@ class Reading:
                 (loss / len(row_G)).backward()  # type: ignore[no-untyped-call]
                 losses.append(float(loss.detach()))
 
-        # Gradients come piece by piece, so that few activations are held; the total that steps is a constant.
+        # Gradients are summed piece by piece, so that few activations are in memory; the loss given here is 0.
         self.learner.step(torch.zeros((), requires_grad=True), done, backward)
         return float(workers.sum(sum(losses)))
 

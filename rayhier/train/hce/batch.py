@@ -58,7 +58,7 @@ class TreeBatch:
         return self.weight * total / len(self.pairs.query_N)
 
     def _gathered(self, query_NM: Tensor, share_CM: Tensor) -> tuple[Tensor, Tensor]:
-        """Gather queries and documents of all workers in one exchange, so that every worker's backward pass has one."""
+        """Gather queries and documents of all workers in one exchange, as every worker's backward pass has one."""
         rows, columns = ([len(share) for share in shares] for shares in (self.pairs.rows, self.pairs.columns))
         if not self.both:
             return query_NM, self.pairs.group.gather(share_CM, columns)

@@ -16,7 +16,7 @@ from rayhier.train.tower import TextTower, Tower
 
 
 class PseudoPairs(Protocol):
-    """Interface of the training pairs of documents and pseudo-queries drawn from them."""
+    """Interface of training pairs: a pseudo-query that was drawn from a document, and the document as its answer."""
 
     @property
     def rows(self) -> Ints:

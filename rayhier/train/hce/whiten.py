@@ -21,7 +21,7 @@ SHRINKAGE = 0.1
 ERRORS = 2.0
 """Number of standard errors: a head starts whitened unless dev is worse with it by more."""
 ROWS = 65_536
-"""Differences in memory at a time."""
+"""Number of differences, between pseudo-queries and documents, in memory at a time."""
 
 
 def start_whitened(

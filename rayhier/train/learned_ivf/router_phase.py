@@ -116,7 +116,7 @@ class RouterPhase:
 
 
 def _pairs(begin_T: Ints, target_B: Ints) -> tuple[Tensor, Tensor]:
-    """List the pairs of targets: the position in `target_B` of each pair's target, and the number of each pair."""
+    """List the pairs of the targets `target_B`: each pair's position of its target there, and its number."""
     begin, end = begin_T[target_B], begin_T[target_B + 1]
     return torch.from_numpy(np.repeat(np.arange(len(target_B)), end - begin)), torch.from_numpy(spans(begin, end))
 

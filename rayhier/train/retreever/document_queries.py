@@ -57,16 +57,18 @@ def with_asked(examples: Examples, row_R: Ints, answer_R: Ints) -> Examples:
 def reading(read: Read, queries: int, row_R: Ints) -> Read:
     """Wrap `read` so that queries numbered `queries` and above are read as the documents `row_R`."""
 
-    def both(side: Side, rows: Ints) -> tuple[Tensor, ...]:
-        if side != "query" or not (asks := rows >= queries).any():
+    def read_either(side: Side, rows: Ints) -> tuple[Tensor, ...]:
+        if side != "query" or not (is_document_X := rows >= queries).any():
             return read(side, rows)
-        if asks.all():
+        if is_document_X.all():
             return read("document", row_R[rows - queries])
-        parts = [read("query", rows[~asks]), read("document", row_R[rows[asks] - queries])]
-        order = torch.from_numpy(np.argsort(np.concatenate([np.flatnonzero(~asks), np.flatnonzero(asks)])))
+        parts = [read("query", rows[~is_document_X]), read("document", row_R[rows[is_document_X] - queries])]
+        order = torch.from_numpy(
+            np.argsort(np.concatenate([np.flatnonzero(~is_document_X), np.flatnonzero(is_document_X)]))
+        )
         return tuple(_stacked(tensors)[order] for tensors in zip(*parts, strict=True))
 
-    return both
+    return read_either
 
 
 def _stacked(parts: tuple[Tensor, ...]) -> Tensor:

@@ -93,7 +93,7 @@ class Matching:
         steps = batches(len(self.examples.pair_P2), self.spec.batch_size, self.seed, epoch)
         draws, losses = np.random.default_rng([self.seed, epoch, 1]), []
         for number, rows in enumerate(steps):
-            torch.manual_seed(int(draws.integers(2**62)))  # of dropout
+            torch.manual_seed(int(draws.integers(2**62)))  # for dropout masks
             done = (epoch * len(steps) + number) / (self.epochs * len(steps))
             losses.append(self.step(rows, done, float(draws.random())).detach())
         self.representations.eval()
@@ -140,10 +140,10 @@ class Matching:
         return torch.as_tensor(loss)
 
     def _moved(self, deepest: Sequence[Tensor], vectors: Sequence[Tensor], counts: Sequence[int]) -> Tensor:
-        """Compute this worker's share of the mean squared change of cosines, from the encoder's vectors to the largest.
+        """Compute this worker's share of the mean squared difference between new cosines and the encoder's.
 
-        Cosines are those among queries, among documents, and between both; `deepest` and `vectors` are unit vectors [a,
-        k] and [a, m] of queries and of documents.
+        Cosines are those among queries, among documents, and between both; `deepest` are the largest trained vectors
+        [a, k] and `vectors` the encoder's [a, m], at unit length, of queries and of documents.
         """
         gathered = [[self.learner.group.gather(part, counts) for part in parts] for parts in (deepest, vectors)]
         total = deepest[0].new_zeros(())
